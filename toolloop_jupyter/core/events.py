@@ -1,0 +1,267 @@
+"""What a run says while it goes on, and what it leaves behind.
+
+Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
+with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+StopReason: TypeAlias = Literal[
+    "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
+]
+FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
+DecidedBy: TypeAlias = Literal["click", "prompt", "policy", "callback", "stream", "unattended", "stop"]
+Scope: TypeAlias = Literal["call", "run", "session"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens and model calls of a turn or a session, as the provider reported them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+    """Model calls, not tool calls."""
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of the model's text, as it arrives (LiteLLM's loop sends whole messages instead)."""
+
+    delta: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """A piece of the model's reasoning, as it arrives."""
+
+    delta: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """The model asks for a tool. Comes before validation; `input` is what it sent, {} when that was no JSON object."""
+
+    id: str
+    name: str
+    """The name in the notebook; for a made-up tool, what the model wrote."""
+    native_name: str
+    """The name as it goes over the wire (differs where the notebook's is not a valid tool name)."""
+    input: Mapping[str, object]
+    builtin: bool = False
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about one call, by whom, when."""
+
+    allowed: bool
+    reason: str = ""
+    arguments: Mapping[str, object] | None = None
+    """The edited arguments (JSON form), or None when the call was allowed as it stood."""
+    by: DecidedBy = "stream"
+    scope: Scope = "call"
+    """"run" or "session": the person allowed all further calls of this tool for so long."""
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+def _accept_anything(arguments: Mapping[str, object]) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A request to run a tool. The turn waits until `allow()` or `deny()` is called; the first one counts.
+
+    `input` is a snapshot of the validated arguments in JSON form: changing it changes nothing.
+    """
+
+    tool: str
+    input: Mapping[str, object]
+    _decision: asyncio.Future[tuple[bool, str]] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future(), compare=False, repr=False
+    )
+    # ours
+    call_id: str = ""
+    description: str = ""
+    source: str = field(default="", compare=False, repr=False)
+    """The function's source code, or "" where there is none."""
+    schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """The JSON schema of the arguments, for an edit form."""
+    why: str = ""
+    """Why somebody is asked, e.g. "permissions are 'ask'"."""
+    check: Callable[[Mapping[str, object]], None] = field(default=_accept_anything, compare=False, repr=False)
+    """Validates edited arguments by the code that validates a call; raises ValueError with the model's-eye message."""
+    _state: dict[str, Any] = field(default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False)
+
+    def allow(
+        self, arguments: Mapping[str, object] | None = None, *, by: DecidedBy = "stream", scope: Scope = "call"
+    ) -> None:
+        """Let the call run: as shown, or with edited `arguments`.
+
+        Raises ValueError, and decides nothing, when the edited arguments do not validate. From any thread.
+        """
+        if arguments is not None:
+            self.check(arguments)
+        self._decide(Decision(True, "", None if arguments is None else dict(arguments), by, scope))
+
+    def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
+        """Refuse the call; `reason` reaches the model. From any thread."""
+        self._decide(Decision(False, reason, by=by))
+
+    @property
+    def answered(self) -> bool:
+        return "decision" in self._state
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision, or None while nobody has decided."""
+        decided: Decision | None = self._state.get("decision")
+        return decided
+
+    async def wait(self) -> tuple[bool, str]:
+        """(allowed, reason), once decided."""
+        return await asyncio.shield(self._decision)
+
+    def _decide(self, decision: Decision) -> None:
+        with self._state["lock"]:
+            if "decision" in self._state:
+                return  # a second click, a late click, a click after Stop
+            self._state["decision"] = decision
+        # A click may come on a kernel subshell's thread (facts: ipykernel 7), so the loop has to be woken.
+        self._decision.get_loop().call_soon_threadsafe(self._wake, decision)
+
+    def _wake(self, decision: Decision) -> None:
+        if not self._decision.done():
+            self._decision.set_result((decision.allowed, decision.reason))
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of one tool call. `output` is exactly the text that the model gets."""
+
+    id: str
+    output: str
+    is_error: bool = False
+    # ours
+    value: Any = field(default=None, compare=False, repr=False)
+    """The live object that the function returned."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long the function ran; 0.0 when it did not."""
+    traceback: str = field(default="", compare=False, repr=False)
+    """For a person: the traceback of the function's own exception, cut to the person's code."""
+    full_length: int = field(default=0, compare=False)
+    """Characters of the whole text before it was cut for the model; equal to len(output) when it was not."""
+    ran: bool = field(default=False, compare=False)
+    """Whether the function was started."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file of the sandbox folder that changed during the turn. `diff` is a unified diff, None for binary files."""
+
+    path: str
+    kind: FileChangeKind
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Ours: a model call failed and is tried again. `discard` is streamed text that no longer holds ("" mostly:
+    a second try that repeats the beginning goes on where the first one stopped)."""
+
+    attempt: int
+    error: str
+    discard: str = ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Ours: one model call or tool call on the run's time line. Times in seconds since the turn began."""
+
+    kind: Literal["model", "tool", "approval"]
+    name: str
+    start: float
+    end: float
+    usage: Usage = Usage()
+    cost: float | None = None
+    is_error: bool = False
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a turn leaves. `text` is the final answer, or the partial one with the error behind it."""
+
+    text: str
+    output: Any
+    """The validated `output=` instance, or None."""
+    files: list[FileChange]
+    events: list[Event]
+    usage: Usage
+    cost: float | None
+    """US dollars; None when nobody told the price (never 0.0 for "unknown")."""
+    stop_reason: StopReason
+    session_id: str
+    # ours
+    error: str | None = None
+    """For `runtime_error`: one line that says what failed and what to set."""
+    model: str = ""
+    prompt: str = ""
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    output_attempts: int = 0
+    """How many answers were read before `output` validated (0 without `output=`)."""
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The tool calls, in order."""
+        return [event for event in self.events if isinstance(event, ToolCall)]
+
+    @property
+    def tool_results(self) -> list[ToolResult]:
+        """The results, one for each of `calls`, in the same order; `.value` is the live object."""
+        return [event for event in self.events if isinstance(event, ToolResult)]
+
+    @property
+    def approvals(self) -> list[Approval]:
+        return [event for event in self.events if isinstance(event, Approval)]
+
+
+@dataclass(frozen=True)
+class Done:
+    """The last event of every turn."""
+
+    result: Result
+
+    @property
+    def usage(self) -> Usage:
+        return self.result.usage
+
+    @property
+    def cost(self) -> float | None:
+        return self.result.cost
+
+    @property
+    def stop_reason(self) -> StopReason:
+        return self.result.stop_reason
+
+
+Event: TypeAlias = Text | Reasoning | ToolCall | Approval | ToolResult | FileChange | Retry | Done

@@ -1,0 +1,31 @@
+"""The one seam through which a view watches and holds the loop without the loop knowing it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .events import ToolCall
+    from .model import Reply, Request
+
+
+class Observer:
+    """Called around the loop's steps; every method does nothing by default.
+
+    The awaited ones may hold the run (step mode does), and may raise `asyncio.CancelledError` to end it.
+    """
+
+    async def before_model(self, request: Request) -> None:
+        """A model call is about to go out, exactly as `request` stands."""
+
+    async def after_model(self, reply: Reply) -> None:
+        """The model call came back whole."""
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        """The function is about to run with these validated arguments (JSON form); approval is already given."""
+
+    def running(self, call: ToolCall) -> AbstractContextManager[object]:
+        """Entered around the function's own run, in the task (and so the contextvars) that it runs in."""
+        return nullcontext()

@@ -1,0 +1,1 @@
+"""Models for lessons and tests: scripted, recorded, and the offline demonstration."""
