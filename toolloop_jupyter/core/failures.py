@@ -1,0 +1,100 @@
+"""Provider errors in one line that says what to set, without a key in it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .model import Request
+
+MOST = 600
+"""Characters of a provider's own error text that are shown."""
+
+# Shapes of keys that providers print in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer.
+_KEY_SHAPES = re.compile(
+    r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
+    r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
+)
+_SECRET_NAMES = re.compile(r"(API_KEY|_TOKEN|_SECRET|SECRET_KEY|PASSWORD|MASTER_KEY)$")
+
+
+def redact(text: str, secrets: Iterable[object] = ()) -> str:
+    """`text` without keys: the given ones, those of the environment, and whatever looks like one."""
+    values = {str(secret) for secret in secrets if secret}
+    values |= {value for name, value in os.environ.items() if _SECRET_NAMES.search(name.upper())}
+    for value in sorted((v for v in values if len(v) >= 6), key=len, reverse=True):
+        text = text.replace(value, "[key]")
+    return _KEY_SHAPES.sub("[key]", text)
+
+
+def secrets_of(request: Request) -> list[object]:
+    """Every string among the request's secrets that must not be seen."""
+    headers = request.secrets.get("extra_headers") or {}
+    return [request.secrets.get("api_key"), *(v for k, v in headers.items() if re.search("auth|key|token", k, re.I))]
+
+
+def _advice(kind: str, text: str, request: Request) -> str:
+    """What to set or try, by the class of the error (LiteLLM's names) and its text."""
+    model, gateway = request.model, request.model.startswith("litellm_proxy/")
+    if gateway and (kind in ("AuthenticationError", "PermissionDeniedError") or "No connected db" in text):
+        return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
+    if kind == "AuthenticationError":
+        return f"Set the provider's key: api_key=, or the environment variable {key_name(model)}."
+    if kind == "PermissionDeniedError":
+        return f"The key may not use {model!r}: pick another model or key."
+    if "LLM Provider NOT provided" in text or (kind == "BadRequestError" and "/" not in model):
+        return f"Write the model as provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'."
+    if kind == "NotFoundError" or "Invalid model name" in text or "model_not_found" in text:
+        where = "group on the gateway" if gateway else "model of that provider"
+        return f"There is no such {where}: check the name {model!r}" + (" and api_base." if not gateway else ".")
+    if kind in ("APIConnectionError", "ConnectError") or "Connection error" in text or "Cannot connect" in text:
+        return f"Could not reach {_host(request)}: is it running, is the address right, is there a network?"
+    if kind in ("Timeout", "APITimeoutError"):
+        return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
+    if kind == "RateLimitError":
+        return "Rate limit: wait and run again, or --set num_retries=3 to let LiteLLM wait and retry."
+    if kind == "ContextWindowExceededError":
+        return "The conversation is too long for this model: start a new session, or return shorter tool results."
+    if kind == "ContentPolicyViolationError":
+        return "The provider's content filter refused the request: rephrase the prompt."
+    if kind in ("InternalServerError", "ServiceUnavailableError", "BadGatewayError", "MidStreamFallbackError"):
+        return "The provider failed: run again, or --set num_retries=2 to retry by itself."
+    return ""
+
+
+def key_name(model: str) -> str:
+    """The environment variable that holds the key of this model's provider."""
+    return f"{model.split('/', 1)[0].upper()}_API_KEY" if "/" in model else "OPENAI_API_KEY"
+
+
+def _host(request: Request) -> str:
+    base = request.options.get("api_base") or request.secrets.get("api_base")
+    return repr(base) if base else f"the provider of {request.model!r}"
+
+
+def explain(error: Exception, request: Request) -> tuple[str, str]:
+    """(what happened, what to do), each one line, for an error of a model call."""
+    original = getattr(error, "original_exception", None)
+    kind = type(error).__name__
+    text = redact(str(error), secrets_of(request))
+    for prefix in (f"litellm.{kind}: ", f"{kind}: "):
+        text = text.replace(prefix, "")
+    text = " ".join(text.split("Traceback (most recent call last)")[0].split())
+    short = text if len(text) <= MOST else text[:MOST] + " …"
+    cause = type(original).__name__ if kind == "MidStreamFallbackError" and original is not None else kind
+    advice = _advice(cause, text, request)
+    if kind == "MidStreamFallbackError":
+        return f"the connection broke in the middle of the answer ({cause}): {short}", advice
+    return f"{kind}: {short}", advice
+
+
+def proxy_in_use() -> bool:
+    """Whether the user routes everything through the gateway (`litellm.use_litellm_proxy`)."""
+    litellm = sys.modules.get("litellm")
+    if litellm is not None:
+        return bool(getattr(litellm, "use_litellm_proxy", False))
+    return os.environ.get("USE_LITELLM_PROXY", "").lower() == "true"

@@ -1,0 +1,238 @@
+"""The conversation as LiteLLM's plain dicts, valid at every moment.
+
+Valid means: every assistant `tool_calls` entry is followed, before anything else, by exactly one `tool` message with
+its id, in order; arguments are JSON objects as text; contents are what providers take. It holds at every await point
+because the answers to all calls of a message are there from the start, saying that the call did not run, and are
+overwritten as results come: a cancel needs no cleaning up.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .errors import HistoryInvalid
+
+NOT_RUN = "This call did not run: the turn ended before it."
+FORMAT = "toolloop_jupyter/conversation@1"
+_ROLES = ("system", "developer", "user", "assistant", "tool")
+
+
+class History:
+    """The messages of one session. Only the loop writes; everybody else gets copies."""
+
+    def __init__(self, messages: Iterable[Mapping[str, Any]] = ()) -> None:
+        """Take over a conversation from outside (copied). Raises HistoryInvalid, naming every problem."""
+        self._messages = [copy.deepcopy(dict(message)) for message in messages]
+        if problems := validate(self._messages):
+            raise HistoryInvalid(problems)
+        self._answers: dict[str, dict[str, Any]] = {}
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def copy(self) -> list[dict[str, Any]]:
+        """A deep copy, for people."""
+        return copy.deepcopy(self._messages)
+
+    def for_request(self) -> list[dict[str, Any]]:
+        """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper."""
+        return [_request_copy(message) for message in self._messages]
+
+    def cut(self, length: int) -> None:
+        """Go back to the first `length` messages (a turn's beginning, so the rest stays valid)."""
+        del self._messages[length:]
+
+    def set_instructions(self, text: str | None) -> None:
+        """Make `text` the system message; None leaves what is there."""
+        if text is None:
+            return
+        first = self._messages[0] if self._messages else None
+        if first is not None and first["role"] == "system":
+            first["content"] = text
+        else:
+            self._messages.insert(0, {"role": "system", "content": text})
+
+    def add_user(self, text: str) -> None:
+        self._messages.append({"role": "user", "content": text})
+
+    def add_assistant(self, message: dict[str, Any]) -> None:
+        """Append an assistant message and, for each of its calls, the answer it has until a result comes."""
+        answers = [
+            {"role": "tool", "tool_call_id": call["id"], "content": NOT_RUN} for call in message.get("tool_calls", ())
+        ]
+        self._messages.extend([message, *answers])
+        self._answers = {answer["tool_call_id"]: answer for answer in answers}
+
+    def answer(self, call_id: str, content: str) -> None:
+        """Set the tool message of a call of the last assistant message."""
+        self._answers[call_id]["content"] = content
+
+
+def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
+    copied = dict(message)
+    if calls := copied.get("tool_calls"):
+        copied["tool_calls"] = [{**call, "function": dict(call["function"])} for call in calls]
+    for key in ("thinking_blocks", "reasoning_items", "provider_specific_fields"):
+        if key in copied:
+            copied[key] = copy.deepcopy(copied[key])
+    if isinstance(copied.get("content"), list):
+        copied["content"] = copy.deepcopy(copied["content"])
+    return copied
+
+
+def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Say what is wrong where; an empty list means that a provider will take the conversation."""
+    problems: list[str] = []
+    waiting: list[str] = []
+    seen: set[str] = set()
+    for number, message in enumerate(messages):
+        role, where = message.get("role"), f"message {number}"
+        if role not in _ROLES:
+            problems.append(f"{where}: role {role!r} is none of {', '.join(_ROLES)}")
+            continue
+        if role == "tool":
+            problems.extend(_answer_problems(message, where, waiting))
+            continue
+        if waiting:
+            problems.append(f"{where}: the calls {waiting} before it have no tool message")
+            waiting = []
+        if role == "assistant":
+            call_ids = _calls(message, where, problems, seen)
+            waiting = list(call_ids)
+            if not call_ids and not _has_content(message):
+                problems.append(f"{where}: an assistant message with neither content nor tool_calls")
+        elif not isinstance(message.get("content"), str | list):
+            problems.append(f"{where}: {role} content must be text, got {type(message.get('content')).__name__}")
+    if waiting:
+        problems.append(f"the calls {waiting} at the end have no tool message")
+    return problems
+
+
+def _answer_problems(message: Mapping[str, Any], where: str, waiting: list[str]) -> list[str]:
+    problems, call_id = [], message.get("tool_call_id")
+    if not waiting or call_id != waiting[0]:
+        expected = f"expected {waiting[0]!r}" if waiting else "no call is waiting for one"
+        problems.append(f"{where}: a tool message for {call_id!r}, {expected}")
+    if call_id in waiting:
+        waiting.remove(call_id)
+    content = message.get("content")
+    if not (isinstance(content, str | list) and content):
+        problems.append(f"{where}: a tool message needs text, got {content!r}")
+    return problems
+
+
+def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]) -> list[str]:
+    ids = []
+    for call in message.get("tool_calls") or ():
+        call_id, function = call.get("id"), call.get("function") or {}
+        if not isinstance(call_id, str) or not call_id:
+            problems.append(f"{where}: a tool call without an id")
+            continue
+        if call_id in ids:
+            problems.append(f"{where}: two tool calls with the id {call_id!r}")
+        ids.append(call_id)
+        seen.add(call_id)
+        if not function.get("name"):
+            problems.append(f"{where}: tool call {call_id!r} has no name")
+        if not _is_json_object(function.get("arguments")):
+            problems.append(f"{where}: the arguments of {call_id!r} are not a JSON object as text")
+    return ids
+
+
+def _is_json_object(text: object) -> bool:
+    def refuse(constant: str) -> None:
+        raise ValueError(constant)
+
+    try:
+        return isinstance(text, str) and isinstance(json.loads(text, parse_constant=refuse), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _has_content(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return bool(content.strip()) if isinstance(content, str) else bool(content)
+
+
+def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Make a conversation from outside valid, changing as little as possible; returns new messages.
+
+    Calls without a result get one that says so, tool messages without a call are dropped, results are put in the
+    order of their calls, arguments that are no JSON object become {}, empty assistant messages go.
+    """
+    given = [copy.deepcopy(dict(message)) for message in messages]
+    repaired: list[dict[str, Any]] = []
+    for number, message in enumerate(given):
+        role = message.get("role")
+        if role not in _ROLES or role == "tool":
+            continue
+        if role != "assistant":
+            if not isinstance(message.get("content"), str | list):
+                message["content"] = "" if message.get("content") is None else str(message["content"])
+            repaired.append(message)
+            continue
+        calls = _repair_calls(message)
+        if not calls and not _has_content(message):
+            continue
+        repaired.append(message)
+        answers = _answers_after(given, number)
+        for call in calls:
+            content = answers.get(call["id"])
+            content = content if isinstance(content, str | list) and content else NOT_RUN
+            repaired.append({"role": "tool", "tool_call_id": call["id"], "content": content})
+    return repaired
+
+
+def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+    calls: list[dict[str, Any]] = []
+    for call in message.pop("tool_calls", None) or ():
+        function = call.get("function") or {}
+        if not call.get("id") or not function.get("name") or any(call["id"] == known["id"] for known in calls):
+            continue
+        if not _is_json_object(function.get("arguments")):
+            call["function"] = {**function, "arguments": "{}"}
+        calls.append(call)
+    if calls:
+        message["tool_calls"] = calls
+    return calls
+
+
+def _answers_after(messages: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
+    """The tool messages between this assistant message and the next one, by call id; the first counts."""
+    answers: dict[str, Any] = {}
+    for message in messages[number + 1 :]:
+        if message.get("role") == "assistant":
+            break
+        if message.get("role") == "tool":
+            answers.setdefault(str(message.get("tool_call_id")), message.get("content"))
+    return answers
+
+
+def dump(messages: Sequence[Mapping[str, Any]], path: str | Path) -> None:
+    """Write a conversation as readable JSON, whole or not at all."""
+    target = Path(path)
+    data = {"format": FORMAT, "messages": list(messages)}
+    temporary = target.with_name(target.name + ".part")
+    temporary.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
+    temporary.replace(target)
+
+
+def load(path: str | Path) -> list[dict[str, Any]]:
+    """Read a conversation written by `dump`, or a bare list of OpenAI messages.
+
+    Raises HistoryInvalid for a file that is neither or that no provider would take.
+    """
+    try:
+        data = json.loads(Path(path).read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
+    messages = data.get("messages") if isinstance(data, dict) else data
+    if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
+        raise HistoryInvalid([f"{path} holds no list of messages"])
+    if problems := validate(messages):
+        raise HistoryInvalid([*problems, "repair(messages) mends it"])
+    return messages

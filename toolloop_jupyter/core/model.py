@@ -1,0 +1,263 @@
+"""The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
+
+Retries have two owners. A call that fails before its first delta is retried by LiteLLM itself, as `num_retries`
+in `completion_kwargs` (or its own defaults) says. A stream that breaks in the middle is tried again here, at most
+`num_retries` times: no tool has run by then, and text already shown is not shown twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import provider
+from .assembly import Assembly, get, plain
+from .errors import ModelCallFailed
+from .events import Reasoning, Retry, Text, Usage
+from .failures import explain
+from .running import attempt
+
+Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
+Tap = Callable[[float, Mapping[str, Any]], None]
+
+MANAGED = frozenset({"model", "messages", "tools", "api_key", "api_base", "extra_headers", "response_format", "stream"})
+BREATH = 64
+"""Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
+
+
+def load_litellm() -> Any:
+    """Import litellm (seconds, the first time) and return the module.
+
+    Set before the import, and only where the user has not: `LITELLM_LOCAL_MODEL_COST_MAP=True`, without which the
+    import fetches a price list from the network and waits for it offline (seen on 1.110.2). Set after it:
+    `suppress_debug_info`, without which an unknown model prints a provider list into the cell.
+    """
+    first = "litellm" not in sys.modules
+    if first:
+        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+    import litellm  # also waits for an import that goes on in another thread
+
+    if first:
+        litellm.suppress_debug_info = True
+    return litellm
+
+
+def litellm_loaded() -> bool:
+    """Whether litellm is imported, whole, already."""
+    return hasattr(sys.modules.get("litellm"), "acompletion")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One model call, exactly as it goes to `litellm.acompletion`."""
+
+    model: str
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] = field(default_factory=list)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Everything else: stream, response_format, api_base, temperature, …"""
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """api_key and headers: sent, never shown."""
+
+    def keywords(self) -> dict[str, Any]:
+        """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
+        tools = {"tools": self.tools} if self.tools else {}
+        options = self.options
+        if not tools:
+            options = {k: v for k, v in options.items() if k not in ("tool_choice", "parallel_tool_calls")}
+        return {**options, **self.secrets, **tools, "model": self.model, "messages": self.messages}
+
+    def shown(self) -> dict[str, Any]:
+        """The same without keys and headers, as plain data: for step mode, dry runs and recordings."""
+        options = {key: _shown_option(value) for key, value in self.options.items() if key != "stream_options"}
+        return {"model": self.model, "messages": plain(self.messages), "tools": plain(self.tools), **options}
+
+
+def _shown_option(value: Any) -> Any:
+    """A completion option as plain data; a class (`response_format=Review`) as its JSON schema."""
+    if isinstance(value, type) and hasattr(value, "model_json_schema"):
+        return value.model_json_schema()
+    return plain(value)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What a model call brought."""
+
+    message: dict[str, Any]
+    finish_reason: str | None
+    usage: Usage
+    cost: float | None
+    """US dollars, or None when neither the provider nor LiteLLM's price list tells."""
+    refusal: str = ""
+    seconds: float = 0.0
+
+
+class ModelCall:
+    """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
+
+    def __init__(self, request: Request, emit: Emit, *, tap: Tap | None = None) -> None:
+        self.request = request
+        self.assembly = Assembly()
+        self.first_delta_at: float | None = None
+        self._emit = emit
+        self._tap = tap
+        self._shown = ""
+        """What a broken try has shown, until the next try has caught up with it."""
+        self._reasoning_shown = False
+        self._usage: Any = None
+        self._cost: float | None = None
+
+    async def run(self) -> Reply:
+        """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
+        litellm = load_litellm()
+        provider.ensure(self.request.model)
+        again = self.request.options.get("num_retries") or 0
+        started, tries = time.monotonic(), 0
+        while True:
+            outcome = await attempt(self._once(litellm))
+            if outcome.error is None:
+                return self._reply(litellm, time.monotonic() - started)
+            tries += 1
+            if tries > again or not self._may_retry(litellm, outcome.error):
+                raise ModelCallFailed(*explain(outcome.error, self.request)) from None
+            await self._try_again(tries, explain(outcome.error, self.request)[0])
+
+    def _may_retry(self, litellm: Any, error: Exception) -> bool:
+        """A stream that broke after its first delta, on the way: LiteLLM has retried everything else itself."""
+        if self.assembly.is_empty or isinstance(error, ModelCallFailed):
+            return False
+        final = (litellm.BadRequestError, litellm.AuthenticationError, litellm.NotFoundError)
+        return not isinstance(error, final)
+
+    async def _try_again(self, number: int, error: str) -> None:
+        self._shown = self._shown or self.assembly.text
+        self._reasoning_shown = self._reasoning_shown or self.assembly.has_reasoning
+        self.assembly = Assembly()
+        await self._emit(Retry(number, error))
+        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0))
+
+    async def _once(self, litellm: Any) -> None:
+        self._usage, self._cost = None, None
+        response = await litellm.acompletion(**self.request.keywords())
+        if not hasattr(response, "__aiter__"):
+            await self._take_whole(response)
+            return
+        count, hidden = 0, getattr(response, "_hidden_params", None)
+        try:
+            async for chunk in response:
+                await self._take(chunk)
+                count += 1
+                if count % BREATH == 0:
+                    await asyncio.sleep(0)
+        finally:
+            await _close(response)
+        self._cost = self._cost if self._cost is not None else _header_cost(hidden)
+
+    async def _take(self, chunk: Any) -> None:
+        usage = get(chunk, "usage")
+        if usage is not None:
+            self._usage = usage
+        choices = get(chunk, "choices")
+        if not choices:  # the usage-only chunk of OpenAI's include_usage
+            return
+        choice = next((c for c in choices if not get(c, "index")), None)
+        if choice is None:  # several choices: the first counts
+            return
+        delta = get(choice, "delta")
+        if self._tap is not None:
+            self._tap(time.monotonic(), plain(delta) or {})
+        await self._show(*self.assembly.add(delta))
+        if reason := get(choice, "finish_reason"):
+            self.assembly.finish_reason = reason
+
+    async def _take_whole(self, response: Any) -> None:
+        """A response that was not streamed goes the way of one big delta."""
+        self._usage = get(response, "usage")
+        self._cost = _header_cost(getattr(response, "_hidden_params", None))
+        choices = get(response, "choices") or ()
+        if not choices:
+            return
+        message = get(choices[0], "message")
+        if self._tap is not None:
+            self._tap(time.monotonic(), plain(message) or {})
+        await self._show(*self.assembly.add(message))
+        self.assembly.finish_reason = get(choices[0], "finish_reason")
+
+    async def _show(self, text: str, reasoning: str) -> None:
+        """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says
+        something else, the shown text is taken back."""
+        if reasoning and not self._reasoning_shown:
+            await self._emit(Reasoning(reasoning))
+        if not text:
+            return
+        if not self._shown:
+            await self._emit(Text(text))
+            return
+        whole = self.assembly.text
+        if self._shown.startswith(whole):
+            return
+        shown, self._shown = self._shown, ""
+        if whole.startswith(shown):
+            await self._emit(Text(whole[len(shown) :]))
+            return
+        await self._emit(Retry(0, "the second try answers differently", discard=shown))
+        await self._emit(Text(whole))
+
+    def _reply(self, litellm: Any, seconds: float) -> Reply:
+        prompt_tokens = get(self._usage, "prompt_tokens") or 0
+        completion_tokens = get(self._usage, "completion_tokens") or 0
+        if self.assembly.is_empty and self.assembly.finish_reason == "content_filter":
+            raise ModelCallFailed("the provider's content filter stopped the answer.", "Rephrase the prompt.")
+        return Reply(
+            message=self.assembly.message(),
+            finish_reason=self.assembly.finish_reason,
+            usage=Usage(int(prompt_tokens), int(completion_tokens), 1),
+            cost=self._cost if self._cost is not None else self._priced(litellm),
+            refusal=self.assembly.refusal,
+            seconds=seconds,
+        )
+
+    def _priced(self, litellm: Any) -> float | None:
+        """The cost by the usage chunk or LiteLLM's price list; None where neither knows (not 0)."""
+        model = self.request.model
+        if provider.is_ours(model):
+            return 0.0
+        told = get(self._usage, "cost")
+        if isinstance(told, int | float) and not isinstance(told, bool):
+            return float(told)
+        if self._usage is None or model.startswith("litellm_proxy/"):
+            return None
+        try:
+            name, where, _, _ = litellm.get_llm_provider(model)
+            parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=self._usage)
+        except (litellm.BadRequestError, litellm.NotFoundError, ValueError, KeyError, TypeError, AttributeError):
+            return None
+        # A model that LiteLLM knows nothing about raises, or (openai-compatible ones) comes back as free.
+        known = name in litellm.model_cost or f"{where}/{name}" in litellm.model_cost
+        return float(sum(parts)) if known else None
+
+
+def _header_cost(hidden: Any) -> float | None:
+    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out."""
+    headers = get(hidden or {}, "additional_headers") or {}
+    for value in (headers.get("llm_provider-x-litellm-response-cost"), get(hidden or {}, "response_cost")):
+        try:
+            cost = float(value)
+        except (TypeError, ValueError):
+            continue
+        if cost >= 0 and cost != float("inf"):
+            return cost
+    return None
+
+
+async def _close(response: Any) -> None:
+    """Close the provider's connection behind a stream, so that a cancelled call does not go on in the background."""
+    closer = getattr(response, "aclose", None) or getattr(get(response, "completion_stream"), "aclose", None)
+    if closer is not None:
+        await attempt(closer())
