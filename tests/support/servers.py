@@ -1,0 +1,408 @@
+"""A scripted OpenAI-compatible chat server inside the test process.
+
+    with ScriptedServer([answer("Hello"), failure(429)]) as server:
+        ... model="openai/stub", api_base=server.base_url ...
+        assert server.requests[0].messages[-1]["content"] == "Hi"
+
+Each POST takes the next entry of the script; the last one repeats, or, with `repeat_last=False`, a request past the
+end is answered with status 500 and makes `stop()` fail. An entry is a dict (see `Entry`), or a function that gets
+the `Received` request and returns one. The server runs on an event loop of its own in a thread of its own, on a
+random port of 127.0.0.1, so it serves sync and async tests and other processes alike.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+
+
+class Entry(TypedDict, total=False):
+    """One answer. Without `status`, `body`, `raw` or `chunks` it is a chat completion, streamed if that is asked."""
+
+    content: str
+    reasoning: str
+    tool_calls: Sequence[Mapping[str, str]]
+    """Each with `id`, `name` and `arguments` (JSON text, sent as it stands)."""
+    finish: str
+    """The finish reason; by default "tool_calls" or "stop", as fits."""
+    usage: Mapping[str, Any] | None
+    """Replaces the usual numbers; None sends none. A stream has it only where the request asks for usage."""
+    chunks: Sequence[Mapping[str, Any] | str]
+    """For streams: deltas sent as they stand; a dict with `choices` is a whole chunk; a str is the data itself."""
+    status: int
+    body: Any
+    """A JSON body sent whole, also to a request that asks for a stream."""
+    raw: str | bytes
+    """The body itself, with the content type from `headers`."""
+    headers: Mapping[str, str]
+    stall: float
+    """Seconds before the first byte of the answer."""
+    delay: float
+    """Seconds after each streamed chunk."""
+    hold_after: int
+    """After so many chunks the stream waits for `release()`."""
+    drop_after: int
+    """After so many chunks the connection is cut, as a network does it: no final chunk."""
+
+
+@dataclass
+class Received:
+    """A request as it arrived. `headers` have lower-case names; `body` is the parsed JSON ({} when empty)."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    raw: bytes
+    body: dict[str, Any] = field(default_factory=dict)
+    at: float = field(default_factory=time.monotonic)
+    completed: bool = False
+    """The whole answer was written."""
+    abandoned: bool = False
+    """The client went away before that."""
+
+    @property
+    def messages(self) -> list[dict[str, Any]]:
+        return self.body.get("messages", [])
+
+    @property
+    def tools(self) -> list[dict[str, Any]]:
+        return self.body.get("tools") or []
+
+
+Step = Entry | Callable[[Received], Entry]
+
+
+def answer(content: str, **more: Any) -> Entry:
+    """An entry: the model says `content`."""
+    return Entry(content=content, **more)
+
+
+def calls(*named: tuple[str, Mapping[str, Any]], content: str = "", **more: Any) -> Entry:
+    """An entry: the model asks for tools, each `(name, arguments)`, with ids c1, c2, …"""
+    listed = [
+        {"id": f"c{n}", "name": name, "arguments": json.dumps(arguments)}
+        for n, (name, arguments) in enumerate(named, 1)
+    ]
+    return Entry(content=content, tool_calls=listed, **more)
+
+
+def failure(status: int, message: str = "scripted failure", **more: Any) -> Entry:
+    """An entry: an error in OpenAI's form."""
+    return Entry(status=status, body={"error": {"message": message, "type": "scripted"}}, **more)
+
+
+class ScriptedServer:
+    """See the module. `requests` grows as they arrive; `errors` holds mistakes of the script itself."""
+
+    def __init__(
+        self,
+        script: Sequence[Step] | Callable[[Received], Entry],
+        *,
+        delay: float = 0.0,
+        repeat_last: bool = True,
+    ) -> None:
+        self.script, self.delay, self.repeat_last = script, delay, repeat_last
+        self.requests: list[Received] = []
+        self.errors: list[str] = []
+        self.base_url = ""
+        self._taken = 0
+        self._arrived = threading.Condition()
+        self._loop = asyncio.new_event_loop()
+        self._released: asyncio.Event
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> str:
+        """Listen; return the base URL, such as `http://127.0.0.1:40123/v1`."""
+        ready = threading.Event()
+        self._thread = threading.Thread(target=self._run, args=(ready,), name="ScriptedServer", daemon=True)
+        self._thread.start()
+        if not ready.wait(10):
+            raise TimeoutError("the scripted server did not start within 10 s")
+        return self.base_url
+
+    def stop(self) -> None:
+        """Close every connection and end the thread. Raises AssertionError when the script was wrong or too short."""
+        if self._thread is not None:
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(10)
+            self._thread = None
+        assert not self.errors, "the scripted server was asked for what it could not answer: " + "; ".join(
+            self.errors
+        )
+
+    def __enter__(self) -> ScriptedServer:
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is not None:
+            self.errors.clear()  # the test's own failure is the one to see
+        self.stop()
+
+    def wait_for_requests(self, count: int, timeout: float = 10.0) -> list[Received]:
+        """Block until `count` requests have arrived; raise TimeoutError after `timeout` seconds."""
+        with self._arrived:
+            if not self._arrived.wait_for(lambda: len(self.requests) >= count, timeout):
+                raise TimeoutError(f"{len(self.requests)} of {count} requests arrived within {timeout} s")
+            return list(self.requests)
+
+    def release(self) -> None:
+        """Let every stream that waits at `hold_after`, now or later, go on."""
+        self._loop.call_soon_threadsafe(self._released.set)
+
+    # --- on the server's thread ---------------------------------------------------------------------------
+
+    def _run(self, ready: threading.Event) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(self._serve(ready))
+        finally:
+            self._loop.close()
+
+    async def _serve(self, ready: threading.Event) -> None:
+        self._stopping, self._released = asyncio.Event(), asyncio.Event()
+        serving: set[asyncio.Task[None]] = set()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            serving.add(task)
+            try:
+                await self._connection(reader, writer)
+            except asyncio.CancelledError:
+                writer.transport.abort()  # stop(): asyncio's streams would log a cancelled handler as an error
+            finally:
+                serving.discard(task)
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        self.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        ready.set()
+        await self._stopping.wait()
+        server.close()
+        for task in list(serving):
+            task.cancel()
+        await asyncio.gather(*serving, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while True:
+                request = await read_request(reader)
+                entry = self._take(request)
+                reply = _Reply(request, reader, writer)
+                try:
+                    await self._answer(reply, entry)
+                    request.completed = True
+                except ConnectionError as error:
+                    request.abandoned = not isinstance(error, _Dropped)
+                    raise
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client closed the connection, which is its right
+        finally:
+            writer.close()
+
+    def _take(self, request: Received) -> Entry:
+        with self._arrived:
+            self.requests.append(request)
+            self._arrived.notify_all()
+        if request.method != "POST":
+            return failure(404, f"{request.method} {request.path} is not scripted")
+        try:
+            entry = self._next(request)
+            if "chunks" in entry and not request.body.get("stream"):
+                raise ValueError(
+                    "an entry with `chunks` answers a stream only; the request did not ask for one"
+                )
+            return entry
+        except Exception as error:
+            self.errors.append(f"request {len(self.requests)}: {error!r}")
+            return failure(500, self.errors[-1])
+
+    def _next(self, request: Received) -> Entry:
+        if callable(self.script):
+            return self.script(request)
+        if self._taken >= len(self.script) and not self.repeat_last:
+            raise LookupError(f"the script has only {len(self.script)} entries")
+        step = self.script[min(self._taken, len(self.script) - 1)]
+        self._taken += 1
+        return step(request) if callable(step) else step
+
+    async def _answer(self, reply: _Reply, entry: Entry) -> None:
+        if entry.get("stall"):
+            await reply.pause(entry["stall"])
+        headers = dict(entry.get("headers", {}))
+        if "raw" in entry:
+            raw = entry["raw"]
+            await reply.whole(
+                entry.get("status", 200), raw.encode() if isinstance(raw, str) else raw, headers
+            )
+        elif "status" in entry or "body" in entry:
+            await reply.json(
+                entry.get("status", 200), entry.get("body", {"error": {"message": "scripted"}}), headers
+            )
+        elif reply.request.body.get("stream"):
+            await self._stream(reply, entry, headers)
+        else:
+            await reply.json(200, {**reply.base("chat.completion"), **completion(entry)}, headers)
+
+    async def _stream(self, reply: _Reply, entry: Entry, headers: dict[str, str]) -> None:
+        await reply.begin_stream(headers)
+        base = reply.base("chat.completion.chunk")
+        delay = entry.get("delay", self.delay)
+        for number, piece in enumerate([*deltas(entry), None]):
+            if entry.get("hold_after") == number:
+                await reply.pause(self._released)
+            if entry.get("drop_after") == number:
+                reply.writer.transport.abort()
+                raise _Dropped
+            if piece is not None:
+                await reply.event(
+                    piece if isinstance(piece, str) or "choices" in piece else chunk(base, piece)
+                )
+                if delay:
+                    await reply.pause(delay)
+        await reply.event(chunk(base, {}, finish_reason(entry)))
+        usage = entry.get("usage", USAGE)
+        if usage is not None and (reply.request.body.get("stream_options") or {}).get("include_usage"):
+            await reply.event({**base, "choices": [], "usage": usage})
+        await reply.event("[DONE]")
+        await reply.end_stream()
+
+
+class _Dropped(ConnectionError):
+    """The script cut the connection."""
+
+
+async def read_request(reader: asyncio.StreamReader) -> Received:
+    """Read one HTTP/1.1 request with a content length."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
+    method, path, _ = head[0].split(" ", 2)
+    pairs = (line.partition(":") for line in head[1:] if line)
+    headers = {name.strip().lower(): value.strip() for name, _, value in pairs}
+    raw = await reader.readexactly(int(headers.get("content-length", "0")))
+    try:
+        body = json.loads(raw) if raw else {}
+    except ValueError:
+        body = {}  # `raw` has it
+    return Received(method, path, headers, raw, body)
+
+
+@dataclass
+class _Reply:
+    """Writes one answer; every method raises ConnectionError when the client has gone."""
+
+    request: Received
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+
+    def base(self, kind: str) -> dict[str, Any]:
+        model = self.request.body.get("model", "scripted")
+        return {
+            "id": f"chatcmpl-{id(self.request):x}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": model,
+        }
+
+    async def whole(self, status: int, data: bytes, headers: Mapping[str, str]) -> None:
+        self._head(status, {"Content-Type": "text/plain", "Content-Length": str(len(data)), **headers})
+        self.writer.write(data)
+        await self._drain()
+
+    async def json(self, status: int, body: Any, headers: Mapping[str, str]) -> None:
+        await self.whole(status, json.dumps(body).encode(), {"Content-Type": "application/json", **headers})
+
+    async def begin_stream(self, headers: Mapping[str, str]) -> None:
+        self._head(200, {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **headers})
+        await self._drain()
+
+    async def event(self, data: Any) -> None:
+        text = data if isinstance(data, str) else json.dumps(data)
+        frame = f"data: {text}\n\n".encode()
+        self.writer.write(b"%x\r\n%s\r\n" % (len(frame), frame))
+        await self._drain()
+
+    async def end_stream(self) -> None:
+        self.writer.write(b"0\r\n\r\n")
+        await self._drain()
+
+    async def pause(self, until: float | asyncio.Event) -> None:
+        """Wait so many seconds, or for the event; end at once when the client goes away meanwhile."""
+        gone = asyncio.ensure_future(
+            self.reader.read(1)
+        )  # nothing is sent while an answer is awaited, but the end
+        over = asyncio.ensure_future(
+            until.wait() if isinstance(until, asyncio.Event) else asyncio.sleep(until)
+        )
+        try:
+            await asyncio.wait({gone, over}, return_when=asyncio.FIRST_COMPLETED)
+            if gone.done() and not over.done():
+                raise ConnectionResetError("the client went away")
+        finally:
+            gone.cancel()
+            over.cancel()
+            await asyncio.gather(gone, over, return_exceptions=True)
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.writer.write(f"HTTP/1.1 {status} Scripted\r\n{lines}\r\n".encode())
+
+    async def _drain(self) -> None:
+        if self.writer.transport.is_closing():
+            raise ConnectionResetError("the client went away")
+        await self.writer.drain()
+
+
+def finish_reason(entry: Entry) -> str:
+    return entry.get("finish") or ("tool_calls" if entry.get("tool_calls") else "stop")
+
+
+def chunk(base: Mapping[str, Any], delta: Mapping[str, Any], finish: str | None = None) -> dict[str, Any]:
+    return {**base, "choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+
+
+def deltas(entry: Entry) -> Iterator[Mapping[str, Any] | str]:
+    """The pieces of a streamed answer: words of text, and arguments of calls four characters at a time."""
+    if "chunks" in entry:
+        yield from entry["chunks"]
+        return
+    yield {"role": "assistant", "content": None}
+    yield from ({"reasoning_content": word} for word in words(entry.get("reasoning", "")))
+    yield from ({"content": word} for word in words(entry.get("content", "")))
+    for index, call in enumerate(entry.get("tool_calls", ())):
+        function = {"name": call["name"], "arguments": ""}
+        yield {"tool_calls": [{"index": index, "id": call["id"], "type": "function", "function": function}]}
+        text = call["arguments"]
+        for at in range(0, len(text), 4):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": text[at : at + 4]}}]}
+
+
+def words(text: str) -> list[str]:
+    """`text` cut after its spaces; joined again, it is `text`."""
+    pieces = text.split(" ")
+    return [piece + " " for piece in pieces[:-1]] + [piece for piece in pieces[-1:] if piece]
+
+
+def completion(entry: Entry) -> dict[str, Any]:
+    """The same answer as one JSON body."""
+    message: dict[str, Any] = {"role": "assistant", "content": entry.get("content") or None}
+    if entry.get("reasoning"):
+        message["reasoning_content"] = entry["reasoning"]
+    if entry.get("tool_calls"):
+        message["tool_calls"] = [
+            {
+                "id": call["id"],
+                "type": "function",
+                "function": {"name": call["name"], "arguments": call["arguments"]},
+            }
+            for call in entry["tool_calls"]
+        ]
+    choice = {"index": 0, "message": message, "finish_reason": finish_reason(entry)}
+    usage = entry.get("usage", USAGE)
+    return {"choices": [choice], **({} if usage is None else {"usage": usage})}
