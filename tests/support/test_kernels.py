@@ -1,0 +1,180 @@
+"""LiveKernel shows what a front-end would show, and every wait ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from support.kernels import KernelDied, KernelTimeout, LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+BUTTON = """
+import asyncio, ipywidgets
+def ask(label):
+    pressed = asyncio.get_running_loop().create_future()
+    button = ipywidgets.Button(description=label)
+    button.on_click(lambda _: pressed.get_loop().call_soon_threadsafe(pressed.set_result, True))
+    display(button)
+    return button, pressed
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with LiveKernel() as live:
+        yield live
+
+
+def test_outputs_of_each_kind(kernel):
+    """Streams are joined, displays and the value keep their bundles, and status and timing are there."""
+    run = kernel.execute(
+        "import sys, time; time.sleep(.05); print(1); print(2); print(3, file=sys.stderr); 'v'"
+    )
+    assert (run.stdout, run.stderr, run.value, run.status, run.error) == ("1\n2\n", "3\n", "'v'", "ok", None)
+    assert [o.kind for o in run.outputs] == ["stream", "stream", "execute_result"]
+    assert 0.05 <= run.seconds < 10
+    run = kernel.execute("from IPython.display import HTML; display(HTML('<b>x</b>'))")
+    assert run.html == "<b>x</b>"
+
+
+def test_errors_and_abort(kernel):
+    """A failing cell has its error, and cells queued behind it are aborted unless told otherwise."""
+    bad, after = kernel.run_all("1/0", "print('after')")
+    assert (bad.status, bad.error) == ("error", "ZeroDivisionError: division by zero")
+    assert (after.status, after.stdout, after.seconds) == ("aborted", "", 0.0)
+    bad, after = kernel.run_all("1/0", "print('after')", stop_on_error=False)
+    assert (bad.status, after.status, after.stdout) == ("error", "ok", "after\n")
+
+
+def test_updates_are_applied_in_place(kernel):
+    """update_display_data changes the output it names, also from a later cell; clear_output clears."""
+    first = kernel.execute("h = display('old', display_id=True); display('other')")
+    kernel.execute("h.update('new')")
+    assert [o.text for o in first.outputs] == ["'new'", "'other'"]
+    assert first.outputs[0].updates == 1
+    cleared = kernel.execute(
+        "from IPython.display import clear_output; print(1); clear_output(wait=True); print(2)"
+    )
+    assert cleared.stdout == "2\n"
+
+
+def test_click_reaches_a_waiting_cell(kernel):
+    """A click is delivered while an awaited cell runs (ipykernel 7.4), and the cell queued behind it runs after."""
+    kernel.execute(BUTTON)
+    run = kernel.submit("b, pressed = ask('Go on'); await pressed; print('pressed')")
+    behind = kernel.submit("print('behind'); b.close()")
+    button = kernel.click("Go")
+    kernel.wait(run, behind)
+    assert (run.stdout, behind.stdout) == ("pressed\n", "behind\n")
+    assert not button.open
+    assert button not in kernel.open_widgets()
+
+
+def test_click_takes_the_newest_enabled_button(kernel):
+    """Of several fitting buttons the last one shown is clicked; a disabled one never."""
+    kernel.execute("import ipywidgets; hits = []")
+    make = "b{0} = ipywidgets.Button(description='Same'); b{0}.on_click(lambda _: hits.append({0})); display(b{0})"
+    kernel.run_all(make.format(1), make.format(2), make.format(3), "b3.disabled = True")
+    kernel.click("Same")
+    assert kernel.execute("hits").value == "[2]"
+    kernel.execute("for b in (b1, b2, b3): b.close()")
+    with pytest.raises(KernelTimeout, match="a button with 'Same'"):
+        kernel.click("Same", timeout=0.1)
+
+
+def test_subshells(kernel):
+    """A cell sent to a subshell runs on another thread, and a click sent to one reaches a waiting cell.
+
+    Where the click is handled is the kernel's choice: ipykernel 7.4 routes it to the shell that shows the button.
+    """
+    if not kernel.has_subshells:
+        pytest.skip("no subshells in this kernel")
+    subshell = kernel.create_subshell()
+    where = "import threading; threading.current_thread() is threading.main_thread()"
+    assert kernel.execute(where).value == "True"
+    assert kernel.execute(where, subshell=subshell).value == "False"
+    kernel.execute(BUTTON)
+    run = kernel.submit("b, pressed = ask('Sub'); await pressed; print('pressed'); b.close()")
+    kernel.click("Sub", subshell=subshell)
+    kernel.wait(run)
+    assert run.stdout == "pressed\n"
+    kernel.delete_subshell(subshell)
+
+
+def test_widget_state_both_ways(kernel):
+    """What the kernel sets is seen, and what a person sets arrives."""
+    kernel.execute(
+        "import ipywidgets; t = ipywidgets.Text(description='T'); display(t); t.value = 'from kernel'"
+    )
+    text = next(w for w in kernel.open_widgets("TextModel") if w.description == "T")
+    assert text.state["value"] == "from kernel"
+    kernel.set_state(text, value="from person")
+    assert kernel.execute("t.value").value == "'from person'"
+    kernel.execute("t.close()")
+
+
+def test_interrupt(kernel):
+    """An interrupt ends a cell with KeyboardInterrupt, long before it would end."""
+    run = kernel.submit("import time; print('started'); time.sleep(60)")
+    kernel.wait_for_text("started")
+    kernel.interrupt()
+    kernel.wait(run, timeout=10)
+    assert run.error.startswith("KeyboardInterrupt")
+
+
+def test_stdin(kernel):
+    """input() is answered by on_input where stdin is allowed, and refused where it is not."""
+    kernel.on_input = lambda prompt: f"answer to {prompt}"
+    try:
+        assert kernel.execute("input('name?')", allow_stdin=True).value == "'answer to name?'"
+        assert kernel.prompts[-1] == "name?"
+        assert "StdinNotImplementedError" in kernel.execute("input('name?')").error
+    finally:
+        kernel.on_input = None
+
+
+def test_other_requests(kernel):
+    """Completion comes back like any other reply."""
+    reply = kernel.request("complete_request", {"code": "impor", "cursor_pos": 5})
+    assert "import" in reply["matches"]
+
+
+def test_waits_end(kernel):
+    """A wait for a cell that goes on ends in KernelTimeout, which tells what it put out."""
+    run = kernel.submit("print('so far'); import time; time.sleep(60)")
+    began = time.monotonic()
+    with pytest.raises(KernelTimeout, match=r"time\.sleep.*so far"):
+        kernel.wait(run, timeout=1)
+    assert time.monotonic() - began < 5
+    kernel.interrupt()
+    kernel.wait(run, timeout=10)
+
+
+def test_death_is_noticed():
+    """When the process dies, a wait ends in KernelDied instead of running to its timeout."""
+    with LiveKernel(env={"LIVE_TEST": "yes", "HOME": os.environ.get("HOME")}) as kernel:
+        assert kernel.execute("import os; os.environ['LIVE_TEST']").value == "'yes'"
+        run = kernel.submit("import time; time.sleep(60)")
+        kernel.settle(0.2)
+        os.kill(kernel.pid, signal.SIGKILL)
+        with pytest.raises(KernelDied):
+            kernel.wait(run, timeout=30)
+
+
+def test_starts_apart_from_the_source_tree(kernel):
+    """The kernel is of the given Python, in a folder of its own."""
+    run = kernel.execute("import sys, os; print(sys.executable); print(os.listdir())")
+    executable, files = run.stdout.splitlines()
+    assert os.path.realpath(executable) == os.path.realpath(sys.executable)
+    assert "toolloop_jupyter" not in files
+
+
+def test_a_python_without_ipykernel_fails_soon(tmp_path):
+    """A kernel that cannot start raises, and leaves nothing behind."""
+    with pytest.raises(Exception, match=r"(?i)kernel died|ready"):
+        LiveKernel(python="/bin/false", start_timeout=20).start()
