@@ -1,1 +1,23 @@
-"""Models for lessons and tests: scripted, recorded, and the offline demonstration."""
+"""Models for lessons and tests: scripted, recorded, and the offline demonstration.
+
+Importing it provides the models "toolloop/…" to LiteLLM once LiteLLM is loaded; it does not load it.
+"""
+
+from .offline import DEMO_MODEL, use_with_litellm
+from .parts import call, deltas, end, error, expect, pause, reasoning, reply_with, text
+from .scripted import ScriptedModel
+
+__all__ = [
+    "DEMO_MODEL",
+    "ScriptedModel",
+    "call",
+    "deltas",
+    "end",
+    "error",
+    "expect",
+    "pause",
+    "reasoning",
+    "reply_with",
+    "text",
+    "use_with_litellm",
+]

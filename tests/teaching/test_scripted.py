@@ -1,0 +1,233 @@
+"""ScriptedModel, through LiteLLM's real `acompletion()`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import time
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from toolloop_jupyter.core import provider
+from toolloop_jupyter.core.assembly import Assembly
+from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.teaching import (
+    ScriptedModel,
+    call,
+    deltas,
+    end,
+    error,
+    expect,
+    pause,
+    reasoning,
+    reply_with,
+    text,
+)
+
+
+async def ask(model: ScriptedModel | str, *messages: Any, **options: Any) -> dict[str, Any]:
+    """One model call; returns the assembled message with "finish_reason" and "usage" in it."""
+    name = model if isinstance(model, str) else model.model
+    provider.ensure(name)
+    sent = [
+        message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages
+    ]
+    stream = await load_litellm().acompletion(
+        model=name,
+        messages=sent or [{"role": "user", "content": "Hi"}],
+        stream=True,
+        stream_options={"include_usage": True},
+        **options,
+    )
+    assembly, usage, finish = Assembly(), None, None
+    async for chunk in stream:
+        usage = getattr(chunk, "usage", None) or usage
+        for choice in chunk.choices:
+            assembly.add(choice.delta)
+            finish = choice.finish_reason or finish
+    return {**assembly.message(), "finish_reason": finish, "usage": usage}
+
+
+async def test_turns_are_played_one_for_each_call() -> None:
+    """A text, a call and several things in one turn come in the order of the script."""
+    model = ScriptedModel(
+        "Hello  there\n",
+        call("f", x=1, name="ä"),
+        [reasoning("I think."), text("Let me look."), call("f"), call("g", y=[1, 2]).as_id("mine")],
+    )
+    first = await ask(model)
+    assert (first["content"], first["finish_reason"]) == ("Hello  there\n", "stop")
+    second = await ask(model)
+    assert second["content"] is None
+    assert json.loads(second["tool_calls"][0]["function"]["arguments"]) == {"x": 1, "name": "ä"}
+    assert second["finish_reason"] == "tool_calls"
+    third = await ask(model)
+    assert (third["reasoning_content"], third["content"]) == ("I think.", "Let me look.")
+    assert [(c["id"], c["function"]["name"], c["function"]["arguments"]) for c in third["tool_calls"]] == [
+        ("call_3_1", "f", "{}"),
+        ("mine", "g", '{"y": [1, 2]}'),
+    ]
+    assert model.remaining == 0
+
+
+async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:
+    """Broken JSON and deltas without ids reach the caller untouched, time after time."""
+    given = [{"tool_calls": [{"index": 0, "function": {"name": "f", "arguments": "{}"}}]}, {"content": "x"}]
+    model = ScriptedModel(call("f", '{"x": '), deltas(given), repeat_last=True)
+    assert (await ask(model))["tool_calls"][0]["function"]["arguments"] == '{"x": '
+    for _ in range(2):
+        message = await ask(model)
+        assert message["content"] == "x"
+        assert message["tool_calls"][0]["function"]["name"] == "f"
+        assert message["finish_reason"] == "tool_calls"
+
+
+async def test_signed_reasoning_is_a_thinking_block() -> None:
+    """Reasoning with a signature arrives as the thinking block that has to be sent back."""
+    message = await ask(ScriptedModel([reasoning("Let me see.", signature="SIG"), "Yes"]))
+    assert message["thinking_blocks"] == [{"type": "thinking", "thinking": "Let me see.", "signature": "SIG"}]
+    assert message["reasoning_content"] == "Let me see."
+
+
+async def test_a_reply_is_computed_from_the_messages() -> None:
+    """A function, bare or in reply_with, sync or async, sees the messages and may return any turn."""
+
+    async def later(messages: list[dict[str, Any]]) -> Any:
+        messages.clear()  # its own copy
+        return [text("calling "), call("f", n=2)]
+
+    model = ScriptedModel(
+        lambda messages: f"You said {messages[-1]['content']!r}.", [call("g"), reply_with(later)]
+    )
+    assert (await ask(model, "ping"))["content"] == "You said 'ping'."
+    message = await ask(model, "again")
+    assert [c["id"] for c in message["tool_calls"]] == ["call_2_1", "call_2_2"]
+    assert model.requests[1].messages == [{"role": "user", "content": "again"}]
+
+
+async def test_a_function_that_fails_is_named() -> None:
+    """An exception in the reader's function says which turn and function it was."""
+
+    def broken(messages: list[dict[str, Any]]) -> str:
+        return messages[7]["content"]
+
+    with pytest.raises(load_litellm().BadRequestError, match="turn 1: broken raised IndexError"):
+        await ask(ScriptedModel(broken))
+
+
+async def test_a_dict_or_a_model_is_an_answer_in_json() -> None:
+    """Structured answers are written as data."""
+
+    class Review(BaseModel):
+        summary: str
+
+    model = ScriptedModel({"summary": "ü"}, Review(summary="ok"))
+    assert json.loads((await ask(model))["content"]) == {"summary": "ü"}
+    assert json.loads((await ask(model))["content"]) == {"summary": "ok"}
+
+
+async def test_the_end_of_the_script_says_what_came() -> None:
+    """A call past the last turn names the model, the number of turns and the message that nobody answers."""
+    model = ScriptedModel("one", name="short")
+    await ask(model)
+    with pytest.raises(load_litellm().BadRequestError) as caught:
+        await ask(model, {"role": "user", "content": "and now?"})
+    assert "the script of toolloop/short is over: it has 1 turn, and this is call 2" in str(caught.value)
+    assert "'user': 'and now?'" in str(caught.value)
+    assert ".reset()" in str(caught.value)
+    model.reset()
+    assert (await ask(model))["content"] == "one"
+
+
+async def test_a_turn_that_does_not_fit_says_what_it_got() -> None:
+    """`expect()` holds the script to the conversation; a wrong message is quoted."""
+    model = ScriptedModel([expect("denied", role="tool"), "Fine."], repeat_last=True)
+    with pytest.raises(load_litellm().BadRequestError) as caught:
+        await ask(model, "go on")
+    assert (
+        "expects a last message with role 'tool' and the text 'denied', but got, from 'user': 'go on'"
+        in str(caught.value)
+    )
+    called = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
+    result = {"role": "tool", "tool_call_id": "c", "content": "denied: no"}
+    assert (await ask(model, "go on", called, result))["content"] == "Fine."
+
+
+async def test_errors_refuse_or_break() -> None:
+    """An error that comes first refuses the call with its status; a later one breaks the stream."""
+    litellm = load_litellm()
+    model = ScriptedModel(error("slow down", 429), ["par", error("gone", None)], "fine")
+    with pytest.raises(litellm.RateLimitError, match="slow down"):
+        await ask(model, num_retries=0)
+    with pytest.raises(litellm.exceptions.MidStreamFallbackError, match="gone"):
+        await ask(model)
+    assert (await ask(model))["content"] == "fine"
+
+
+async def test_pace_and_pause_take_their_time() -> None:
+    """The words of a paced text come one after another, and a pause waits."""
+    started = time.monotonic()
+    await ask(ScriptedModel([text("a b c d", pace=0.05), pause(0.1)]))
+    assert time.monotonic() - started >= 0.3
+
+
+async def test_usage_and_finish_reason_can_be_said() -> None:
+    """`end()` sets both; otherwise the usage counts words."""
+    said = await ask(ScriptedModel(["cut", end("length", {"prompt_tokens": 100, "completion_tokens": 1})]))
+    assert (said["finish_reason"], said["usage"].prompt_tokens) == ("length", 100)
+    counted = await ask(ScriptedModel("three words here"), "two words")
+    assert (counted["usage"].prompt_tokens, counted["usage"].completion_tokens) == (3, 3)
+
+
+async def test_requests_are_kept_as_they_were() -> None:
+    """`.requests` has messages and options of each call, and later changes of the caller's list do not show."""
+    model = ScriptedModel("a", "b")
+    message = {"role": "user", "content": "one"}
+    await ask(model, message, temperature=0.5)
+    message["content"] = "changed"
+    await ask(model, message, {"role": "user", "content": "two"})
+    assert [[m["content"] for m in r.messages] for r in model.requests] == [["one"], ["changed", "two"]]
+    assert model.requests[0].options["temperature"] == 0.5
+
+
+async def test_a_forgotten_model_is_gone() -> None:
+    """The name map keeps nothing alive, and asking for a lost model says to keep it in a variable."""
+    model = ScriptedModel("x")
+    name = model.model
+    del model
+    gc.collect()
+    with pytest.raises(load_litellm().NotFoundError, match="keep the ScriptedModel or Replay in a variable"):
+        await ask(name)
+
+
+async def test_a_name_that_is_not_there_suggests_the_nearest() -> None:
+    """A typo in the name gets the nearest one."""
+    model = ScriptedModel("x", name="lesson-one")
+    with pytest.raises(load_litellm().NotFoundError, match="did you mean 'toolloop/lesson-one'"):
+        await ask("toolloop/lesson-on")
+    assert model.toolloop_model == "toolloop/lesson-one"
+
+
+def test_mistakes_in_a_script_are_type_errors() -> None:
+    """What is no turn, a name that is no name and arguments given twice are refused where they are written."""
+    with pytest.raises(TypeError, match="not 7"):
+        ScriptedModel("fine", 7)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not both"):
+        call("f", "{}", x=1)
+    with pytest.raises(ValueError, match="'a b'"):
+        ScriptedModel("x", name="a b")
+
+
+async def test_a_name_given_again_belongs_to_the_new_model() -> None:
+    """Running a cell again replaces the model of that name, also when the old one goes later."""
+    old = ScriptedModel("old", name="again")
+    new = ScriptedModel("new", name="again")
+    del old
+    gc.collect()
+    assert (await ask(new))["content"] == "new"

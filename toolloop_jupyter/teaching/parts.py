@@ -1,0 +1,262 @@
+"""What a turn of a ScriptedModel is made of: `text`, `reasoning`, `call`, `error`, `reply_with` and the rarer ones.
+
+Each part says which deltas it streams; `Turn` plays parts one after another and counts what has to be counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import dataclasses
+import inspect
+import json
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from pydantic import BaseModel
+
+from toolloop_jupyter.core.provider import Delta, ProviderError
+
+Messages: TypeAlias = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Text:
+    """Text that streams word by word."""
+
+    content: str
+    pace: float | None = None
+
+    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+        async for piece in turn.paced(words(self.content), self.pace):
+            yield {"content": piece}
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """Reasoning that streams word by word."""
+
+    content: str
+    pace: float | None = None
+    signature: str = ""
+
+    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+        async for piece in turn.paced(words(self.content), self.pace):
+            block = {"type": "thinking", "thinking": piece}
+            yield {"reasoning_content": piece, **({"thinking_blocks": [block]} if self.signature else {})}
+        if self.signature:
+            yield {"thinking_blocks": [{"type": "thinking", "thinking": "", "signature": self.signature}]}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call; `arguments` is the text as the model sends it."""
+
+    name: str
+    arguments: str
+    id: str = ""
+
+    def as_id(self, call_id: str) -> Call:
+        """Return the same call with this id instead of "call_TURN_NUMBER"."""
+        return dataclasses.replace(self, id=call_id)
+
+    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+        index = turn.calls
+        turn.calls += 1
+        call_id = self.id or f"call_{turn.number}_{turn.calls}"
+        head = {"name": self.name, "arguments": ""}
+        yield {"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": head}]}
+        async for piece in turn.paced(re.findall(r".{1,12}", self.arguments, re.DOTALL), None):
+            yield {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}
+
+
+@dataclass(frozen=True)
+class Error:
+    """A failure of the provider."""
+
+    message: str
+    status: int | None = 500
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    def made(self) -> ProviderError:
+        return ProviderError(self.message, self.status, self.headers)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """Seconds of silence."""
+
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Deltas:
+    """Raw deltas, sent as they stand."""
+
+    given: Sequence[Delta]
+
+    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+        for delta in self.given:
+            turn.calls += len(delta.get("tool_calls") or ())
+            yield dict(delta)
+
+
+@dataclass(frozen=True)
+class End:
+    """How the turn ends."""
+
+    finish_reason: str | None = None
+    usage: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Expect:
+    """What the last message must be like for the turn to fit."""
+
+    text: str = ""
+    role: str = ""
+
+    def complaint(self, messages: Messages) -> str:
+        """Say what does not fit about the last message, or ""."""
+        last = messages[-1] if messages else {}
+        wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
+        if self.text and self.text not in str(last.get("content")):
+            wanted.append(f"the text {self.text!r}")
+        return f"expects a last message with {' and '.join(wanted)}" if wanted else ""
+
+
+@dataclass(frozen=True)
+class ReplyWith:
+    """Parts that are computed when their turn comes."""
+
+    function: Callable[[Messages], Content | Awaitable[Content]]
+
+    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+        try:
+            made = self.function(copy.deepcopy(turn.messages))
+            parts = parts_of(await made if inspect.isawaitable(made) else made)
+        except ProviderError:
+            raise
+        except Exception as error:  # the function is the reader's own code, like a tool's body
+            name = getattr(self.function, "__name__", "the function")
+            raise ProviderError(
+                f"turn {turn.number}: {name} raised {type(error).__name__}: {error}", 400
+            ) from error
+        async for delta in turn.play(parts):
+            yield delta
+
+
+Part: TypeAlias = Text | Reasoning | Call | Error | Pause | Deltas | End | Expect | ReplyWith
+One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
+Content: TypeAlias = One | Sequence[One]
+
+
+@dataclass
+class Turn:
+    """One turn while it is played."""
+
+    number: int
+    messages: Messages
+    pace: float
+    calls: int = 0
+    finish_reason: str = ""
+    usage: Mapping[str, Any] | None = None
+
+    async def play(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
+        """Stream the parts. Raises ProviderError where the script says so."""
+        for part in parts:
+            if isinstance(part, Error):
+                raise part.made()
+            if isinstance(part, Pause):
+                await asyncio.sleep(part.seconds)
+            elif isinstance(part, End):
+                self.finish_reason = part.finish_reason or self.finish_reason
+                self.usage = part.usage or self.usage
+            elif not isinstance(part, Expect):  # that one was looked at before anything was said
+                async for delta in part.play(self):
+                    yield delta
+
+    async def paced(self, pieces: Iterable[str], pace: float | None) -> AsyncIterator[str]:
+        """Yield the pieces, `pace` seconds (or the model's) after one another."""
+        seconds = self.pace if pace is None else pace
+        for piece in pieces:
+            if seconds > 0:
+                await asyncio.sleep(seconds)
+            yield piece
+
+
+def parts_of(content: Content) -> tuple[Part, ...]:
+    """Turn one turn's short form into parts. Raises TypeError for what is none."""
+    if isinstance(content, (list, tuple)):
+        return tuple(part for one in content for part in parts_of(one))
+    if isinstance(content, str):
+        return (Text(content),)
+    if isinstance(content, (Text, Reasoning, Call, Error, Pause, Deltas, End, Expect, ReplyWith)):
+        return (content,)
+    if isinstance(content, BaseModel):
+        return (Text(content.model_dump_json()),)
+    if isinstance(content, Mapping):
+        return (Text(json.dumps(content, ensure_ascii=False)),)
+    if callable(content):
+        return (ReplyWith(content),)
+    raise TypeError(
+        f"a turn is a text, a part such as call('f', x=1), a function of the messages, or a list of these, "
+        f"not {content!r}"
+    )
+
+
+def words(text: str) -> list[str]:
+    """Cut a text behind each run of spaces; joined, the pieces are the text."""
+    return re.findall(r"\S+\s*|\s+", text)
+
+
+def text(content: str, pace: float | None = None) -> Text:
+    """Stream `content` word by word, `pace` seconds a word (default: the model's pace)."""
+    return Text(content, pace)
+
+
+def reasoning(content: str, pace: float | None = None, signature: str = "") -> Reasoning:
+    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which have to be sent back."""
+    return Reasoning(content, pace, signature)
+
+
+def call(name: str, raw_arguments: str | None = None, /, **arguments: object) -> Call:
+    """Ask for the tool `name` with these arguments, or with `raw_arguments` as they stand: wrong JSON, say."""
+    if raw_arguments is not None and arguments:
+        raise TypeError(f"give call({name!r}) arguments by name, or one raw text, not both")
+    return Call(name, json.dumps(arguments, ensure_ascii=False) if raw_arguments is None else raw_arguments)
+
+
+def error(message: str, status: int | None = 500, headers: Mapping[str, str] | None = None) -> Error:
+    """Fail as a provider does: refused when it is the turn's first part, broken off in the middle otherwise.
+
+    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None is a lost connection.
+    """
+    return Error(message, status, dict(headers or {}))
+
+
+def reply_with(function: Callable[[Messages], Any]) -> ReplyWith:
+    """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
+    return ReplyWith(function)
+
+
+def pause(seconds: float) -> Pause:
+    """Say nothing for so long."""
+    return Pause(seconds)
+
+
+def deltas(given: Sequence[Delta]) -> Deltas:
+    """Stream raw OpenAI-style deltas as they stand, broken ones too. "finish_reason" and "usage" may be among them."""
+    return Deltas(tuple(given))
+
+
+def end(finish_reason: str | None = None, usage: Mapping[str, Any] | None = None) -> End:
+    """End the turn with this finish reason ("length", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
+    return End(finish_reason, usage)
+
+
+def expect(text: str = "", role: str = "") -> Expect:
+    """Play this turn only if the last message has this text in it, and this role ("tool", "user"); else say so."""
+    return Expect(text, role)

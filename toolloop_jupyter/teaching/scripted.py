@@ -1,0 +1,127 @@
+"""ScriptedModel: a model whose turns are written down as Python, for lessons and for tests.
+
+    model = ScriptedModel(
+        [reasoning("I have to look."), call("search_code", query="TODO")],
+        call("read_file", '{"path": '),             # arguments that are no JSON
+        lambda messages: f"It said: {messages[-1]['content']}",
+    )
+
+    %%toolloop --model model
+
+Each model call takes the next turn. It goes through `litellm.acompletion()` as any model does.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import threading
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+from toolloop_jupyter.core.provider import Delta, ProviderError, ProviderRequest
+
+from . import offline
+from .parts import Content, Error, Expect, Messages, Part, Turn, parts_of, words
+
+_numbers = itertools.count(1)
+
+
+class ScriptedModel:
+    """A model that says what its script says.
+
+    Args:
+        turns: one for each model call: a text, a part (`call("f", x=1)`, `error("slow down", 429)`, …), a dict or
+            a pydantic object (sent as JSON), a function of the messages so far, or a list of these.
+        name: the model is "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
+        pace: seconds before each streamed piece.
+        repeat_last: the last turn answers all further calls; otherwise they are errors that say so.
+    """
+
+    def __init__(
+        self, *turns: Content, name: str | None = None, pace: float = 0.0, repeat_last: bool = False
+    ) -> None:
+        self.turns: tuple[tuple[Part, ...], ...] = tuple(parts_of(turn) for turn in turns)
+        self.pace = pace
+        self.repeat_last = repeat_last
+        self.requests: list[ProviderRequest] = []
+        """What the model was sent, one for each call, as it was then."""
+        self._lock = threading.Lock()
+        self.model = offline.put(name or f"scripted-{next(_numbers)}", self)
+
+    @property
+    def toolloop_model(self) -> str:
+        """The model's name, under the attribute that `--model VARIABLE` and the API look for."""
+        return self.model
+
+    @property
+    def remaining(self) -> int:
+        """How many turns are left."""
+        return max(0, len(self.turns) - len(self.requests))
+
+    def reset(self) -> None:
+        """Start the script again, and forget the requests."""
+        self.requests = []
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        """Play the next turn. Raises ProviderError when the script is over or the turn does not fit."""
+        with self._lock:  # calls may come on several of LiteLLM's threads
+            self.requests.append(self._snapshot(request))
+            number = len(self.requests)
+        messages = self.requests[number - 1].messages
+        parts = self._parts(number, messages)
+        for part in parts:
+            if isinstance(part, Expect) and (complaint := part.complaint(messages)):
+                raise ProviderError(f"turn {number} of {self.model} {complaint}, {_got(messages)}", 400)
+        first = next((part for part in parts if not isinstance(part, Expect)), None)
+        if isinstance(first, Error):
+            raise first.made()
+        return self._play(Turn(number, messages, self.pace), parts)
+
+    def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
+        if number <= len(self.turns):
+            return self.turns[number - 1]
+        if self.repeat_last and self.turns:
+            return self.turns[-1]
+        written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
+        raise ProviderError(
+            f"the script of {self.model} is over: it has {written}, and this is call {number}, {_got(messages)}. "
+            "Add a turn, or start again with .reset().",
+            400,
+        )
+
+    async def _play(self, turn: Turn, parts: tuple[Part, ...]) -> AsyncIterator[Delta]:
+        spoken = 0
+        async for delta in turn.play(parts):
+            spoken += len(words(str(delta.get("content") or delta.get("reasoning_content") or "x")))
+            yield delta
+        usage = turn.usage or {
+            "prompt_tokens": offline.count_words(turn.messages),
+            "completion_tokens": spoken,
+        }
+        yield {
+            "finish_reason": turn.finish_reason or ("tool_calls" if turn.calls else "stop"),
+            "usage": dict(usage),
+        }
+
+    def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
+        """Copy the request; a message that the last call had too is shared, so a long session costs no square."""
+        before = self.requests[-1].messages if self.requests else []
+        messages: Messages = [
+            before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)
+            for i, message in enumerate(request.messages)
+        ]
+        return replace(
+            request, messages=messages, tools=copy.deepcopy(request.tools), options=dict(request.options)
+        )
+
+    def __repr__(self) -> str:
+        return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
+
+
+def _got(messages: Messages) -> str:
+    last: dict[str, Any] = messages[-1] if messages else {"role": "nobody", "content": ""}
+    content = str(last.get("content") or "")
+    shown = content if len(content) <= 120 else content[:119] + "…"
+    return f"but got, from {last.get('role')!r}: {shown!r}"
