@@ -1,0 +1,259 @@
+"""What a model sent as arguments -> the typed values that the function gets, or one message with all that is wrong.
+
+Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature.
+Only what cannot mean anything else is put right (no text for no arguments, JSON sent as a JSON string); the rest
+goes back to the model.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from .complaints import complaint, kind_of_json, shortened
+from .schema import OMITTED, default_json
+from .signatures import Parameter
+
+_MAX_DEPTH = 100  # pydantic's serialiser stops at 255, Python's recursion soon after
+_NESTED = frozenset(
+    {
+        "list_type",
+        "dict_type",
+        "tuple_type",
+        "set_type",
+        "frozen_set_type",
+        "mapping_type",
+        "iterable_type",
+        "model_type",
+        "model_attributes_type",
+        "dataclass_type",
+        "arguments_type",
+    }
+)
+"""Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
+
+
+class InvalidArguments(ValueError):
+    """Arguments that the function cannot be called with. `str()` is the short message for the model."""
+
+
+@dataclass(frozen=True)
+class Values:
+    """Validated arguments, private to one call."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    json: dict[str, Any]
+    """What `args` and `kwargs` hold, as JSON by schema names, with the defaults that apply."""
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """Reads the arguments of one tool's calls."""
+
+    tool: str
+    parameters: Sequence[Parameter]
+    adapter: TypeAdapter[Any]
+
+    def read(self, raw: object) -> Values:
+        """Typed values from the arguments as the model sent them: text, None or a mapping.
+
+        Raises InvalidArguments.
+        """
+        try:
+            given = parse_arguments(raw)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
+        return self._values(self._validate(given))
+
+    def read_json(self, arguments: Mapping[str, object]) -> Values:
+        """The same for edited arguments, which began as `Values.json`.
+
+        A default that still stands is left to the function: it may be a value that its own type would not take.
+        """
+        unchanged = {
+            p.key for p in self.parameters if p.key in arguments and default_json(p) == arguments[p.key]
+        }
+        return self.read({key: value for key, value in arguments.items() if key not in unchanged})
+
+    def _validate(self, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return self._check(given)
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+        if _decode(given, problems):
+            try:
+                return self._check(given)
+            except ValidationError as error:
+                problems = error.errors(include_url=False)
+        keys = [parameter.key for parameter in self.parameters]
+        raise InvalidArguments(complaint(self.tool, given, problems, keys))
+
+    def _check(self, given: dict[str, Any]) -> dict[str, Any]:
+        values: dict[str, Any] = self.adapter.validate_python(given)
+        return values
+
+    def _values(self, validated: dict[str, Any]) -> Values:
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        shown: dict[str, Any] = {}
+        last = max((i for i, p in enumerate(self.parameters) if p.positional), default=-1)
+        for index, parameter in enumerate(self.parameters):
+            value = validated[parameter.name]
+            if value is OMITTED:
+                value, passed = _default(parameter)
+                if (told := default_json(parameter)) is not OMITTED:
+                    shown[parameter.key] = told
+                if not passed and index > last:
+                    continue
+            else:
+                shown[parameter.key] = snapshot(value)
+            if parameter.positional:
+                args.append(value)
+            else:
+                kwargs[parameter.name] = value
+        return Values(tuple(args), kwargs, shown)
+
+
+def _default(parameter: Parameter) -> tuple[Any, bool]:
+    """The default for one call, and whether it has to be passed: a copy where calls could share what they change."""
+    if parameter.field is not None:
+        return parameter.field.get_default(call_default_factory=True), True
+    default = parameter.default
+    mutable = isinstance(default, (list, dict, set, bytearray, BaseModel)) or hasattr(
+        default, "__dataclass_fields__"
+    )
+    if not mutable:
+        return default, False
+    try:
+        return copy.deepcopy(default), True
+    except (TypeError, ValueError, RecursionError, copy.Error):  # it holds a lock, a file, a connection
+        return default, False
+
+
+def snapshot(value: Any) -> Any:
+    """The value as JSON data, to show and to keep; `repr` where it is none. Never raises."""
+    try:
+        return to_jsonable_python(value, by_alias=True, fallback=repr, inf_nan_mode="strings")
+    except Exception:  # noqa: BLE001 - a person's own serialiser or __repr__ may raise anything
+        return f"<{type(value).__name__}>"
+
+
+def parse_arguments(raw: object) -> dict[str, Any]:
+    """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
+
+    None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
+    Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
+    are possible, or none.
+    """
+    value = raw
+    for _ in range(3):
+        if isinstance(value, (bytes, bytearray)):
+            value = value.decode("utf-8", "replace")
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return {}
+        if not isinstance(value, str):
+            break
+        value = _loads(value)
+    if not isinstance(value, Mapping):
+        raise InvalidArguments(
+            f"arguments must be a JSON object, got {kind_of_json(value)}: {shortened(value)}"
+        )
+    copied = _private_copy(value, 0)
+    assert isinstance(copied, dict)
+    return copied
+
+
+def _loads(text: str) -> Any:
+    try:
+        # strict=False: a line break inside a string is what many models send, and means just that.
+        return json.loads(text, strict=False, object_pairs_hook=_unique)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            rest = shortened(text[error.pos :].strip())
+            raise InvalidArguments(
+                f"arguments are not a single JSON object: after its end comes {rest}"
+            ) from None
+        near = shortened(text[max(0, error.pos - 30) : error.pos + 10])
+        raise InvalidArguments(
+            f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
+        ) from None
+    except RecursionError:
+        raise InvalidArguments(f"arguments are nested more than {_MAX_DEPTH} levels deep") from None
+    except InvalidArguments:
+        raise
+    except ValueError:  # Python's limit on the digits of an int
+        raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidArguments(f"arguments have {', '.join(map(shortened, twice))} more than once")
+    return result
+
+
+def _private_copy(value: Any, depth: int) -> Any:
+    """A copy of JSON data, checked: no other call and no caller can change it later."""
+    if depth > _MAX_DEPTH:
+        raise InvalidArguments(f"arguments are nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(value, Mapping):
+        return {_sound(str(key)): _private_copy(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_private_copy(item, depth + 1) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments("arguments hold NaN or a number too large for JSON; send a finite number")
+    return _sound(value) if isinstance(value, str) else value
+
+
+def _sound(text: str) -> str:
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InvalidArguments(
+            f"arguments hold half of a surrogate pair, which is no character, in {shortened(text)}"
+        ) from None
+    return text
+
+
+def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
+    """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
+    changed = False
+    for problem in problems:
+        text = problem["input"]
+        if problem["type"] not in _NESTED or not isinstance(text, str) or text.lstrip()[:1] not in ("[", "{"):
+            continue
+        holder, key = _place(given, problem["loc"])
+        if holder is None or holder[key] is not text:
+            continue
+        try:
+            holder[key] = _private_copy(_loads(text), 0)
+        except InvalidArguments:
+            continue
+        changed = True
+    return changed
+
+
+def _place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:
+    """The container and key that a pydantic location means; steps that name a union's member are no keys."""
+    holder: Any = None
+    key: Any = None
+    current: Any = given
+    for step in location:
+        inside = (isinstance(current, dict) and step in current) or (
+            isinstance(current, list) and isinstance(step, int) and step < len(current)
+        )
+        if inside:
+            holder, key, current = current, step, current[step]
+    return holder, key

@@ -1,0 +1,139 @@
+"""Pydantic's errors -> one message that tells a model which argument is wrong, what is expected and what it sent."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+_SHOWN = 80  # characters of an input that are repeated to the model
+_MOST = 10  # problems in one message
+
+_EXPECTED: Mapping[str, str] = {
+    "int_type": "an integer",
+    "int_parsing": "an integer",
+    "int_from_float": "an integer",
+    "int_parsing_size": "an integer with fewer digits",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "a string",
+    "bytes_type": "a string",
+    "path_type": "a string",
+    "list_type": "an array",
+    "tuple_type": "an array",
+    "set_type": "an array",
+    "frozen_set_type": "an array",
+    "iterable_type": "an array",
+    "dict_type": "an object",
+    "mapping_type": "an object",
+    "model_type": "an object",
+    "model_attributes_type": "an object",
+    "dataclass_type": "an object",
+    "arguments_type": "an array",
+    "none_required": "null",
+    "decimal_type": "a number or a string with one",
+    "decimal_parsing": "a number or a string with one",
+    "uuid_type": "a string with a UUID",
+    "uuid_parsing": "a string with a UUID",
+    "date_type": "a string with a date such as 2026-01-31",
+    "date_parsing": "a string with a date such as 2026-01-31",
+    "date_from_datetime_parsing": "a string with a date such as 2026-01-31",
+    "date_from_datetime_inexact": "a date without a time",
+    "datetime_type": "a string with a date and time such as 2026-01-31T12:00:00",
+    "datetime_parsing": "a string with a date and time such as 2026-01-31T12:00:00",
+    "datetime_from_date_parsing": "a string with a date and time such as 2026-01-31T12:00:00",
+    "time_type": "a string with a time such as 12:00:00",
+    "time_parsing": "a string with a time such as 12:00:00",
+    "time_delta_type": "a string with a duration such as P1DT2H",
+    "time_delta_parsing": "a string with a duration such as P1DT2H",
+}
+_MISSING = (
+    "missing",
+    "missing_argument",
+    "missing_keyword_only_argument",
+    "missing_positional_only_argument",
+)
+_UNKNOWN = ("unexpected_keyword_argument", "unexpected_positional_argument", "extra_forbidden")
+
+
+def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]) -> str:
+    """The message for the model: a line for each wrong argument.
+
+    `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
+    """
+    found: dict[str, list[str]] = {}
+    sent: dict[str, Any] = {}
+    for problem in problems:
+        path = _path(given, problem)
+        sent[path] = problem["input"]
+        found.setdefault(path, []).append(_words(problem, path, given, known))
+    lines = [f"- {path}: {_join(texts)}{_got(texts, sent[path])}" for path, texts in found.items()]
+    if len(lines) > _MOST:
+        lines = [*lines[:_MOST], f"- and {len(lines) - _MOST} more"]
+    return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
+
+
+def _path(given: Any, problem: Any) -> str:
+    """`items[0].name`, from a pydantic location; steps that only name a union's member are left out."""
+    path, current = "", given
+    location = problem["loc"]
+    for position, step in enumerate(location):
+        last = position == len(location) - 1
+        inside = (isinstance(current, dict) and step in current) or (
+            isinstance(current, list) and isinstance(step, int) and step < len(current)
+        )
+        if inside or (last and problem["type"] in _MISSING):
+            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+            current = current[step] if inside else None
+    return path or "arguments"
+
+
+def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
+    kind = problem["type"]
+    if kind in _MISSING:
+        return "missing, and required"
+    if kind in _UNKNOWN:
+        free = [name for name in known if name not in given]
+        near = difflib.get_close_matches(path, free, 1) or difflib.get_close_matches(path, known, 1)
+        if near:
+            return f"no such argument; did you mean {near[0]}?"
+        return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
+    if kind in _EXPECTED:
+        return f"expected {_EXPECTED[kind]}"
+    message = str(problem["msg"])
+    for prefix in ("Input should be ", "Value error, ", "Assertion failed, "):
+        if message.startswith(prefix):
+            rest = message.removeprefix(prefix)
+            return f"expected {rest}" if prefix.startswith("Input") else rest
+    return message
+
+
+def _join(texts: Sequence[str]) -> str:
+    """What each member of a union expects, as one phrase."""
+    distinct = list(dict.fromkeys(texts))
+    if all(text.startswith("expected ") for text in distinct):
+        return "expected " + " or ".join(text.removeprefix("expected ") for text in distinct)
+    return "; ".join(distinct)
+
+
+def _got(texts: Sequence[str], value: Any) -> str:
+    silent = all(text.startswith(("missing", "no such argument")) for text in texts)
+    return "" if silent else f", got {shortened(value)}"
+
+
+def kind_of_json(value: object) -> str:
+    """What JSON calls the value."""
+    names = ((bool, "boolean"), (str, "string"), ((int, float), "number"), ((list, tuple), "list"))
+    return next((name for types, name in names if isinstance(value, types)), type(value).__name__)  # type: ignore[arg-type]
+
+
+def shortened(value: object) -> str:
+    """The value as JSON, at most `_SHOWN` characters."""
+    if isinstance(value, str):
+        value = value[: _SHOWN + 1]
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -1,0 +1,347 @@
+"""What Python knows of a function that is to be a tool: name, docstring, parameters with resolved annotations.
+
+Reads only; the JSON schema is made in `schema.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+import docstring_parser
+from pydantic import AliasChoices, AliasPath
+from pydantic.fields import FieldInfo
+
+from .context import ToolContext
+from .errors import ToolDefinitionError
+
+Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
+EMPTY: Any = inspect.Parameter.empty
+
+# What evaluating a person's annotation may raise: it is an expression of theirs.
+_ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One parameter that the model fills."""
+
+    name: str
+    """In the function."""
+    key: str
+    """In the schema: the alias if there is one, else the name."""
+    annotation: Any
+    """Resolved, with its `Annotated` metadata; `Any` where none was written."""
+    description: str
+    positional: bool
+    """Only by position: before a `/`."""
+    default: Any = EMPTY
+    field: FieldInfo | None = None
+    """`Field(...)` written as the default value; the default is then in it."""
+
+    @property
+    def required(self) -> bool:
+        return self.default is EMPTY and (self.field is None or self.field.is_required())
+
+
+@dataclass(frozen=True)
+class Signature:
+    """What is to be described and filled of a function."""
+
+    parameters: tuple[Parameter, ...]
+    context_parameter: str | None
+    """The parameter annotated `ToolContext`, which whoever runs the tool fills."""
+
+
+@dataclass(frozen=True)
+class Documentation:
+    """A docstring, taken apart: Google, NumPy, Sphinx (reST) or plain."""
+
+    description: str
+    parameters: Mapping[str, str]
+
+
+def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function behind partials, methods, callable objects and decorators that keep `__wrapped__`.
+
+    Its globals are where the names of the annotations live, and its docstring and source are the person's.
+    """
+    seen: set[int] = set()
+    while id(function) not in seen:
+        seen.add(id(function))
+        if isinstance(function, functools.partial):
+            function = function.func
+        elif inspect.ismethod(function):
+            function = function.__func__
+        elif callable(wrapped := getattr(function, "__wrapped__", None)):
+            function = wrapped
+        elif not (inspect.isroutine(function) or inspect.isclass(function)):
+            function = type(function).__call__
+    return function
+
+
+def kind_of(function: Callable[..., Any]) -> Kind:
+    """How the function runs, by its outermost layer.
+
+    A plain wrapper around an async function is "sync": some wrappers return the coroutine, others run it to its
+    end, and only the call tells which. So whoever runs a "sync" tool awaits an awaitable result.
+    """
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not (inspect.isroutine(function) or inspect.isclass(function)):
+        function = type(function).__call__
+    if inspect.iscoroutinefunction(function):
+        return "async"
+    if inspect.isasyncgenfunction(function):
+        return "async generator"
+    return "generator" if inspect.isgeneratorfunction(function) else "sync"
+
+
+def python_name(function: Callable[..., Any]) -> str:
+    """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return str(getattr(function, "__name__", type(function).__name__))
+
+
+def full_name(function: Callable[..., Any]) -> str:
+    """A name that tells two functions of one name apart, such as `module.Class.method`."""
+    plain = plain_function(function)
+    module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", python_name(function))
+    return f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
+
+
+def read_documentation(function: Callable[..., Any]) -> Documentation:
+    """The function's docstring: summary and long description without the sections, and the parameters' texts."""
+    text = _docstring(function)
+    if not text:
+        return Documentation("", {})
+    try:
+        parsed = docstring_parser.parse(text)
+    except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
+        return Documentation(text.strip(), {})
+    described = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
+    parameters = {p.arg_name.lstrip("*"): (p.description or "").strip() for p in parsed.params if p.arg_name}
+    return Documentation("\n\n".join(described), {name: text for name, text in parameters.items() if text})
+
+
+def _docstring(function: Callable[..., Any]) -> str:
+    while isinstance(function, functools.partial):  # a partial's own docstring is that of the partial class
+        function = function.func
+    if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
+        return inspect.getdoc(function) or ""
+    return inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
+
+
+def read_signature(function: Callable[..., Any], described: Mapping[str, str]) -> Signature:
+    """The parameters that the model fills, and the one that gets the context.
+
+    `described` has the docstring's texts. Raises ToolDefinitionError with every problem of the signature.
+    """
+    label = python_name(function)
+    signature = _signature(function, label)
+    bound = set(function.keywords) if isinstance(function, functools.partial) else set()
+    namespace = _namespace(function)
+    problems: list[str] = []
+    parameters: list[Parameter] = []
+    contexts: list[str] = []
+    for parameter in signature.parameters.values():
+        if parameter.name in bound:
+            continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
+        try:
+            annotation = _resolve(parameter, label, namespace)
+            if _is_context(annotation):
+                contexts.append(_context_name(parameter, label, contexts))
+            else:
+                parameters.append(_read(parameter, annotation, described, label))
+        except ToolDefinitionError as error:
+            problems += error.problems
+    keys = [parameter.key for parameter in parameters]
+    problems += [
+        f"{label}: two parameters are called {key!r}" for key in sorted(set(keys)) if keys.count(key) > 1
+    ]
+    if problems:
+        raise ToolDefinitionError(problems)
+    return Signature(tuple(parameters), contexts[0] if contexts else None)
+
+
+def _signature(function: Callable[..., Any], label: str) -> inspect.Signature:
+    if inspect.isclass(function):
+        raise ToolDefinitionError(
+            [f"{label}: is a class; write a function that makes one, or give a method of an instance"]
+        )
+    if owner := _unbound(function):
+        raise ToolDefinitionError(
+            [
+                f"{full_name(function)}: is a method without its object; give {owner}().{label}, that of an instance"
+            ]
+        )
+    try:
+        if sys.version_info >= (
+            3,
+            14,
+        ):  # names that are missing are reported with their parameter, further down
+            import annotationlib
+
+            return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
+        return inspect.signature(function)
+    except (ValueError, TypeError):
+        raise ToolDefinitionError(
+            [
+                f"{label}: Python knows no signature of it; write a function with annotated parameters around it"
+            ]
+        ) from None
+
+
+def _unbound(function: Callable[..., Any]) -> str:
+    """The class's name if this is `Class.method`, which lacks its `self`; else ""."""
+    plain = inspect.unwrap(function) if inspect.isfunction(function) else function
+    if not inspect.isfunction(plain):
+        return ""
+    owner, _, name = plain.__qualname__.rpartition(".")
+    if not owner or owner.endswith("<locals>"):
+        return ""
+    scope: Any = plain.__globals__
+    for part in owner.split("."):
+        scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
+    if inspect.isclass(scope):
+        return "" if isinstance(inspect.getattr_static(scope, name, None), staticmethod) else scope.__name__
+    # A class inside a function cannot be looked up; by convention its methods begin with a bare `self`.
+    first = next(iter(inspect.signature(plain).parameters.values()), None)
+    is_self = first is not None and first.name in ("self", "cls") and first.annotation is EMPTY
+    return owner.rpartition(".")[2] if is_self else ""
+
+
+def _namespace(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Globals and locals for the annotations: the notebook's names, then closure names and type parameters."""
+    plain = plain_function(function)
+    local: dict[str, Any] = {}
+    for cell_name, cell in zip(
+        getattr(getattr(plain, "__code__", None), "co_freevars", ()),
+        getattr(plain, "__closure__", None) or (),
+        strict=False,
+    ):
+        try:
+            local[cell_name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    local.update({parameter.__name__: parameter for parameter in getattr(plain, "__type_params__", ())})
+    return getattr(plain, "__globals__", {}), local
+
+
+def _resolve(
+    parameter: inspect.Parameter, label: str, namespace: tuple[dict[str, Any], dict[str, Any]]
+) -> Any:
+    """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
+    if parameter.annotation is EMPTY:
+        return Any
+    holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
+    try:
+        hints = typing.get_type_hints(holder, *namespace, include_extras=True)
+    except _ANNOTATION_ERRORS as error:
+        written = parameter.annotation
+        shown = written if isinstance(written, str) else inspect.formatannotation(written)
+        raise ToolDefinitionError(
+            [
+                f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
+                "define the name at the notebook's top level, before the run"
+            ]
+        ) from None
+    return hints[parameter.name]
+
+
+def _is_context(annotation: Any) -> bool:
+    if typing.get_origin(annotation) is Annotated:
+        return _is_context(typing.get_args(annotation)[0])
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return any(_is_context(member) for member in typing.get_args(annotation))
+    return isinstance(annotation, type) and issubclass(annotation, ToolContext)
+
+
+def _context_name(parameter: inspect.Parameter, label: str, taken: list[str]) -> str:
+    if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD and (
+        parameter.kind is not inspect.Parameter.KEYWORD_ONLY
+    ):
+        raise ToolDefinitionError(
+            [
+                f"{label}: parameter {parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
+            ]
+        )
+    if taken:
+        raise ToolDefinitionError(
+            [f"{label}: has two ToolContext parameters, {taken[0]!r} and {parameter.name!r}"]
+        )
+    return parameter.name
+
+
+def _read(
+    parameter: inspect.Parameter, annotation: Any, described: Mapping[str, str], label: str
+) -> Parameter:
+    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
+        stars, instead = (
+            ("*", "list[...]") if parameter.kind is parameter.VAR_POSITIONAL else ("**", "dict[str, ...]")
+        )
+        raise ToolDefinitionError(
+            [
+                f"{label}: parameter {stars}{parameter.name} cannot be described to a model; name the parameters, "
+                f"or take one {parameter.name}: {instead} (a decorator of yours keeps them with functools.wraps)"
+            ]
+        )
+    field = parameter.default if isinstance(parameter.default, FieldInfo) else None
+    default = EMPTY if field else parameter.default
+    metadata = [*_metadata(annotation), *([field] if field else [])]
+    if default is None:
+        annotation = _with_none(annotation)
+    return Parameter(
+        name=parameter.name,
+        key=_key(parameter.name, metadata, label),
+        annotation=annotation,
+        description=_description(metadata) or described.get(parameter.name, ""),
+        positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
+        default=default,
+        field=field,
+    )
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+
+
+def _with_none(annotation: Any) -> Any:
+    """`x: int = None`, an old habit, means `int | None`."""
+    inner = typing.get_args(annotation)[0] if (metadata := _metadata(annotation)) else annotation
+    members = (
+        typing.get_args(inner) if typing.get_origin(inner) in (typing.Union, types.UnionType) else (inner,)
+    )
+    if any(member in (Any, object, None, type(None)) for member in members):
+        return annotation
+    return Annotated[(typing.Optional[inner], *metadata)] if metadata else typing.Optional[inner]
+
+
+def _key(name: str, metadata: list[Any], label: str) -> str:
+    """The parameter's name for the model: `Field(alias="from")` makes a Python keyword one."""
+    aliases = [field.validation_alias or field.alias for field in metadata if isinstance(field, FieldInfo)]
+    alias = next((alias for alias in reversed(aliases) if alias), name)
+    if isinstance(alias, (AliasChoices, AliasPath)):
+        raise ToolDefinitionError(
+            [f'{label}: parameter {name!r}: a tool\'s parameter has one name; write Field(alias="...")']
+        )
+    return alias
+
+
+def _description(metadata: list[Any]) -> str:
+    """`Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts."""
+    texts = [
+        item
+        if isinstance(item, str)
+        else getattr(item, "description", None) or getattr(item, "documentation", None)
+        for item in metadata
+        if isinstance(item, (str, FieldInfo)) or type(item).__name__ == "Doc"
+    ]
+    return next((text for text in reversed(texts) if text), "")

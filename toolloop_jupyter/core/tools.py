@@ -1,0 +1,330 @@
+"""function -> Tool: what the model is told of it, and how its arguments become a call.
+
+    tool = make_tools([search])[0]
+    tool.spec                         the description that goes to the model
+    tool.bind('{"query": "x"}')       BoundCall with typed values, or InvalidArguments with the model's message
+
+Where things are: `signatures.py` reads the function, `schema.py` makes the JSON schema and the validator,
+`arguments.py` reads what the model sent, `results.py` makes text of what the function returned.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import itertools
+import re
+import textwrap
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, overload
+
+from .arguments import Arguments, InvalidArguments, Values, parse_arguments
+from .context import Progress, ToolContext
+from .errors import ToolDefinitionError
+from .schema import build
+from .signatures import (
+    Kind,
+    full_name,
+    kind_of,
+    plain_function,
+    python_name,
+    read_documentation,
+    read_signature,
+)
+
+__all__ = [
+    "BoundCall",
+    "InvalidArguments",
+    "Progress",
+    "Tool",
+    "ToolContext",
+    "ToolSettings",
+    "make_tools",
+    "marked_tools",
+    "parse_arguments",
+    "tool",
+]
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK = "__toolloop_tool__"
+_WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+_order = itertools.count()
+
+
+@dataclass(frozen=True)
+class ToolSettings:
+    """What `@tool(...)` sets for one tool; None leaves it to the run."""
+
+    permissions: Literal["full", "ask"] | None = None
+    timeout: float | None = None
+    """Seconds for one call."""
+    thread: bool = True
+    """Whether a sync function runs in a worker thread; False: on the kernel's main thread."""
+    max_result: int | None = None
+    """Characters of a result that the model gets."""
+    capture_output: bool = False
+    """Whether the model gets what the function prints."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What `@tool` leaves on a function."""
+
+    settings: ToolSettings
+    name: str | None = None
+    description: str | None = None
+    order: int = field(default_factory=lambda: next(_order))
+    """Counts definitions, so that a notebook's tools keep their order."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call."""
+
+    name: str
+    """The name in the notebook."""
+    wire_name: str
+    """The name that the model gets: `name`, or what providers accept in its place."""
+    description: str
+    """From `@tool(description=...)` or the docstring; "" when there is neither."""
+    parameters: Mapping[str, Any]
+    """The JSON schema of the arguments, an object."""
+    function: Callable[..., Any] = field(repr=False)
+    settings: ToolSettings = field(default=ToolSettings(), repr=False)
+    has_docstring: bool = field(default=True, repr=False)
+    """Whether there is a description for the model."""
+    kind: Kind = "sync"
+    """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
+    context_parameter: str | None = field(default=None, repr=False)
+    """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
+    arguments: Arguments | None = field(default=None, repr=False, compare=False)
+    """Reads what the model sent."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The tool in OpenAI's format."""
+        described = {"description": self.description} if self.description else {}
+        return {
+            "type": "function",
+            "function": {"name": self.wire_name, **described, "parameters": dict(self.parameters)},
+        }
+
+    @property
+    def source(self) -> str:
+        """The function's source code, or "" where there is none."""
+        try:
+            return textwrap.dedent(inspect.getsource(plain_function(self.function)))
+        except (OSError, TypeError):
+            return ""
+
+    def bind(self, raw: object) -> BoundCall:
+        """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
+        assert self.arguments is not None, "made by make_tools()"
+        return BoundCall.of(self, self.arguments.read(raw))
+
+    def bind_json(self, arguments: Mapping[str, object]) -> BoundCall:
+        """The call for `BoundCall.json` as a person edited it, by the same validation. Raises InvalidArguments."""
+        assert self.arguments is not None, "made by make_tools()"
+        return BoundCall.of(self, self.arguments.read_json(arguments))
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """One call with validated arguments. The values are its own: no other call shares them."""
+
+    tool: Tool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    json: dict[str, Any]
+    """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep."""
+
+    @classmethod
+    def of(cls, tool: Tool, values: Values) -> BoundCall:
+        return cls(tool, values.args, values.kwargs, values.json)
+
+    @property
+    def context_parameter(self) -> str | None:
+        return self.tool.context_parameter
+
+    def run(self, context: ToolContext | None = None) -> Any:
+        """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
+        filled = {self.context_parameter: context or ToolContext()} if self.context_parameter else {}
+        return self.tool.function(*self.args, **self.kwargs, **filled)
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    permissions: Literal["full", "ask"] | None = None,
+    timeout: float | None = None,
+    thread: bool = True,
+    max_result: int | None = None,
+    capture_output: bool = False,
+) -> Callable[[F], F]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    permissions: Literal["full", "ask"] | None = None,
+    timeout: float | None = None,
+    thread: bool = True,
+    max_result: int | None = None,
+    capture_output: bool = False,
+) -> Any:
+    """Mark a function as a tool of this notebook; it stays the function it was.
+
+    Args:
+        function: what is marked. A bound method comes back as a `functools.partial`, since it takes no marks.
+        name: for the model and the transcript, instead of the function's own.
+        description: for the model, instead of the docstring's.
+        permissions: "ask" or "full" for this tool alone.
+        timeout: seconds that one call may take.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread.
+        max_result: how many characters of a result the model gets.
+        capture_output: give the model what the function prints, too.
+    """
+    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
+    _check(settings, name)
+
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(marked):
+            raise ToolDefinitionError([f"@tool marks functions, got {marked!r}; settings are given by name"])
+        if inspect.ismethod(marked) or inspect.isbuiltin(marked):
+            marked = functools.partial(marked)
+        setattr(marked, _MARK, _Mark(settings, name, description))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def _check(settings: ToolSettings, name: str | None) -> None:
+    problems = []
+    if settings.permissions not in (None, "full", "ask"):
+        problems.append(f'@tool: permissions must be "full" or "ask", got {settings.permissions!r}')
+    if settings.timeout is not None and not settings.timeout > 0:
+        problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
+    if settings.max_result is not None and not settings.max_result > 0:
+        problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
+    if name is not None and not (isinstance(name, str) and name.strip()):
+        problems.append(f"@tool: name must be some text, got {name!r}")
+    if problems:
+        raise ToolDefinitionError(problems)
+
+
+def marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
+    """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
+    found: dict[int, Callable[..., Any]] = {}
+    for value in list(namespace.values()):
+        mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
+        if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
+            found.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
+    return [found[order] for order in sorted(found)]
+
+
+def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
+    """Describe functions as tools, in order; the same one given twice is one tool.
+
+    Raises ToolDefinitionError with all problems of all of them.
+    """
+    problems: list[str] = []
+    tools: list[Tool] = []
+    for function in _distinct(functions):
+        try:
+            tools.append(_make(function))
+        except ToolDefinitionError as error:
+            problems += error.problems
+    problems += _same_names(tools)
+    if problems:
+        raise ToolDefinitionError(problems)
+    return _with_wire_names(tools)
+
+
+def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    distinct: list[Callable[..., Any]] = []
+    for function in functions:
+        same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
+        if not any(same):
+            distinct.append(function)
+    return distinct
+
+
+def _make(function: Callable[..., Any]) -> Tool:
+    if not callable(function):
+        raise ToolDefinitionError([f"a tool is a function, got {function!r}"])
+    mark = _mark_of(function)
+    name = mark.name or python_name(function)
+    if name == "<lambda>":
+        raise ToolDefinitionError(
+            ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
+        )
+    documentation = read_documentation(function)
+    description = documentation.description if mark.description is None else mark.description
+    signature = read_signature(function, documentation.parameters)
+    module = getattr(plain_function(function), "__module__", None) or "__main__"
+    adapter, schema = build(name, module, signature.parameters)
+    return Tool(
+        name=name,
+        wire_name=name,
+        description=description,
+        parameters=schema,
+        function=function,
+        settings=mark.settings,
+        has_docstring=bool(description),
+        kind=kind_of(function),
+        context_parameter=signature.context_parameter,
+        arguments=Arguments(name, signature.parameters, adapter),
+    )
+
+
+def _mark_of(function: Callable[..., Any]) -> _Mark:
+    mark = getattr(function, _MARK, None)
+    if mark is None and isinstance(function, functools.partial):
+        return _mark_of(function.func)
+    return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
+
+
+def _same_names(tools: list[Tool]) -> list[str]:
+    by_name: dict[str, list[str]] = {}
+    for made in tools:
+        by_name.setdefault(made.name, []).append(full_name(made.function))
+    return [
+        f'{len(owners)} tools are called {name!r}: {" and ".join(owners)}; give one another name: tool(name="...")(...)'
+        for name, owners in by_name.items()
+        if len(owners) > 1
+    ]
+
+
+def _with_wire_names(tools: list[Tool]) -> tuple[Tool, ...]:
+    """Give each tool a name that providers accept; a name that is one already keeps it."""
+    import dataclasses
+
+    taken = {made.name for made in tools if _WIRE_NAME.fullmatch(made.name)}
+    named: list[Tool] = []
+    for made in tools:
+        wire_name = made.name
+        if not _WIRE_NAME.fullmatch(wire_name):
+            wire_name = _wire_name(made.name, taken)
+            taken.add(wire_name)
+        named.append(dataclasses.replace(made, wire_name=wire_name))
+    return tuple(named)
+
+
+def _wire_name(name: str, taken: set[str]) -> str:
+    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long or taken."""
+    plain = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+    plain = "".join(character for character in plain if not unicodedata.combining(character))
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
+    if not re.match(r"[a-zA-Z_]", plain):
+        plain = f"_{plain}"
+    if len(plain) <= 64 and plain not in taken and plain.strip("_-"):
+        return plain
+    return f"{plain[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
