@@ -19,8 +19,9 @@ class Described:
     """Characters before the cut; `len(text)` when nothing was cut."""
 
 
-def describe(value: Any, limit: int = LIMIT) -> Described:
-    """The value as text of at most `limit` characters."""
+def describe(value: Any, limit: int | None = None) -> Described:
+    """The value as text of at most `limit` characters (LIMIT when None)."""
+    limit = limit or LIMIT
     text = value if isinstance(value, str) else json.dumps(value, default=repr, ensure_ascii=False)
     text = text or "(no output)"
     if len(text) <= limit:

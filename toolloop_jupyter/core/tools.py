@@ -10,13 +10,11 @@ Where things are: `signatures.py` reads the function, `schema.py` makes the JSON
 
 from __future__ import annotations
 
+import dataclasses
 import functools
-import hashlib
 import inspect
 import itertools
-import re
 import textwrap
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
@@ -24,6 +22,7 @@ from typing import Any, Literal, TypeVar, overload
 from .arguments import Arguments, InvalidArguments, Values, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ToolDefinitionError
+from .names import same_names, suggest, wire_names
 from .schema import build
 from .signatures import (
     Kind,
@@ -45,12 +44,12 @@ __all__ = [
     "make_tools",
     "marked_tools",
     "parse_arguments",
+    "suggest",
     "tool",
 ]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__toolloop_tool__"
-_WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
 _order = itertools.count()
 
 
@@ -90,7 +89,7 @@ class Tool:
     """The name that the model gets: `name`, or what providers accept in its place."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
-    parameters: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(hash=False)
     """The JSON schema of the arguments, an object."""
     function: Callable[..., Any] = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
@@ -242,10 +241,11 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
             tools.append(_make(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    problems += _same_names(tools)
+    problems += same_names(tools)
     if problems:
         raise ToolDefinitionError(problems)
-    return _with_wire_names(tools)
+    wire = wire_names([made.name for made in tools])
+    return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
 
 
 def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
@@ -290,41 +290,3 @@ def _mark_of(function: Callable[..., Any]) -> _Mark:
     if mark is None and isinstance(function, functools.partial):
         return _mark_of(function.func)
     return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
-
-
-def _same_names(tools: list[Tool]) -> list[str]:
-    by_name: dict[str, list[str]] = {}
-    for made in tools:
-        by_name.setdefault(made.name, []).append(full_name(made.function))
-    return [
-        f'{len(owners)} tools are called {name!r}: {" and ".join(owners)}; give one another name: tool(name="...")(...)'
-        for name, owners in by_name.items()
-        if len(owners) > 1
-    ]
-
-
-def _with_wire_names(tools: list[Tool]) -> tuple[Tool, ...]:
-    """Give each tool a name that providers accept; a name that is one already keeps it."""
-    import dataclasses
-
-    taken = {made.name for made in tools if _WIRE_NAME.fullmatch(made.name)}
-    named: list[Tool] = []
-    for made in tools:
-        wire_name = made.name
-        if not _WIRE_NAME.fullmatch(wire_name):
-            wire_name = _wire_name(made.name, taken)
-            taken.add(wire_name)
-        named.append(dataclasses.replace(made, wire_name=wire_name))
-    return tuple(named)
-
-
-def _wire_name(name: str, taken: set[str]) -> str:
-    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long or taken."""
-    plain = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
-    plain = "".join(character for character in plain if not unicodedata.combining(character))
-    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
-    if not re.match(r"[a-zA-Z_]", plain):
-        plain = f"_{plain}"
-    if len(plain) <= 64 and plain not in taken and plain.strip("_-"):
-        return plain
-    return f"{plain[:55]}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
