@@ -29,6 +29,12 @@ import zmq
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
+QUIET = {
+    "JPY_SESSION_NAME": "",  # set by a Jupyter server for its own kernels; a test may run in one
+    "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the debugger's note about frozen modules, at every start
+    "PYTHON_COLORS": "0",
+}
+
 
 class KernelTimeout(AssertionError):
     """What was waited for did not come; the message tells what did."""
@@ -177,7 +183,7 @@ class LiveKernel:
 
     def start(self) -> LiveKernel:
         self._home = tempfile.mkdtemp(prefix="live-kernel-")
-        wanted = {**os.environ, "IPYTHONDIR": f"{self._home}/ipython", "JPY_SESSION_NAME": "", **self.env}
+        wanted = {**os.environ, "IPYTHONDIR": f"{self._home}/ipython", **QUIET, **self.env}
         env = {name: value for name, value in wanted.items() if value is not None}
         folder = Path(self.cwd or self._home)
         self.manager = _Manager(connection_file=f"{self._home}/kernel.json")

@@ -1,0 +1,103 @@
+"""The kernels that people have, each built in an environment of its own under build/stacks.
+
+`TOOLLOOP_STACK_COLAB=/path/to/python` (and so on for each name) takes an environment that is already there, as it is.
+Otherwise the package itself is installed from the wheel that `TOOLLOOP_WHEEL` names, or from this source tree.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from .optional import find_python, optional
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A Python version and what is pinned in it; the rest is as new as that allows."""
+
+    name: str
+    python: str
+    pins: tuple[str, ...]
+    why: str
+
+
+STACKS = (
+    Stack(
+        "colab",
+        "3.12",
+        ("ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "pydantic==2.13.*"),
+        "Colab",
+    ),
+    Stack(
+        "py310",
+        "3.10",
+        ("ipykernel==6.31.*", "ipython==8.*", "ipywidgets==8.*"),
+        "long-lived environments, VS Code",
+    ),
+    Stack("py311", "3.11", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
+    Stack("py313", "3.13", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
+)
+
+
+def build(stack: Stack) -> str:
+    """Make the stack's environment, or bring it up to date; return its Python."""
+    given = os.environ.get(f"TOOLLOOP_STACK_{stack.name.upper()}")
+    if given:
+        return given
+    base = optional(find_python(stack.python), f"Python {stack.python} (for the stack {stack.name!r})")
+    source = os.environ.get("TOOLLOOP_WHEEL") or str(ROOT)
+    folder = ROOT / "build" / "stacks" / stack.name
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    wanted, stamp = f"{base} {stack.pins} {_fingerprint(Path(source))}", folder / "stamp"
+    if stamp.exists() and stamp.read_text("utf-8") == wanted:
+        return str(python)
+    print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(base, "-m", "venv", str(folder))
+    _install(str(python), source, *stack.pins)
+    stamp.write_text(wanted, "utf-8")
+    return str(python)
+
+
+def _install(python: str, *requirements: str) -> None:
+    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+    if uv:
+        _run(
+            uv,
+            "pip",
+            "install",
+            "--quiet",
+            "--refresh-package",
+            "toolloop-jupyter",
+            "--python",
+            python,
+            *requirements,
+        )
+    else:
+        _run(python, "-m", "pip", "install", "--quiet", *requirements)
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
+    assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}"
+
+
+def _fingerprint(source: Path) -> str:
+    """Changes with the wheel, or with the package's files where the source is this tree."""
+    files = (
+        [source]
+        if source.is_file()
+        else [source / "pyproject.toml", *sorted(source.glob("toolloop_jupyter/**/*.py"))]
+    )
+    digest = hashlib.sha256()
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]

@@ -1,0 +1,46 @@
+"""The package as it is installed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def package_folder():
+    return Path(next(iter(importlib.util.find_spec("toolloop_jupyter").submodule_search_locations)))
+
+
+@pytest.mark.skipif(
+    os.environ.get("TOOLLOOP_TEST_WHEEL") != "1", reason="for ./dev test, which installs the wheel"
+)
+def test_the_wheel_is_what_is_tested(repository):
+    """Under `./dev test` the tests import the installed wheel, not the source tree."""
+    assert package_folder().parent.name == "site-packages"
+    assert package_folder() != repository / "toolloop_jupyter"
+
+
+def test_type_information_is_shipped():
+    """A type checker finds py.typed beside the code."""
+    assert (package_folder() / "py.typed").is_file()
+
+
+@pytest.mark.skipif(os.environ.get("TOOLLOOP_TEST_WHEEL") != "1", reason="needs the wheel's metadata")
+def test_wheel_metadata():
+    """The wheel excludes the ipykernel releases that lose clicks, and names its licence."""
+    metadata = importlib.metadata.metadata("toolloop-jupyter")
+    assert metadata["License-Expression"] == "MIT"
+    requires = " ".join(metadata.get_all("Requires-Dist"))
+    assert all(f"!=7.{minor}.*" in requires for minor in range(4))
+
+
+def test_import_is_light():
+    """Importing the package imports neither litellm nor a widget or kernel package."""
+    code = "import sys, toolloop_jupyter; print(*{m.split('.')[0] for m in sys.modules})"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    assert not {"litellm", "ipywidgets", "ipykernel", "nest_asyncio"} & set(ran.stdout.split())
