@@ -40,7 +40,9 @@ def check_policy(policy: object) -> None:
                 f"Harness.TOOL_LOOP does not support permissions={policy!r}; supported: ['ask', 'full']"
             )
         if policy not in _STRICTNESS:
-            raise ValueError(f"permissions must be 'full', 'ask', or a mapping of tool names to them, got {policy!r}")
+            raise ValueError(
+                f"permissions must be 'full', 'ask', or a mapping of tool names to them, got {policy!r}"
+            )
         return
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
@@ -57,17 +59,19 @@ def asks_sometimes(policy: object) -> bool:
 
 
 def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    if isinstance(policy, str):
-        return policy, f"permissions are {policy!r}"  # type: ignore[return-value]  # check_policy has seen it
     if isinstance(policy, Mapping):
         key = call.tool.name if call.tool.name in policy else "*"
-        mode = policy.get(key, "full")
-        return mode, f"permissions[{key!r}] is {mode!r}"
+        return _mode(policy.get(key, "full")), f"permissions[{key!r}] is {policy.get(key, 'full')!r}"
+    if isinstance(policy, str):
+        return _mode(policy), f"permissions are {policy!r}"
     answer = policy(PolicyCall(call.tool.name, call.json))
-    named = {True: "full", False: "deny", None: "ask"}.get(answer, answer) if not isinstance(answer, str) else answer
-    if named not in _STRICTNESS:
-        return "ask", f"the permissions callable answered {answer!r}"
-    return named, f"the permissions callable answered {named!r}"
+    return _mode(answer), f"the permissions callable answered {answer!r}"
+
+
+def _mode(answer: object) -> Mode:
+    """A mode from a mode's name or a bool; anything else asks."""
+    named = {True: "full", False: "deny"}.get(answer) if isinstance(answer, bool) else answer
+    return named if named in ("full", "deny") else "ask"  # type: ignore[return-value]  # mypy does not narrow by `in`
 
 
 async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
@@ -80,7 +84,11 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         return _policy_mode(policy, call)
 
     outcome = await attempt(ask_policy())
-    mode, why = outcome.value if outcome.error is None else ("ask", f"the permissions callable raised {outcome.error!r}")
+    mode, why = (
+        outcome.value
+        if outcome.error is None
+        else ("ask", f"the permissions callable raised {outcome.error!r}")
+    )
     own = call.tool.settings.permissions
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
@@ -102,7 +110,9 @@ class Allowed:
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM)."""
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004 - its kind, not whether
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)
+    )  # noqa: B004 - its kind, not whether
     answer: Awaitable[Any] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
     outcome = await attempt(answer)
     if outcome.error is None and inspect.isawaitable(outcome.value):
@@ -131,8 +141,10 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 def refusal(decision: Decision) -> str:
     """What the model is told of a denial. It says that this was a decision: models repeat what looks like a failure."""
-    who = {"unattended": "denied", "policy": "denied by the notebook's permissions", "callback": "denied"}.get(
-        decision.by, "denied by the user"
-    )
+    who = {
+        "unattended": "denied",
+        "policy": "denied by the notebook's permissions",
+        "callback": "denied",
+    }.get(decision.by, "denied by the user")
     reason = f": {decision.reason}" if decision.reason else ""
     return f"{who}{reason}. This was a decision, not a failure: do not repeat the same call."

@@ -237,7 +237,10 @@ class Assembly:
             calls.append(entry)
         text = self.text or self.refusal
         # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
-        message: dict[str, Any] = {"role": "assistant", "content": text if text.strip() or not calls else None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if text.strip() or not calls else None,
+        }
         if calls:
             message["tool_calls"] = calls
         if self._reasoning:

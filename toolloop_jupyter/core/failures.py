@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from .provider import is_ours
+
 if TYPE_CHECKING:
     from .model import Request
 
@@ -34,12 +36,17 @@ def redact(text: str, secrets: Iterable[object] = ()) -> str:
 def secrets_of(request: Request) -> list[object]:
     """Every string among the request's secrets that must not be seen."""
     headers = request.secrets.get("extra_headers") or {}
-    return [request.secrets.get("api_key"), *(v for k, v in headers.items() if re.search("auth|key|token", k, re.I))]
+    return [
+        request.secrets.get("api_key"),
+        *(v for k, v in headers.items() if re.search("auth|key|token", k, re.I)),
+    ]
 
 
 def _advice(kind: str, text: str, request: Request) -> str:
     """What to set or try, by the class of the error (LiteLLM's names) and its text."""
     model, gateway = request.model, request.model.startswith("litellm_proxy/")
+    if is_ours(model):
+        return ""  # these models say themselves what to do
     if gateway and (kind in ("AuthenticationError", "PermissionDeniedError") or "No connected db" in text):
         return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
     if kind == "AuthenticationError":
@@ -50,8 +57,14 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return f"Write the model as provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'."
     if kind == "NotFoundError" or "Invalid model name" in text or "model_not_found" in text:
         where = "group on the gateway" if gateway else "model of that provider"
-        return f"There is no such {where}: check the name {model!r}" + (" and api_base." if not gateway else ".")
-    if kind in ("APIConnectionError", "ConnectError") or "Connection error" in text or "Cannot connect" in text:
+        return f"There is no such {where}: check the name {model!r}" + (
+            " and api_base." if not gateway else "."
+        )
+    if (
+        kind in ("APIConnectionError", "ConnectError")
+        or "Connection error" in text
+        or "Cannot connect" in text
+    ):
         return f"Could not reach {_host(request)}: is it running, is the address right, is there a network?"
     if kind in ("Timeout", "APITimeoutError"):
         return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
@@ -61,7 +74,12 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
     if kind == "ContentPolicyViolationError":
         return "The provider's content filter refused the request: rephrase the prompt."
-    if kind in ("InternalServerError", "ServiceUnavailableError", "BadGatewayError", "MidStreamFallbackError"):
+    if kind in (
+        "InternalServerError",
+        "ServiceUnavailableError",
+        "BadGatewayError",
+        "MidStreamFallbackError",
+    ):
         return "The provider failed: run again, or --set num_retries=2 to retry by itself."
     return ""
 

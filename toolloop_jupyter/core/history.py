@@ -30,6 +30,8 @@ class History:
         if problems := validate(self._messages):
             raise HistoryInvalid(problems)
         self._answers: dict[str, dict[str, Any]] = {}
+        self._turns: list[int] = []
+        """Where each turn began, as an index into the messages."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -42,19 +44,21 @@ class History:
         """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper."""
         return [_request_copy(message) for message in self._messages]
 
-    def cut(self, length: int) -> None:
-        """Go back to the first `length` messages (a turn's beginning, so the rest stays valid)."""
-        del self._messages[length:]
+    def begin_turn(self, instructions: str | None) -> None:
+        """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there."""
+        if instructions is not None:
+            first = self._messages[0] if self._messages else None
+            if first is not None and first["role"] == "system":
+                first["content"] = instructions
+            else:
+                self._messages.insert(0, {"role": "system", "content": instructions})
+                self._turns = [start + 1 for start in self._turns]
+        self._turns.append(len(self._messages))
 
-    def set_instructions(self, text: str | None) -> None:
-        """Make `text` the system message; None leaves what is there."""
-        if text is None:
-            return
-        first = self._messages[0] if self._messages else None
-        if first is not None and first["role"] == "system":
-            first["content"] = text
-        else:
-            self._messages.insert(0, {"role": "system", "content": text})
+    def rewind(self, turn: int) -> None:
+        """Forget turn number `turn` (0 is the first of this session) and all after it."""
+        del self._messages[self._turns[turn] :]
+        del self._turns[turn:]
 
     def add_user(self, text: str) -> None:
         self._messages.append({"role": "user", "content": text})
@@ -62,7 +66,8 @@ class History:
     def add_assistant(self, message: dict[str, Any]) -> None:
         """Append an assistant message and, for each of its calls, the answer it has until a result comes."""
         answers = [
-            {"role": "tool", "tool_call_id": call["id"], "content": NOT_RUN} for call in message.get("tool_calls", ())
+            {"role": "tool", "tool_call_id": call["id"], "content": NOT_RUN}
+            for call in message.get("tool_calls", ())
         ]
         self._messages.extend([message, *answers])
         self._answers = {answer["tool_call_id"]: answer for answer in answers}
@@ -106,7 +111,9 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             if not call_ids and not _has_content(message):
                 problems.append(f"{where}: an assistant message with neither content nor tool_calls")
         elif not isinstance(message.get("content"), str | list):
-            problems.append(f"{where}: {role} content must be text, got {type(message.get('content')).__name__}")
+            problems.append(
+                f"{where}: {role} content must be text, got {type(message.get('content')).__name__}"
+            )
     if waiting:
         problems.append(f"the calls {waiting} at the end have no tool message")
     return problems
@@ -191,7 +198,11 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     calls: list[dict[str, Any]] = []
     for call in message.pop("tool_calls", None) or ():
         function = call.get("function") or {}
-        if not call.get("id") or not function.get("name") or any(call["id"] == known["id"] for known in calls):
+        if (
+            not call.get("id")
+            or not function.get("name")
+            or any(call["id"] == known["id"] for known in calls)
+        ):
             continue
         if not _is_json_object(function.get("arguments")):
             call["function"] = {**function, "arguments": "{}"}

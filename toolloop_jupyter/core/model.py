@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -25,7 +26,9 @@ from .running import attempt
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
 
-MANAGED = frozenset({"model", "messages", "tools", "api_key", "api_base", "extra_headers", "response_format", "stream"})
+MANAGED = frozenset(
+    {"model", "messages", "tools", "api_key", "api_base", "extra_headers", "response_format", "stream"}
+)
 BREATH = 64
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
@@ -52,6 +55,42 @@ def litellm_loaded() -> bool:
     return hasattr(sys.modules.get("litellm"), "acompletion")
 
 
+def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
+    """Whether the model really takes `response_format` and stays free to call the tools.
+
+    Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
+    groq/llama-3.3 and cohere, and forces a hidden `json_tool_call` on older Claudes, which could call no tool any more.
+    Known from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and
+    Ollama's `format` constrains the very first token, so that no tool is ever called.
+    """
+    if provider.is_ours(model):
+        return True
+    litellm = load_litellm()
+    try:
+        name, where, _, _ = litellm.get_llm_provider(model)
+    except (litellm.BadRequestError, ValueError):
+        return True  # the call itself will say what is wrong with the name
+    if tools and (
+        where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name))
+    ):
+        return False
+    extra = {"tools": tools} if tools else {}
+    try:
+        mapped = litellm.get_optional_params(
+            model=name, custom_llm_provider=where, response_format=response_format, **extra
+        )
+    except (
+        litellm.BadRequestError,
+        litellm.UnsupportedParamsError,
+        ValueError,
+        KeyError,
+        TypeError,
+        AttributeError,
+    ):
+        return False
+    return not tools or "json_tool_call" not in str(mapped.get("tool_choice"))
+
+
 @dataclass(frozen=True)
 class Request:
     """One model call, exactly as it goes to `litellm.acompletion`."""
@@ -70,11 +109,20 @@ class Request:
         options = self.options
         if not tools:
             options = {k: v for k, v in options.items() if k not in ("tool_choice", "parallel_tool_calls")}
-        return {**options, **self.secrets, **tools, "model": self.model, "messages": self.messages}
+        return {
+            **provider.call_options(self.model),
+            **options,
+            **self.secrets,
+            **tools,
+            "model": self.model,
+            "messages": self.messages,
+        }
 
     def shown(self) -> dict[str, Any]:
         """The same without keys and headers, as plain data: for step mode, dry runs and recordings."""
-        options = {key: _shown_option(value) for key, value in self.options.items() if key != "stream_options"}
+        options = {
+            key: _shown_option(value) for key, value in self.options.items() if key != "stream_options"
+        }
         return {"model": self.model, "messages": plain(self.messages), "tools": plain(self.tools), **options}
 
 
@@ -236,7 +284,14 @@ class ModelCall:
         try:
             name, where, _, _ = litellm.get_llm_provider(model)
             parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=self._usage)
-        except (litellm.BadRequestError, litellm.NotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        except (
+            litellm.BadRequestError,
+            litellm.NotFoundError,
+            ValueError,
+            KeyError,
+            TypeError,
+            AttributeError,
+        ):
             return None
         # A model that LiteLLM knows nothing about raises, or (openai-compatible ones) comes back as free.
         known = name in litellm.model_cost or f"{where}/{name}" in litellm.model_cost
@@ -248,7 +303,7 @@ def _header_cost(hidden: Any) -> float | None:
     headers = get(hidden or {}, "additional_headers") or {}
     for value in (headers.get("llm_provider-x-litellm-response-cost"), get(hidden or {}, "response_cost")):
         try:
-            cost = float(value)
+            cost = float(value or "nan")
         except (TypeError, ValueError):
             continue
         if cost >= 0 and cost != float("inf"):

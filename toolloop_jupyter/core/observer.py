@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .context import Progress
     from .events import ToolCall
     from .model import Reply, Request
 
@@ -16,6 +17,9 @@ class Observer:
 
     The awaited ones may hold the run (step mode does), and may raise `asyncio.CancelledError` to end it.
     """
+
+    tap: Callable[[float, Mapping[str, Any]], None] | None = None
+    """Takes every delta of the model as plain data, with the monotonic time in seconds; recording uses it."""
 
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
@@ -27,5 +31,14 @@ class Observer:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""
 
     def running(self, call: ToolCall) -> AbstractContextManager[object]:
-        """Entered around the function's own run, in the task (and so the contextvars) that it runs in."""
+        """Entered around the function's own run, in the context that it runs in.
+
+        str() of what it gives is the text that the tool printed, for `@tool(capture_output=True)`; None if not kept.
+        """
         return nullcontext()
+
+    def item(self, call: ToolCall, item: object) -> None:
+        """A generator tool has made one more item. May be called from the tool's thread."""
+
+    def progress(self, call: ToolCall, progress: Progress) -> None:
+        """A tool has reported how far it is. May be called from the tool's thread."""

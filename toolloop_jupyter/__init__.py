@@ -1,0 +1,138 @@
+"""LiteLLM's Tool Loop for notebooks: `%load_ext toolloop_jupyter`, then `%%toolloop`.
+
+The public names below are loaded when they are first used; importing this package imports neither litellm nor
+pydantic, and patches nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from .api import aagent, aagent_session, agent, agent_capabilities, agent_session, load
+    from .core import sandbox
+    from .core.config import Capabilities, Harness, ToolLoopOptions
+    from .core.context import ToolContext
+    from .core.errors import (
+        CapabilityUnsupported,
+        HarnessError,
+        HistoryInvalid,
+        ModelCallFailed,
+        OptionsMismatch,
+        OutputInvalid,
+        RunFailed,
+        SandboxError,
+        SessionClosed,
+        ToolDefinitionError,
+    )
+    from .core.events import (
+        Approval,
+        Decision,
+        Done,
+        Event,
+        FileChange,
+        Reasoning,
+        Result,
+        Retry,
+        Text,
+        ToolCall,
+        ToolResult,
+        Usage,
+    )
+    from .core.session import AsyncEventStream, AsyncSession, EventStream, Session
+    from .core.tools import tool
+    from .notebook.live import show
+
+__version__ = "0.1.0"
+
+_HOME = {
+    "api": "agent aagent agent_session aagent_session agent_capabilities load",
+    "core.config": "Harness ToolLoopOptions Capabilities",
+    "core.context": "ToolContext",
+    "core.errors": (
+        "HarnessError CapabilityUnsupported OptionsMismatch OutputInvalid SessionClosed SandboxError HistoryInvalid "
+        "ToolDefinitionError ModelCallFailed RunFailed"
+    ),
+    "core.events": (
+        "Text Reasoning ToolCall Approval Decision ToolResult FileChange Retry Done Result Usage Event"
+    ),
+    "core.session": "AsyncSession Session AsyncEventStream EventStream",
+    "core.tools": "tool",
+    "notebook.live": "show",
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
+
+__all__ = [
+    "AsyncEventStream",
+    "AsyncSession",
+    "Approval",
+    "Capabilities",
+    "CapabilityUnsupported",
+    "Decision",
+    "Done",
+    "Event",
+    "EventStream",
+    "FileChange",
+    "Harness",
+    "HarnessError",
+    "HistoryInvalid",
+    "ModelCallFailed",
+    "OptionsMismatch",
+    "OutputInvalid",
+    "Reasoning",
+    "Result",
+    "Retry",
+    "RunFailed",
+    "SandboxError",
+    "Session",
+    "SessionClosed",
+    "Text",
+    "ToolCall",
+    "ToolContext",
+    "ToolDefinitionError",
+    "ToolLoopOptions",
+    "ToolResult",
+    "Usage",
+    "aagent",
+    "aagent_session",
+    "agent",
+    "agent_capabilities",
+    "agent_session",
+    "load",
+    "load_ipython_extension",
+    "sandbox",
+    "show",
+    "tool",
+    "unload_ipython_extension",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "sandbox":
+        return import_module(".core.sandbox", __name__)
+    if name in _MODULE_OF:
+        value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
+        globals()[name] = value
+        return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """`%load_ext toolloop_jupyter`: register `%%toolloop` and `%toolloop` with this shell."""
+    from .notebook import magic
+
+    magic.load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """`%unload_ext toolloop_jupyter`: take everything back out."""
+    from .notebook import magic
+
+    magic.unload(shell)

@@ -1,0 +1,159 @@
+"""LiteLLM's agent API for the Tool Loop: arguments -> Session.
+
+The names and keywords are those of `litellm.agent` & co. (1.110), so code moves by changing an import. Unlike
+LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be left out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict, TypeVar
+
+from typing_extensions import Unpack
+
+from .core import history as conversation
+from .core.approvals import ApprovalHandler, asks_sometimes
+from .core.config import TOOL_LOOP_CAPABILITIES, Capabilities, Config, build_config, require_tool_loop
+from .core.events import Result
+from .core.observer import Observer
+from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Keywords(TypedDict, total=False):
+    """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
+
+    sandbox: Any
+    """`sandbox.local(path)`, LiteLLM's own, a path or None: where changed files are looked for. Confines nothing."""
+    model: Any
+    """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
+    api_key: str | None
+    api_base: str | None
+    instructions: str | None
+    """The system message."""
+    tools: Sequence[Callable[..., Any]]
+    """Python functions; what cannot be described raises ToolDefinitionError."""
+    skills: Sequence[Any]
+    disable_tools: Sequence[Any]
+    permissions: Any
+    """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
+    on_approval: ApprovalHandler | None
+    """Called with each Approval; true allows. Sync ones run in a thread."""
+    output: Any
+    """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
+    max_turns: int | None
+    """Tool calls in one turn."""
+    timeout: float | None
+    """Seconds for one turn."""
+    metadata: Mapping[str, object] | None
+    """Goes to the gateway's spend logs."""
+    options: Any
+    """`ToolLoopOptions`."""
+    install: bool
+    observer: Observer | None
+    """Ours: watches the loop's steps."""
+
+
+def _with_keywords(function: F) -> F:
+    """Show the shared keywords, with their defaults, in the function's signature (help, Tab)."""
+    shared = inspect.signature(build_config).parameters.values()
+    own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+    function.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
+    return function
+
+
+def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
+    """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
+    from .teaching import offline  # noqa: F401 - provides the models "toolloop/…"
+
+    require_tool_loop(harness)
+    if cards and keywords.get("on_approval") is None:
+        from .notebook import live
+
+        keywords = {**keywords, "on_approval": live.card_handler()}
+    return build_config(**keywords)
+
+
+def _run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    from .notebook import kernel
+
+    return kernel.run_sync(make)
+
+
+@_with_keywords
+def aagent(
+    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+) -> Coroutine[Any, Any, Result] | AsyncEventStream:
+    """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
+
+    Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
+    Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
+    """
+    config = _config(harness, keywords, cards=not stream)
+    if stream:
+        return AsyncEventStream(AsyncSession(config), prompt, interactive=True, close_session=True)
+    session = AsyncSession(config, interactive=False)
+    return collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+
+
+@_with_keywords
+def agent(
+    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+) -> Result | EventStream:
+    """Run one prompt and return its Result, or with `stream=True` an iterator of its events. Works in a notebook cell.
+
+    Raises what `aagent` raises.
+    """
+    config = _config(harness, keywords, cards=not stream)
+    if stream:
+        inner = AsyncEventStream(AsyncSession(config), prompt, interactive=True, close_session=True)
+        return EventStream(inner, _run_sync)
+    session = AsyncSession(config, interactive=False)
+    return _run_sync(
+        lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+    )
+
+
+@_with_keywords
+def aagent_session(
+    harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
+) -> AsyncSession:
+    """A conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
+
+    `history` continues a conversation in OpenAI format (ours); HistoryInvalid says what is wrong with one.
+    """
+    return AsyncSession(_config(harness, keywords, cards=True), history)
+
+
+@_with_keywords
+def agent_session(
+    harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
+) -> Session:
+    """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
+    return Session(aagent_session(harness, history=history, **keywords), _run_sync)
+
+
+def load(path: str | Path) -> list[dict[str, Any]]:
+    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`."""
+    return conversation.load(path)
+
+
+def agent_capabilities(harness: object) -> Capabilities:
+    """What the Tool Loop supports (permission modes, structured output, …)."""
+    require_tool_loop(harness)
+    return TOOL_LOOP_CAPABILITIES
+
+
+__all__ = [
+    "aagent",
+    "aagent_session",
+    "agent",
+    "agent_capabilities",
+    "agent_session",
+    "asks_sometimes",
+    "load",
+]

@@ -1,0 +1,255 @@
+"""What a run is made with: checked, once, before anything starts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Literal
+
+from .approvals import ApprovalHandler, check_policy
+from .errors import CapabilityUnsupported, OptionsMismatch
+from .failures import proxy_in_use
+from .model import MANAGED
+from .observer import Observer
+from .output import Output
+from .sandbox import as_sandbox
+from .tools import Tool, make_tools
+
+PROXY = "litellm_proxy/"
+TAGS = "harness,tool_loop"
+"""What LiteLLM's own Tool Loop tags its gateway requests with."""
+
+_SECRET_OPTION = re.compile(r"(^|_)(key|token|secret|password|credentials?|headers)($|_)")
+_NOT_SECRET = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "prompt_cache_key"})
+
+
+class Harness(Enum):
+    """The agent runtimes of LiteLLM's API. This package runs TOOL_LOOP."""
+
+    CLAUDE_CODE = "claude_code"
+    CODEX = "codex"
+    OPENCODE = "opencode"
+    PI = "pi"
+    DEEPAGENTS = "deepagents"
+    TOOL_LOOP = "tool_loop"
+
+
+@dataclass(frozen=True)
+class ToolLoopOptions:
+    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
+
+    completion_kwargs: Mapping[str, object] = field(default_factory=dict)
+    """Sent with every model call; overruled by what the loop manages (model, messages, tools, routing, tags,
+    `response_format`). `{"stream": False}` turns streaming off."""
+    # ours
+    output_retries: int = 2
+    """How often an answer that does not fit `output=` goes back to the model."""
+    max_model_calls: int = 100
+    """Model calls in one turn (LiteLLM's limit, there a runtime error)."""
+    max_cost: float | None = None
+    """US dollars in one turn; checked between model calls, as far as the provider tells its prices."""
+    on_limit: Literal["stop", "answer"] = "stop"
+    """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a harness supports (LiteLLM's fields)."""
+
+    structured_output: bool
+    tool_approval: bool
+    tool_filtering: bool
+    history: bool
+    custom_tools: bool
+    skills: bool
+    resume: bool
+    permission_modes: frozenset[str]
+
+
+TOOL_LOOP_CAPABILITIES = Capabilities(
+    structured_output=True,
+    tool_approval=True,
+    tool_filtering=False,
+    history=True,
+    custom_tools=True,
+    skills=False,
+    resume=False,
+    permission_modes=frozenset({"ask", "full"}),
+)
+
+
+def require_tool_loop(harness: object) -> None:
+    """Take our `Harness.TOOL_LOOP` and LiteLLM's.
+
+    Raises TypeError for what is no Harness, CapabilityUnsupported for another one.
+    """
+    if type(harness).__name__ != "Harness" or not isinstance(harness, Enum):
+        wanted = str(harness).strip().lower().replace("-", "_") if isinstance(harness, str) else ""
+        hint = next(
+            (f" Did you mean Harness.{m.name}?" for m in Harness if wanted in (m.value, m.name.lower())), ""
+        )
+        raise TypeError(f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {harness!r}.{hint}")
+    if harness.name != "TOOL_LOOP":
+        raise CapabilityUnsupported(
+            f"toolloop_jupyter runs Harness.TOOL_LOOP only; use litellm.aagent(Harness.{harness.name}, …, stream=True) "
+            "and show(stream) for this one"
+        )
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where the model calls go."""
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    answers: Any = field(default=None, repr=False)
+    """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
+
+
+def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
+    """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
+
+    Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
+    """
+    name = getattr(model, "toolloop_model", model)
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(
+            "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
+        )
+    ours = name.startswith("toolloop/")
+    if not name.startswith(PROXY) and (ours or not proxy_in_use()):
+        return Route(
+            name, {"api_base": api_base} if api_base else {}, {"api_key": api_key} if api_key else {}, model
+        )
+    base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
+    key = (api_key or os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
+    if not base:
+        raise ValueError(
+            "litellm_proxy/ models need the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE"
+        )
+    if not key:
+        raise ValueError(
+            "litellm_proxy/ models need a gateway virtual key: pass api_key= or set LITELLM_PROXY_API_KEY"
+        )
+    headers = {"x-litellm-tags": TAGS}
+    if metadata:
+        headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
+    return Route(
+        PROXY + name.removeprefix(PROXY), {"api_base": base}, {"api_key": key, "extra_headers": headers}
+    )
+
+
+@dataclass(frozen=True)
+class Config:
+    """A checked run configuration."""
+
+    route: Route
+    tools: tuple[Tool, ...] = ()
+    instructions: str | None = None
+    permissions: Any = "full"
+    on_approval: ApprovalHandler | None = None
+    output: Output | None = None
+    max_turns: int | None = None
+    timeout: float | None = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
+    sandbox: Any = None
+    observer: Observer = field(default_factory=Observer)
+
+    def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(options to show, secrets to hide) of every model call, the managed ones winning."""
+        given: dict[str, Any] = dict(self.options.completion_kwargs)
+        stream = given.get("stream") is not False
+        kept = {
+            k: v
+            for k, v in given.items()
+            if k not in MANAGED or k in ("extra_headers", "api_key", "api_base")
+        }
+        secrets = {k: kept.pop(k) for k in list(kept) if _SECRET_OPTION.search(k) and k not in _NOT_SECRET}
+        headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
+        secrets.update(self.route.secrets)
+        if headers:
+            secrets["extra_headers"] = headers
+        options = {**kept, **self.route.options, "stream": stream}
+        if stream:
+            options.setdefault("stream_options", {"include_usage": True})
+        return options, secrets
+
+
+def _check_unsupported(skills: Sequence[Any], disable_tools: Sequence[Any], install: bool) -> None:
+    if install:
+        raise CapabilityUnsupported("install=True is not supported: the Tool Loop has nothing to install")
+    if skills:
+        raise CapabilityUnsupported(
+            "Harness.TOOL_LOOP does not support skills=; put the text into instructions="
+        )
+    if disable_tools:
+        raise CapabilityUnsupported(
+            "Harness.TOOL_LOOP does not support disable_tools=: it has no built-in tools; leave the function out of tools="
+        )
+
+
+def _check_options(options: Any) -> ToolLoopOptions:
+    if options is None:
+        return ToolLoopOptions()
+    if isinstance(options, ToolLoopOptions):
+        return options
+    if type(options).__name__ == "ToolLoopOptions":  # LiteLLM's
+        return ToolLoopOptions(completion_kwargs=options.completion_kwargs)
+    raise OptionsMismatch(
+        f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
+    )
+
+
+def build_config(  # noqa: PLR0913 - LiteLLM's keywords
+    *,
+    sandbox: Any = None,
+    model: Any = None,
+    api_key: str | None = None,
+    api_base: str | None = None,
+    instructions: str | None = None,
+    tools: Sequence[Any] = (),
+    skills: Sequence[Any] = (),
+    disable_tools: Sequence[Any] = (),
+    permissions: Any = "full",
+    on_approval: ApprovalHandler | None = None,
+    output: Any = None,
+    max_turns: int | None = None,
+    timeout: float | None = None,
+    metadata: Mapping[str, object] | None = None,
+    options: Any = None,
+    install: bool = False,
+    observer: Observer | None = None,
+) -> Config:
+    """Check LiteLLM's keyword arguments and make a Config of them.
+
+    Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError, each naming what to
+    write instead, before anything has started.
+    """
+    check_policy(permissions)
+    if max_turns is not None and max_turns < 1:
+        raise ValueError(f"max_turns must be >= 1, got {max_turns!r}")
+    if timeout is not None and not timeout > 0:
+        raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
+    _check_unsupported(skills, disable_tools, install)
+    checked = _check_options(options)
+    facts = dict(metadata or {})
+    return Config(
+        route=route(model, api_key, api_base, facts),
+        tools=make_tools(tools),
+        instructions=instructions,
+        permissions=permissions,
+        on_approval=on_approval,
+        output=None if output is None else Output(output),
+        max_turns=max_turns,
+        timeout=timeout,
+        metadata=facts,
+        options=checked,
+        sandbox=as_sandbox(sandbox),
+        observer=observer or Observer(),
+    )
