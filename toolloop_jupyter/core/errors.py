@@ -77,7 +77,9 @@ class ToolDefinitionError(HarnessError, ValueError):
     """Functions that cannot be tools as they stand. `problems` has one line for each, with what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__(problems[0] if len(problems) == 1 else "\n".join(["these tools cannot be used:", *problems]))
+        super().__init__(
+            problems[0] if len(problems) == 1 else "\n".join(["these tools cannot be used:", *problems])
+        )
         self.problems = tuple(problems)
 
 

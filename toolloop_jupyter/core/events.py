@@ -111,10 +111,16 @@ class Approval:
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], None] = field(default=_accept_anything, compare=False, repr=False)
     """Validates edited arguments by the code that validates a call; raises ValueError with the model's-eye message."""
-    _state: dict[str, Any] = field(default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False)
+    _state: dict[str, Any] = field(
+        default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
+    )
 
     def allow(
-        self, arguments: Mapping[str, object] | None = None, *, by: DecidedBy = "stream", scope: Scope = "call"
+        self,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        by: DecidedBy = "stream",
+        scope: Scope = "call",
     ) -> None:
         """Let the call run: as shown, or with edited `arguments`.
 

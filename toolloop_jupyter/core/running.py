@@ -103,7 +103,9 @@ async def _stop(thread: threading.Thread, ended: threading.Event) -> bool:
     CPython's `PyThreadState_SetAsyncExc`: raised at the thread's next bytecode, so not while it sleeps or waits in C.
     """
     if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(ToolStopped))
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(thread.ident), ctypes.py_object(ToolStopped)
+        )
     waited = 0.0
     while waited < STOP_GRACE and not ended.is_set():
         await asyncio.sleep(0.01)
