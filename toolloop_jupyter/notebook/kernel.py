@@ -1,0 +1,397 @@
+"""The only file that touches ipykernel.
+
+A cell that waits for a click, version by version
+-------------------------------------------------
+
+A front-end sends a click as a `comm_msg` on the shell channel, behind the cell that waits for it, and a kernel
+handles one shell message at a time. Three things have to happen while our cell waits: the comm message overtakes it,
+everything else keeps its place, and Stop is noticed.
+
+*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`, and one coroutine
+takes them out and awaits them one by one; ours is the one being awaited. `attending()` runs a background coroutine
+(`_Pump`) that takes the comm messages out of that queue, puts all else back in order, and lets the kernel dispatch
+them. Dispatching a message makes it the "parent" of whatever is printed next, for the whole process, and
+remembers the SIGINT handler in one attribute of the kernel; both are put back when it is done.
+
+*ipykernel 7.0 to 7.3.* No such queue: an asyncio lock held by the running cell. Not supported (excluded by the
+dependency): clicks wait for the cell unless the front-end sends them over a subshell.
+
+*ipykernel 7.4 and later.* The kernel itself dispatches comm messages concurrently while a cell awaits, in the main
+thread, also when the front-end uses subshells. Nothing to do.
+
+*All of them.* A SIGINT during a quiet await is noticed when the loop wakes for another reason, because the handler's
+`add_callback` does not wake it (tornado 6.6): so something of ours wakes it five times a second. A subshell (7.x) is a thread with
+its own loop: code called there must use `call_soon_threadsafe` to reach a future of the main one.
+
+Called from sync code (`run_sync`), the same has to hold inside a loop that is already running: `kernel_loop.py` says
+how. `%%toolloop` itself is an awaited cell and does not need that.
+
+Output goes to the cell that started the run: `Cell.here()` copies the kernel's own output objects (two
+`OutStream`s, one `ZMQDisplayPublisher`) and sets their parent once and for all, so neither a comm message nor a later cell can redirect
+them; `kernel_output.py` brings prints and displays there.
+
+Private names are marked "private:" below with the versions that have them and what would replace them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextvars import copy_context
+from typing import Any, ClassVar, Literal, TypeVar
+
+from .kernel_loop import PATIENCE, Interrupts, drive, interruptible, uninterrupted
+from .kernel_output import (
+    Bundle,
+    Place,
+    Sink,
+    capture,
+    clean_context,
+    current_target,
+    into,
+    shell,
+    unwrapped,
+)
+
+__all__ = [
+    "PATIENCE",
+    "Bundle",
+    "Cell",
+    "Sink",
+    "attending",
+    "capture",
+    "has_stdin",
+    "has_widget_frontend",
+    "in_kernel",
+    "interruptible",
+    "overtaking",
+    "run_sync",
+    "shell",
+    "terminal",
+    "uninterrupted",
+]
+
+T = TypeVar("T")
+
+_TICK = 0.2
+"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
+_POLL = 0.01
+"""Seconds between two looks into the message queue of ipykernel 6."""
+
+
+# --- where are we ---------------------------------------------------------------------------------------------
+
+
+def _kernel() -> Any:
+    return getattr(shell(), "kernel", None)
+
+
+def in_kernel() -> bool:
+    """Whether this is a Jupyter kernel (not a terminal, not plain Python)."""
+    return _kernel() is not None
+
+
+def terminal() -> bool:
+    """Whether a person sits at a terminal: no kernel, and stdin is one."""
+    return not in_kernel() and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def has_stdin() -> bool:
+    """Whether somebody can be asked by `input()`.
+
+    In a kernel, what the execute request said: nbconvert, nbclient and papermill say no.
+    """
+    kernel = _kernel()
+    if kernel is None:
+        return terminal()
+    # private: _allow_stdin, ipykernel 6 and 7. It is content["allow_stdin"] of the last execute request, and stays
+    # readable in a widget callback, whose own message does not have it; `get_parent()` would do for cells alone.
+    return bool(getattr(kernel, "_allow_stdin", False))
+
+
+def has_widget_frontend() -> bool:
+    """Whether somebody may be there to click a widget: a kernel whose client also answers `input()`.
+
+    No message says "I show widgets". JupyterLab, Notebook, VS Code and Colab allow stdin; those who run a notebook
+    with nobody there do not. `%toolloop doctor` finds out for certain, by a click.
+    """
+    return in_kernel() and has_stdin()
+
+
+def overtaking() -> Literal["kernel", "queue", "subshells only", "no kernel"]:
+    """How a click overtakes the running cell: by the kernel itself, by `attending()`, hardly, or not at all."""
+    kernel = _kernel()
+    if kernel is None:
+        return "no kernel"
+    if hasattr(kernel, "msg_queue"):
+        return "queue"
+    from ipykernel._version import version_info
+
+    return "kernel" if version_info[:2] >= (7, 4) else "subshells only"
+
+
+# --- sync over async ------------------------------------------------------------------------------------------
+
+
+def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `make()` to its end from sync code and return what it returns. The only bridge from sync to async.
+
+    Works in a cell, in a function or a widget callback (the kernel's loop is running there: it is turned from
+    inside, so clicks and other tasks go on), in a thread, in a terminal and in plain Python.
+
+    An interrupt cancels the coroutine, which runs to its end; what it returns then is returned. Raises
+    KeyboardInterrupt only when it lets the cancel pass.
+    """
+    try:
+        outer = asyncio.current_task()
+    except RuntimeError:  # no loop is running here
+        outer = None
+
+    async def attended() -> T:
+        async with _attending(outer):
+            return await make()
+
+    context = copy_context()
+    # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
+    # the target of our output from it.
+    with into(None):
+        return drive(attended, context, _idle_loop())
+
+
+def _idle_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop on which a terminal IPython runs awaited cells, so that both ways use one loop."""
+    if shell() is None or in_kernel():
+        return None
+    import IPython.core.async_helpers
+
+    helpers: Any = IPython.core.async_helpers
+    # private: _asyncio_runner.loop, IPython 7; get_asyncio_loop() is there from 8 on.
+    newer = hasattr(helpers, "get_asyncio_loop")
+    loop: asyncio.AbstractEventLoop = helpers.get_asyncio_loop() if newer else helpers._asyncio_runner.loop
+    return None if loop.is_running() else loop
+
+
+# --- the cell waits, clicks arrive ----------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def attending() -> AsyncIterator[None]:
+    """While entered, clicks arrive although the cell waits, and Stop is noticed at once.
+
+    Re-entrant and counted. In an awaited cell of a terminal IPython, Ctrl-C cancels the run instead of leaving its
+    task half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
+    """
+    async with _attending(None):
+        yield
+
+
+@asynccontextmanager
+async def _attending(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
+    """`outer` is the task in whose midst a nested run waits."""
+    kernel = _kernel()
+    kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
+    if kernel_loop is None:
+        with _ctrl_c():
+            yield
+    elif kernel_loop is asyncio.get_running_loop():
+        pump = _Pump.join(kernel, outer)
+        try:
+            yield
+        finally:
+            await pump.leave()
+    else:  # a run in another thread or in a subshell: it is the kernel's loop that has to let clicks pass
+        joined: list[_Pump] = []
+        kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
+        try:
+            yield
+        finally:
+            if not kernel_loop.is_closed():
+                kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave_soon())
+
+
+def _ctrl_c() -> AbstractContextManager[object]:
+    task = asyncio.current_task()
+    if shell() is None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        return nullcontext()
+    return Interrupts(asyncio.get_running_loop(), task)
+
+
+class _Pump:
+    """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
+
+    One for all runs that wait at once. A run that waits *inside* the handling of a comm message (`run_sync` in a
+    widget callback) gets one of its own, since the one that dispatched the message is held up until it ends; only
+    the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
+    """
+
+    _levels: ClassVar[list[_Pump]] = []
+
+    def __init__(self, kernel: Any, outer: asyncio.Task[Any] | None) -> None:
+        self._kernel, self._outer, self._users = kernel, outer, 0
+        # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
+        # comm messages overtake by themselves.
+        self._queue = getattr(kernel, "msg_queue", None)
+        self._seen = -1
+        self._dispatching: asyncio.Task[None] | None = None
+        # Not in the run's own context: what a widget callback prints is not the run's output.
+        self._task: asyncio.Task[None] = clean_context().run(asyncio.ensure_future, self._run())
+
+    @classmethod
+    def join(cls, kernel: Any, outer: asyncio.Task[Any] | None) -> _Pump:
+        if not cls._levels or (outer is not None and outer is cls._levels[-1]._dispatching):
+            cls._levels.append(cls(kernel, outer))
+        pump = cls._levels[-1]
+        pump._users += 1
+        return pump
+
+    async def leave(self) -> None:
+        """Leave; the last one out waits until a message that is being dispatched is done."""
+        left = self.leave_soon()
+        if left:
+            await asyncio.wait(left)
+
+    def leave_soon(self) -> list[asyncio.Task[None]]:
+        """Leave without waiting. Gives the tasks that are about to end."""
+        self._users -= 1
+        if self._users:
+            return []
+        self._levels.remove(self)
+        self._task.cancel()
+        held_up = any(level._outer is self._dispatching for level in self._levels)
+        return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK if self._queue is None else _POLL)
+            while self is self._levels[-1] and (item := self._next_comm()) is not None:
+                self._dispatching = asyncio.ensure_future(self._dispatch(*item))
+                await asyncio.wait([self._dispatching])
+                error = self._dispatching.exception()
+                if error is not None:  # as the kernel's own dispatch_queue does
+                    self._kernel.log.error("Error in message handler", exc_info=error)
+                self._dispatching = None
+
+    def _next_comm(self) -> tuple[Callable[..., Coroutine[Any, Any, None]], tuple[Any, ...]] | None:
+        """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
+        queue, found = self._queue, None
+        if queue is None:
+            return None
+        for _ in range(queue.qsize()):
+            item = queue.get_nowait()
+            number, dispatch, arguments = item
+            if found is None and number > self._seen and self._is_comm(arguments):
+                found = dispatch, arguments
+                continue
+            if found is None:
+                self._seen = max(self._seen, number)
+            queue.put_nowait(item)
+        return found
+
+    def _is_comm(self, arguments: tuple[Any, ...]) -> bool:
+        if not arguments or not isinstance(arguments[0], list):
+            return False  # not a message: an eventloop integration queues its own steps
+        session = self._kernel.session
+        try:
+            # Only the header is read here: deserialising the whole message now would make the kernel's own
+            # deserialising a "duplicate signature". The kernel checks the signature when it dispatches.
+            _, frames = session.feed_identities(list(arguments[0]), copy=False)
+            return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
+        except (ValueError, LookupError, TypeError):
+            return False  # malformed: the kernel's to report
+
+    async def _dispatch(
+        self, dispatch: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]
+    ) -> None:
+        kernel = self._kernel
+        # private: _parent_ident (with set_parent and get_parent public) and saved_sigint_handler, ipykernel 6.0 to
+        # 6.x. Dispatching sets both for the process; the running cell still needs its own.
+        ident, parent = kernel._parent_ident["shell"], kernel.get_parent("shell")
+        handler = getattr(kernel, "saved_sigint_handler", None)
+        try:
+            await dispatch(*arguments)
+        finally:
+            kernel.set_parent(ident, parent, channel="shell")
+            kernel.saved_sigint_handler = handler
+
+
+# --- the cell as a place for output ---------------------------------------------------------------------------
+
+
+class Cell(Place):
+    """The cell that a run writes into: the one that was current when `here()` was called, from any thread.
+
+    `cell_id` is the front-end's id of the cell (JupyterLab, Notebook 7 and VS Code send one), or None.
+    """
+
+    cell_id: str | None = None
+
+    @classmethod
+    def here(cls) -> Cell:
+        """The place where output of the calling code goes; inside another run or a `capture`, that one."""
+        target = current_target()
+        kernel = _kernel()
+        if target is None and kernel is not None:
+            target = _KernelTarget(kernel, kernel.get_parent("shell"))
+        cell = cls(target)
+        cell.cell_id = getattr(target, "cell_id", None)
+        return cell
+
+
+class _KernelTarget:
+    """Copies of the kernel's output objects with a fixed parent: whatever comes next, they write into that cell.
+
+    What is not ipykernel's own (`%%capture` stands there, or a test) is used as it is found.
+    """
+
+    def __init__(self, kernel: Any, parent: Mapping[str, Any]) -> None:
+        self.cell_id: str | None = (parent.get("metadata") or {}).get("cellId")
+        # ipykernel >= 6.23 keeps parents in a contextvar for each object; set in a context that nobody keeps, it
+        # leaves the object's own default, which holds in all threads and tasks.
+        copy_context().run(self._copy, kernel, parent)
+
+    def _copy(self, kernel: Any, parent: Mapping[str, Any]) -> None:
+        from ipykernel import iostream, zmqshell
+
+        stream_class: Any = iostream.OutStream
+        publisher_class: Any = zmqshell.ZMQDisplayPublisher
+
+        self._streams: dict[str, Any] = {}
+        for name in ("stdout", "stderr"):
+            stream = unwrapped(getattr(sys, name))
+            if isinstance(stream, stream_class):
+                # watchfd=False: the copy does not take over the process's file descriptors.
+                copied = stream_class(
+                    stream.session, stream.pub_thread, name, echo=stream.echo, watchfd=False
+                )
+                copied.set_parent(parent)
+                stream = copied
+            self._streams[name] = stream
+        publisher = shell().display_pub
+        if isinstance(publisher, publisher_class):
+            copied = publisher_class(shell=shell())
+            copied.session, copied.pub_socket, copied.topic = (
+                publisher.session,
+                publisher.pub_socket,
+                publisher.topic,
+            )
+            copied.set_parent(parent)
+            publisher = copied
+        self._publisher: Any = publisher
+
+    def write(self, name: str, text: str) -> None:
+        self._streams[name].write(text)
+
+    def flush(self, name: str) -> None:
+        self._streams[name].flush()
+
+    def publish(self, bundle: Bundle) -> None:
+        for stream in self._streams.values():
+            stream.flush()  # what was printed before comes before
+        transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
+        with into(self):  # the publisher flushes sys.stdout and sys.stderr: ours again, which are empty now
+            self._publisher.publish(
+                data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
+            )

@@ -1,0 +1,272 @@
+"""Where prints and displays go while a run is on: told apart by contextvars, not by "whichever cell runs now".
+
+While at least one `into(target)` is entered anywhere, thin proxies stand on `sys.stdout` and `sys.stderr` and on two
+methods of the shell's display publisher (on that one object, never on a class). Each write looks at the contextvar:
+code started inside `into` (its tasks, and threads that run in a copy of its context, as `asyncio.to_thread` and
+the loop's tool threads do) reaches the target; everybody else falls through to what was found. When the last one
+leaves, what was found is put back. A proxy that somebody has kept meanwhile (a logging handler) goes on falling through.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextvars import Context, ContextVar, copy_context
+from typing import Any, Protocol
+
+Sink = Callable[[str, Any], None]
+"""Called with ("stdout" | "stderr", text) or ("display", Bundle), from the thread that writes."""
+
+
+class Bundle(dict[str, Any]):
+    """A MIME bundle as `display()` made it: a dict of MIME type to data, with what else was said about it."""
+
+    metadata: Mapping[str, Any]
+    display_id: str | None
+    replaces: bool
+    """Whether this replaces what was shown before under the same `display_id`."""
+
+    def __init__(
+        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, replaces: bool
+    ) -> None:
+        super().__init__(data)
+        self.metadata, self.display_id, self.replaces = metadata, display_id, replaces
+
+
+class Target(Protocol):
+    """Something that takes output."""
+
+    def write(self, name: str, text: str) -> None: ...
+    def flush(self, name: str) -> None: ...
+    def publish(self, bundle: Bundle) -> None: ...
+
+
+_target: ContextVar[Target | None] = ContextVar("toolloop_output", default=None)
+_lock = threading.RLock()
+
+
+def shell() -> Any:
+    """The running IPython shell, or None. Imports nothing: a shell exists only where IPython is imported."""
+    ipython = sys.modules.get("IPython")
+    return ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
+
+
+def current_target() -> Target | None:
+    """The target that output of the calling code reaches, or None outside of `into`."""
+    return _target.get()
+
+
+def clean_context() -> Context:
+    """A copy of the current context in which output falls through."""
+    context = copy_context()
+    context.run(_target.set, None)
+    return context
+
+
+@contextmanager
+def into(target: Target | None) -> Iterator[None]:
+    """Send prints and displays of the code inside, and of what it starts, to `target` (None: to nobody of ours)."""
+    taken = _stand() if target is not None else []
+    before = _target.get()
+    token = _target.set(target)
+    try:
+        yield
+    finally:
+        try:
+            _target.reset(token)
+        except ValueError:  # left in a copy of the context it was entered in
+            _target.set(before)
+        with _lock:
+            for proxy in taken:
+                proxy.leave()
+
+
+@contextmanager
+def capture(sink: Sink) -> Iterator[None]:
+    """Send prints and displays of the code inside, and of what it starts, to `sink` instead of the cell.
+
+    `clear_output()` does nothing inside: it would clear the whole cell. Nested and overlapping captures do not see
+    each other, whatever the order in which they end.
+    """
+    with into(_SinkTarget(sink)):
+        yield
+
+
+class _SinkTarget:
+    def __init__(self, sink: Sink) -> None:
+        self._sink = sink
+
+    def write(self, name: str, text: str) -> None:
+        self._sink(name, text)
+
+    def flush(self, name: str) -> None:
+        pass
+
+    def publish(self, bundle: Bundle) -> None:
+        self._sink("display", bundle)
+
+
+def unwrapped(stream: Any) -> Any:
+    """The stream below our proxies."""
+    while isinstance(stream, _Stream):
+        stream = stream._found
+    return stream
+
+
+def _stand() -> list[Any]:
+    """Put the proxies where there are none, and count one more user for each."""
+    taken: list[Any] = []
+    with _lock:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None:  # no console (pythonw)
+                continue
+            if not isinstance(stream, _Stream):
+                stream = _Stream(name, stream)
+                setattr(sys, name, stream)
+            taken.append(stream)
+        publisher = getattr(shell(), "display_pub", None)
+        if publisher is not None:
+            hook = getattr(publisher.publish, "_toolloop_hook", None) or _PublisherHook(publisher)
+            taken.append(hook)
+        for proxy in taken:
+            proxy.users += 1
+    return taken
+
+
+class _Stream:
+    """Stands on sys.stdout or sys.stderr. Everything that is not written to a target is the found stream's."""
+
+    def __init__(self, name: str, found: Any) -> None:
+        self._name, self._found, self.users = name, found, 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._found, name)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._found)
+
+    def write(self, text: str) -> int:
+        target = _target.get()
+        if target is None:
+            return self._found.write(text)  # type: ignore[no-any-return]
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        target.write(self._name, text)
+        return len(text)
+
+    def writelines(self, lines: Any) -> None:
+        for line in lines:
+            self.write(line)
+
+    def flush(self) -> None:
+        target = _target.get()
+        if target is None:
+            self._found.flush()
+        else:
+            target.flush(self._name)
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users == 0 and getattr(sys, self._name) is self:
+            below = self._found
+            while isinstance(below, _Stream) and below.users == 0:
+                below = below._found
+            setattr(sys, self._name, below)
+
+
+class _PublisherHook:
+    """Stands on `publish` and `clear_output` of one display publisher, as attributes of that object alone.
+
+    IPython's `capture_output` puts another publisher on the shell instead, so both can be used at once.
+    """
+
+    def __init__(self, publisher: Any) -> None:
+        self._publisher, self.users = publisher, 0
+        found = vars(publisher)
+        self._before = {name: found[name] for name in ("publish", "clear_output") if name in found}
+        found_publish, found_clear = publisher.publish, publisher.clear_output
+
+        def publish(data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
+            target = _target.get()
+            if target is None:
+                found_publish(data, metadata, *args, **kwargs)
+                return
+            display_id = (kwargs.get("transient") or {}).get("display_id")
+            target.publish(Bundle(data, metadata or {}, display_id, replaces=bool(kwargs.get("update"))))
+
+        def clear_output(*args: Any, **kwargs: Any) -> None:
+            if _target.get() is None:
+                found_clear(*args, **kwargs)
+
+        publish._toolloop_hook = self  # type: ignore[attr-defined]
+        self._ours = {"publish": publish, "clear_output": clear_output}
+        for name, method in self._ours.items():
+            setattr(publisher, name, method)
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users:
+            return
+        for name, method in self._ours.items():
+            if vars(self._publisher).get(name) is method:
+                with suppress(AttributeError):
+                    delattr(self._publisher, name)
+                if name in self._before:
+                    setattr(self._publisher, name, self._before[name])
+
+
+class Place:
+    """A place for output: a target, or (None) the terminal.
+
+    `can_update` says whether `update()` shows anything: not in a terminal, where `display()` prints the text/plain.
+    """
+
+    def __init__(self, target: Target | None) -> None:
+        self._target = target
+        self.can_update = target is not None
+
+    def display(
+        self,
+        bundle: Mapping[str, Any],
+        metadata: Mapping[str, Any] | None = None,
+        display_id: str | None = None,
+    ) -> None:
+        """Show a MIME bundle (values of JSON types, or bytes for pictures) as a new output."""
+        self._publish(Bundle(bundle, metadata or {}, display_id, replaces=False))
+
+    def update(
+        self, bundle: Mapping[str, Any], display_id: str, metadata: Mapping[str, Any] | None = None
+    ) -> None:
+        """Replace what was shown under `display_id`. Does nothing where `can_update` is False."""
+        if self.can_update:
+            self._publish(Bundle(bundle, metadata or {}, display_id, replaces=True))
+
+    def display_object(self, value: object) -> None:
+        """Show a widget or any other object as IPython's `display()` does."""
+        if shell() is None:
+            self._publish(Bundle({"text/plain": repr(value)}, {}, None, replaces=False))
+            return
+        import IPython.display
+
+        show: Any = IPython.display.display
+        with self.outputs():
+            show(value)
+
+    def outputs(self) -> AbstractContextManager[None]:
+        """Send prints and displays of the code inside, and of what it starts, to this place.
+
+        Threads count when they run in a copy of the context. One that may outlive the run enters it itself, in the
+        thread: then what it prints afterwards still goes here.
+        """
+        return into(self._target) if self._target is not None else nullcontext()
+
+    def _publish(self, bundle: Bundle) -> None:
+        if self._target is not None:
+            self._target.publish(bundle)
+        elif shell() is not None:
+            shell().display_pub.publish(data=dict(bundle), metadata=dict(bundle.metadata))
+        elif "text/plain" in bundle:
+            sys.stdout.write(f"{bundle['text/plain']}\n")
