@@ -6,6 +6,7 @@ LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be 
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +16,14 @@ from typing_extensions import Unpack
 
 from .core import history as conversation
 from .core.approvals import ApprovalHandler, asks_sometimes
-from .core.config import TOOL_LOOP_CAPABILITIES, Capabilities, Config, build_config, require_tool_loop
+from .core.config import (
+    TOOL_LOOP_CAPABILITIES,
+    Capabilities,
+    Config,
+    build_config,
+    may_ask,
+    require_tool_loop,
+)
 from .core.events import Result
 from .core.observer import Observer
 from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
@@ -71,11 +79,12 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     from .teaching import offline  # noqa: F401 - provides the models "toolloop/…"
 
     require_tool_loop(harness)
-    if cards and keywords.get("on_approval") is None:
+    config = build_config(**keywords)
+    if cards and config.on_approval is None and may_ask(config):
         from .notebook import live
 
-        keywords = {**keywords, "on_approval": live.card_handler()}
-    return build_config(**keywords)
+        config = dataclasses.replace(config, on_approval=live.card_handler())
+    return config
 
 
 def _run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:

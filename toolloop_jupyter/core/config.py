@@ -181,6 +181,13 @@ class Config:
         return options, secrets
 
 
+def may_ask(config: Config) -> bool:
+    """Whether a person may have to be asked: by the run's policy or by a tool's own."""
+    return config.permissions not in ("full", "deny") or any(
+        tool.settings.permissions == "ask" for tool in config.tools
+    )
+
+
 def _check_unsupported(skills: Sequence[Any], disable_tools: Sequence[Any], install: bool) -> None:
     if install:
         raise CapabilityUnsupported("install=True is not supported: the Tool Loop has nothing to install")
