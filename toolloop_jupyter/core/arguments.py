@@ -10,14 +10,14 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from .complaints import complaint, kind_of_json, shortened
+from .complaints import complaint, kind_of_json, shortened, steps
 from .schema import OMITTED, default_json
 from .signatures import Parameter
 
@@ -79,7 +79,7 @@ class Arguments:
         A default that still stands is left to the function: it may be a value that its own type would not take.
         """
         unchanged = {
-            p.key for p in self.parameters if p.key in arguments and default_json(p) == arguments[p.key]
+            p.key for p in self.parameters if p.key in arguments and _is_default(p, arguments[p.key])
         }
         return self.read({key: value for key, value in arguments.items() if key not in unchanged})
 
@@ -93,11 +93,26 @@ class Arguments:
                 return self._check(given)
             except ValidationError as error:
                 problems = error.errors(include_url=False)
+        if (with_null := _with_null(given, problems)) is not None:
+            try:
+                return self._check(with_null)
+            except ValidationError:
+                pass  # null was not meant, or does not help: the message is about what was sent
         keys = [parameter.key for parameter in self.parameters]
         raise InvalidArguments(complaint(self.tool, given, problems, keys))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] = self.adapter.validate_python(given)
+        try:
+            values: dict[str, Any] = self.adapter.validate_python(given)
+        except ValidationError:
+            raise
+        except Exception as error:  # a validator of the person's own types may raise anything
+            text = f"{type(error).__name__}: {error}"
+            raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from error
+        if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
+            raise InvalidArguments(
+                f"invalid arguments, {self.tool} was not run:\n- {path}: expected a finite number, got NaN or infinity"
+            )
         return values
 
     def _values(self, validated: dict[str, Any]) -> Values:
@@ -120,6 +135,11 @@ class Arguments:
             else:
                 kwargs[parameter.name] = value
         return Values(tuple(args), kwargs, shown)
+
+
+def _is_default(parameter: Parameter, value: object) -> bool:
+    default = default_json(parameter)
+    return type(default) is type(value) and bool(default == value)
 
 
 def _default(parameter: Parameter) -> tuple[Any, bool]:
@@ -161,14 +181,17 @@ def parse_arguments(raw: object) -> dict[str, Any]:
             return {}
         if not isinstance(value, str):
             break
-        value = _loads(value)
+        try:
+            value = _loads(value)
+        except InvalidArguments:
+            if value is raw or isinstance(raw, (bytes, bytearray)):
+                raise
+            break  # a JSON string that holds no JSON in turn: it is just a string
     if not isinstance(value, Mapping):
         raise InvalidArguments(
             f"arguments must be a JSON object, got {kind_of_json(value)}: {shortened(value)}"
         )
-    copied = _private_copy(value, 0)
-    assert isinstance(copied, dict)
-    return copied
+    return {_sound(str(key)): _private_copy(item, 1) for key, item in value.items()}
 
 
 def _loads(text: str) -> Any:
@@ -245,15 +268,47 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     return changed
 
 
+def _with_null(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
+    """A copy with null for each refused text "null"; None when there is no such text."""
+    copied: dict[str, Any] = copy.deepcopy(given)
+    places = [_place(copied, problem["loc"]) for problem in problems if problem["input"] == "null"]
+    for holder, key in places:
+        if holder is not None and holder[key] == "null":
+            holder[key] = None
+    return copied if places else None
+
+
 def _place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:
-    """The container and key that a pydantic location means; steps that name a union's member are no keys."""
-    holder: Any = None
-    key: Any = None
-    current: Any = given
-    for step in location:
-        inside = (isinstance(current, dict) and step in current) or (
-            isinstance(current, list) and isinstance(step, int) and step < len(current)
-        )
-        if inside:
-            holder, key, current = current, step, current[step]
-    return holder, key
+    """The container and the key that hold what a pydantic location means; (None, None) for the whole."""
+    return next(reversed(steps(given, location)), (None, None))
+
+
+def _has_nan_text(value: Any) -> bool:
+    if isinstance(value, str):
+        return len(value) < 12 and value.strip().lstrip("+-").lower() in ("nan", "inf", "infinity")
+    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(_has_nan_text(item) for item in items)
+
+
+def _not_finite(value: Any, path: str) -> Iterator[str]:
+    """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
+
+    Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `schema.build`
+    has told it, and so what is found there is meant.
+    """
+    if isinstance(value, BaseModel):
+        if type(value).model_config.get("allow_inf_nan"):
+            return
+        for name, info in type(value).model_fields.items():
+            item, inside = getattr(value, name), f"{path}.{name}".lstrip(".")
+            if any(getattr(known, "allow_inf_nan", None) for known in info.metadata):
+                continue
+            if isinstance(item, float) and not math.isfinite(item):
+                yield inside
+            yield from _not_finite(item, inside)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _not_finite(item, f"{path}.{key}".lstrip("."))
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from _not_finite(item, f"{path}[{index}]")

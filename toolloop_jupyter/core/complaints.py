@@ -77,19 +77,27 @@ def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], know
     return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
 
 
+def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
+    """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
+    way: list[tuple[Any, int | str]] = []
+    current = given
+    for part in location:
+        in_object = isinstance(current, dict) and part in current
+        in_list = isinstance(current, list) and isinstance(part, int) and part < len(current)
+        if in_object or in_list:
+            way.append((current, part))
+            current = current[part]
+    return way
+
+
 def _path(given: Any, problem: Any) -> str:
-    """`items[0].name`, from a pydantic location; steps that only name a union's member are left out."""
-    path, current = "", given
+    """`items[0].name`, from a pydantic location."""
     location = problem["loc"]
-    for position, step in enumerate(location):
-        last = position == len(location) - 1
-        inside = (isinstance(current, dict) and step in current) or (
-            isinstance(current, list) and isinstance(step, int) and step < len(current)
-        )
-        if inside or (last and problem["type"] in _MISSING):
-            path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
-            current = current[step] if inside else None
-    return path or "arguments"
+    keys = [key for _, key in steps(given, location)]
+    if problem["type"] in _MISSING:
+        keys.append(location[-1])
+    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return path.removeprefix(".") or "arguments"
 
 
 def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
@@ -127,8 +135,10 @@ def _got(texts: Sequence[str], value: Any) -> str:
 
 def kind_of_json(value: object) -> str:
     """What JSON calls the value."""
-    names = ((bool, "boolean"), (str, "string"), ((int, float), "number"), ((list, tuple), "list"))
-    return next((name for types, name in names if isinstance(value, types)), type(value).__name__)  # type: ignore[arg-type]
+    for types, name in ((bool, "boolean"), (str, "string"), (int, "number"), (float, "number")):
+        if isinstance(value, types):
+            return name
+    return type(value).__name__
 
 
 def shortened(value: object) -> str:

@@ -8,7 +8,7 @@ in every run (sets are sorted, addresses left out), the text is never empty, and
 from __future__ import annotations
 
 import dataclasses
-import datetime
+import datetime as dt
 import decimal
 import enum
 import html
@@ -181,9 +181,9 @@ def _scalar(value: Any) -> Any:
         return found if not isinstance(found, float) or math.isfinite(found) else _not_finite(found)
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else _not_finite(value)
-    if isinstance(value, (datetime.datetime, datetime.date, datetime.time)):
+    if isinstance(value, (dt.datetime, dt.date, dt.time)):
         return value.isoformat()
-    if isinstance(value, datetime.timedelta):
+    if isinstance(value, dt.timedelta):
         return to_jsonable_python(value)
     if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)):
         return str(value)
@@ -216,7 +216,7 @@ def _words(value: Any) -> str:
     kind = type(value)
     if hasattr(kind, "__next__"):
         return f"<{_type_name(value)}, an iterator whose items were not read>"
-    own = kind.__str__ is not object.__str__ or kind.__repr__ is not object.__repr__
+    own = any("__str__" in vars(base) or "__repr__" in vars(base) for base in kind.__mro__[:-1])
     text = _ADDRESS.sub("", str(value)) if own else ""
     if text and not text.startswith("<"):
         return text
@@ -269,7 +269,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     near = room // 20
     if (end := head.rfind("\n", len(head) - near)) > 0:
         head = head[:end]
-    if 0 <= (start := tail.find("\n", 0, near)):
+    if (start := tail.find("\n", 0, near)) >= 0:
         tail = tail[start + 1 :]
     return f"{head}{note}{tail}"
 

@@ -7,6 +7,7 @@ reports all bad arguments at once, without ever calling the tool.
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
@@ -19,7 +20,12 @@ from pydantic_core import SchemaError, to_jsonable_python
 from .errors import ToolDefinitionError
 from .signatures import EMPTY, Parameter
 
-OMITTED: Any = type("Omitted", (), {"__repr__": lambda self: "OMITTED"})()
+
+class _Omitted:
+    pass
+
+
+OMITTED: Any = _Omitted()
 """Stands for an argument that the model did not send, so that the function's own default applies."""
 
 # An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the last five.
@@ -36,6 +42,22 @@ _SCHEMA_ERRORS = (
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
+
+
+_SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
+_JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
+
+ANY_VALUE: dict[str, Any] = {
+    "anyOf": [
+        {"type": "string"},
+        {"type": "number"},
+        {"type": "boolean"},
+        {"type": "object", "additionalProperties": True},
+        {"type": "array", "items": {}},
+        {"type": "null"},
+    ]
+}
+"""Any JSON value, spelled out: LiteLLM 1.110 makes of an empty schema "an object" for Gemini (seen)."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -156,6 +178,8 @@ def _clean(node: dict[str, Any]) -> dict[str, Any]:
         node.pop("discriminator", None)
     if "const" in node:
         node["enum"] = [node.pop("const")]
+    if "enum" in node and "type" not in node:
+        _type_of_enum(node)
     if "(?" in node.get("pattern", ""):  # lookarounds are refused by some providers; pydantic checks anyway
         del node["pattern"]
     if node.get("type") == "array" and "items" not in node:
@@ -164,7 +188,25 @@ def _clean(node: dict[str, Any]) -> dict[str, Any]:
         node.setdefault("additionalProperties", False)  # types that take more say so themselves
     for child in _children(node):
         _clean(child)
+    if not node.keys() & _SAYS_A_TYPE or any(member == ANY_VALUE for member in node.get("anyOf", ())):
+        node.update(copy.deepcopy(ANY_VALUE))
     return node
+
+
+def _type_of_enum(node: dict[str, Any]) -> None:
+    """Say the type of allowed values, one alternative for each type where they are mixed."""
+    kinds: dict[str, list[Any]] = {}
+    for value in node["enum"]:
+        kinds.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
+    if "" in kinds:
+        return  # lists or objects
+    if len(kinds) == 1:
+        node["type"] = next(iter(kinds))
+        return
+    del node["enum"]
+    node["anyOf"] = [
+        {"type": kind} if kind == "null" else {"type": kind, "enum": values} for kind, values in kinds.items()
+    ]
 
 
 def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import operator
 import sys
 import types
 import typing
@@ -20,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from .context import ToolContext
 from .errors import ToolDefinitionError
+from .typed_dicts import understood
 
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 EMPTY: Any = inspect.Parameter.empty
@@ -247,13 +249,12 @@ def _resolve(
     except _ANNOTATION_ERRORS as error:
         written = parameter.annotation
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
-        raise ToolDefinitionError(
-            [
-                f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
-                "define the name at the notebook's top level, before the run"
-            ]
-        ) from None
-    return hints[parameter.name]
+        problem = (
+            f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
+            "define the name at the notebook's top level, before the run"
+        )
+        raise ToolDefinitionError([problem]) from None
+    return understood(hints[parameter.name])
 
 
 def _is_context(annotation: Any) -> bool:
@@ -287,12 +288,11 @@ def _read(
         stars, instead = (
             ("*", "list[...]") if parameter.kind is parameter.VAR_POSITIONAL else ("**", "dict[str, ...]")
         )
-        raise ToolDefinitionError(
-            [
-                f"{label}: parameter {stars}{parameter.name} cannot be described to a model; name the parameters, "
-                f"or take one {parameter.name}: {instead} (a decorator of yours keeps them with functools.wraps)"
-            ]
+        problem = (
+            f"{label}: parameter {stars}{parameter.name} cannot be described to a model; name the parameters, "
+            f"or take one {parameter.name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
+        raise ToolDefinitionError([problem])
     field = parameter.default if isinstance(parameter.default, FieldInfo) else None
     default = EMPTY if field else parameter.default
     metadata = [*_metadata(annotation), *([field] if field else [])]
@@ -321,7 +321,8 @@ def _with_none(annotation: Any) -> Any:
     )
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
-    return Annotated[(typing.Optional[inner], *metadata)] if metadata else typing.Optional[inner]
+    optional: Any = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class
+    return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional
 
 
 def _key(name: str, metadata: list[Any], label: str) -> str:

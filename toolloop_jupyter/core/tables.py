@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable
 from typing import Any
 
 NO_SCALAR = object()
@@ -50,17 +51,15 @@ def _frame(frame: Any, limit: int) -> tuple[str, int]:
     names = [f"{name} ({dtype})" for name, dtype in itertools.islice(frame.dtypes.items(), _COLUMNS)]
     head = [f"DataFrame: {rows:,} rows × {width:,} columns", f"columns: {_listed(names, width) or 'none'}"]
     part = frame.iloc[:, :_COLUMNS]
-    return _rows(head, rows, width > _COLUMNS, limit, lambda count: str(part.iloc[:count].to_csv()))
+    return _rows(head, rows, width - _COLUMNS, limit, lambda count: str(part.iloc[:count].to_csv()))
 
 
 def _series(series: Any, limit: int) -> tuple[str, int]:
     name = "" if series.name is None else f" {series.name!r}"
     head = [f"{type(series).__name__}{name}: {len(series):,} values, dtype {series.dtype}"]
     if hasattr(series, "to_csv"):
-        return _rows(head, len(series), False, limit, lambda count: str(series.iloc[:count].to_csv()))
-    return _rows(
-        head, len(series), False, limit, lambda count: "".join(f"{item}\n" for item in series[:count])
-    )
+        return _rows(head, len(series), 0, limit, lambda count: str(series.iloc[:count].to_csv()))
+    return _rows(head, len(series), 0, limit, lambda count: "".join(f"{item}\n" for item in series[:count]))
 
 
 def _polars(frame: Any, limit: int) -> tuple[str, int]:
@@ -71,7 +70,7 @@ def _polars(frame: Any, limit: int) -> tuple[str, int]:
     ]
     part = frame[:, :_COLUMNS]
     return _rows(
-        head, frame.height, frame.width > _COLUMNS, limit, lambda count: str(part.head(count).write_csv())
+        head, frame.height, frame.width - _COLUMNS, limit, lambda count: str(part.head(count).write_csv())
     )
 
 
@@ -79,7 +78,7 @@ def _listed(names: list[str], width: int) -> str:
     return ", ".join(names) + (f" and {width - len(names):,} more" if width > len(names) else "")
 
 
-def _rows(head: list[str], rows: int, narrowed: bool, limit: int, csv: Any) -> tuple[str, int]:
+def _rows(head: list[str], rows: int, hidden: int, limit: int, csv: Callable[[int], str]) -> tuple[str, int]:
     """The head, then as many first rows as CSV as fit, and how to get the rest."""
     begin = "\n".join(head)
     count = rows if rows <= _ALL_ROWS else _ROWS
@@ -88,7 +87,7 @@ def _rows(head: list[str], rows: int, narrowed: bool, limit: int, csv: Any) -> t
         whole = count == rows
         title = "as CSV" if whole else f"first {count:,} of {rows:,} rows, as CSV"
         text = f"{begin}\n{title}:\n{body}".rstrip("\n")
-        if not whole or narrowed:
+        if not whole or hidden > 0:
             text += f"\n{_HOW}"
         if len(text) <= limit or count <= 1:
             break

@@ -26,7 +26,6 @@ from .names import same_names, suggest, wire_names
 from .schema import build
 from .signatures import (
     Kind,
-    full_name,
     kind_of,
     plain_function,
     python_name,
@@ -213,7 +212,7 @@ def _check(settings: ToolSettings, name: str | None) -> None:
         problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
     if settings.max_result is not None and not settings.max_result > 0:
         problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
-    if name is not None and not (isinstance(name, str) and name.strip()):
+    if name is not None and not str(name).strip():
         problems.append(f"@tool: name must be some text, got {name!r}")
     if problems:
         raise ToolDefinitionError(problems)
