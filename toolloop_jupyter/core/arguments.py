@@ -35,6 +35,8 @@ _NESTED = frozenset(
         "model_attributes_type",
         "dataclass_type",
         "arguments_type",
+        "namedtuple_type",
+        "sequence_str",
     }
 )
 """Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""

@@ -34,6 +34,8 @@ _EXPECTED: Mapping[str, str] = {
     "model_attributes_type": "an object",
     "dataclass_type": "an object",
     "arguments_type": "an array",
+    "namedtuple_type": "an array",
+    "sequence_str": "an array",
     "none_required": "null",
     "decimal_type": "a number or a string with one",
     "decimal_parsing": "a number or a string with one",
@@ -146,4 +148,5 @@ def shortened(value: object) -> str:
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
     text = json.dumps(value, ensure_ascii=False, default=repr)
+    text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
@@ -79,7 +79,7 @@ def build(
         problems = [
             f"{label}: parameter {p.name!r}: {text}" for p in parameters if (text := _problem(module, p))
         ]
-        raise ToolDefinitionError(problems or [f"{label}: {_first_line(error)}"]) from None
+        raise ToolDefinitionError(problems or [f"{label}: {_first_sentence(error)}"]) from None
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
@@ -92,7 +92,7 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
     def arguments(**values: Any) -> dict[str, Any]:
         return values
 
-    annotations = {p.name: Annotated[p.annotation, p.field] if p.field else p.annotation for p in parameters}
+    annotations = {p.name: p.annotation for p in parameters}
     arguments.__module__ = module  # where pydantic looks for the names of forward references
     arguments.__annotations__ = annotations
     arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -101,7 +101,7 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
                 p.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 annotation=annotations[p.name],
-                default=EMPTY if p.required else OMITTED,
+                default=p.field or (EMPTY if p.default is EMPTY else OMITTED),
             )
             for p in parameters
         ]
@@ -116,14 +116,14 @@ def _problem(module: str, parameter: Parameter) -> str:
     except _SCHEMA_ERRORS as error:
         return (
             f"{inspect.formatannotation(parameter.annotation)} cannot be described to a model "
-            f"({_first_line(error)}); take plain data instead (str, int, list[...], a pydantic model), "
+            f"({_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
             f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
         )
     return ""
 
 
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".")
+def _first_sentence(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
             node["default"] = known
         if parameter.description:
             node["description"] = parameter.description
-        elif parameter.annotation is Any:
+        elif node == ANY_VALUE or not node:
             node["description"] = "Any JSON value."
     finished = _inline(_clean(schema))
     order = ("type", "properties", "required", "additionalProperties", "$defs")
@@ -146,9 +146,13 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
 def default_json(parameter: Parameter) -> Any:
     """The parameter's default as JSON, or OMITTED when there is none or it is no JSON value."""
     default = parameter.default
-    if parameter.field is not None and not parameter.required and parameter.field.default_factory is None:
+    if (
+        parameter.field is not None
+        and not parameter.field.is_required()
+        and not parameter.field.default_factory
+    ):
         default = parameter.field.default
-    if default is EMPTY:
+    if default is EMPTY or hasattr(default, "__next__"):  # an iterator would be used up
         return OMITTED
     try:
         return to_jsonable_python(default, by_alias=True, inf_nan_mode="constants")

@@ -12,16 +12,16 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import docstring_parser
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
+from .annotations import understood
 from .context import ToolContext
 from .errors import ToolDefinitionError
-from .typed_dicts import understood
 
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 EMPTY: Any = inspect.Parameter.empty
@@ -47,10 +47,6 @@ class Parameter:
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
 
-    @property
-    def required(self) -> bool:
-        return self.default is EMPTY and (self.field is None or self.field.is_required())
-
 
 @dataclass(frozen=True)
 class Signature:
@@ -66,7 +62,14 @@ class Documentation:
     """A docstring, taken apart: Google, NumPy, Sphinx (reST) or plain."""
 
     description: str
-    parameters: Mapping[str, str]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    types: Mapping[str, str] = field(default_factory=dict)
+    """What the docstring says of the types, in its own words; told where there is no annotation."""
+
+    def of(self, parameter: inspect.Parameter) -> str:
+        """The text for a parameter, "" if there is none."""
+        text, kind = self.parameters.get(parameter.name, ""), self.types.get(parameter.name)
+        return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
 def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -113,24 +116,27 @@ def python_name(function: Callable[..., Any]) -> str:
 
 
 def full_name(function: Callable[..., Any]) -> str:
-    """A name that tells two functions of one name apart, such as `module.Class.method`."""
+    """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
     plain = plain_function(function)
     module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", python_name(function))
-    return f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
+    shown = f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
+    code = getattr(plain, "__code__", None)
+    return f"{shown} (line {code.co_firstlineno})" if code else shown
 
 
 def read_documentation(function: Callable[..., Any]) -> Documentation:
     """The function's docstring: summary and long description without the sections, and the parameters' texts."""
     text = _docstring(function)
     if not text:
-        return Documentation("", {})
+        return Documentation("")
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
-        return Documentation(text.strip(), {})
+        return Documentation(text.strip())
     described = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
-    parameters = {p.arg_name.lstrip("*"): (p.description or "").strip() for p in parsed.params if p.arg_name}
-    return Documentation("\n\n".join(described), {name: text for name, text in parameters.items() if text})
+    parameters = {p.arg_name: (p.description or "").strip() for p in parsed.params}
+    types = {p.arg_name: p.type_name for p in parsed.params if p.type_name}
+    return Documentation("\n\n".join(described), parameters, types)
 
 
 def _docstring(function: Callable[..., Any]) -> str:
@@ -141,10 +147,10 @@ def _docstring(function: Callable[..., Any]) -> str:
     return inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
 
 
-def read_signature(function: Callable[..., Any], described: Mapping[str, str]) -> Signature:
+def read_signature(function: Callable[..., Any], documentation: Documentation) -> Signature:
     """The parameters that the model fills, and the one that gets the context.
 
-    `described` has the docstring's texts. Raises ToolDefinitionError with every problem of the signature.
+    Raises ToolDefinitionError with every problem of the signature.
     """
     label = python_name(function)
     signature = _signature(function, label)
@@ -161,7 +167,7 @@ def read_signature(function: Callable[..., Any], described: Mapping[str, str]) -
             if _is_context(annotation):
                 contexts.append(_context_name(parameter, label, contexts))
             else:
-                parameters.append(_read(parameter, annotation, described, label))
+                parameters.append(_read(parameter, annotation, documentation.of(parameter), label))
         except ToolDefinitionError as error:
             problems += error.problems
     keys = [parameter.key for parameter in parameters]
@@ -180,9 +186,7 @@ def _signature(function: Callable[..., Any], label: str) -> inspect.Signature:
         )
     if owner := _unbound(function):
         raise ToolDefinitionError(
-            [
-                f"{full_name(function)}: is a method without its object; give {owner}().{label}, that of an instance"
-            ]
+            [f"{owner}.{label}: is a method without its object; give {owner}().{label}, that of an instance"]
         )
     try:
         if sys.version_info >= (
@@ -203,6 +207,8 @@ def _signature(function: Callable[..., Any], label: str) -> inspect.Signature:
 
 def _unbound(function: Callable[..., Any]) -> str:
     """The class's name if this is `Class.method`, which lacks its `self`; else ""."""
+    if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
+        return owner_of_c_method.__name__
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
     if not inspect.isfunction(plain):
         return ""
@@ -281,9 +287,7 @@ def _context_name(parameter: inspect.Parameter, label: str, taken: list[str]) ->
     return parameter.name
 
 
-def _read(
-    parameter: inspect.Parameter, annotation: Any, described: Mapping[str, str], label: str
-) -> Parameter:
+def _read(parameter: inspect.Parameter, annotation: Any, described: str, label: str) -> Parameter:
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         stars, instead = (
             ("*", "list[...]") if parameter.kind is parameter.VAR_POSITIONAL else ("**", "dict[str, ...]")
@@ -293,19 +297,19 @@ def _read(
             f"or take one {parameter.name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
         raise ToolDefinitionError([problem])
-    field = parameter.default if isinstance(parameter.default, FieldInfo) else None
-    default = EMPTY if field else parameter.default
-    metadata = [*_metadata(annotation), *([field] if field else [])]
+    info = parameter.default if isinstance(parameter.default, FieldInfo) else None
+    default = EMPTY if info else parameter.default
+    metadata = [*_metadata(annotation), *([info] if info else [])]
     if default is None:
         annotation = _with_none(annotation)
     return Parameter(
         name=parameter.name,
         key=_key(parameter.name, metadata, label),
         annotation=annotation,
-        description=_description(metadata) or described.get(parameter.name, ""),
+        description=_description(metadata) or described,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         default=default,
-        field=field,
+        field=info,
     )
 
 
@@ -327,7 +331,7 @@ def _with_none(annotation: Any) -> Any:
 
 def _key(name: str, metadata: list[Any], label: str) -> str:
     """The parameter's name for the model: `Field(alias="from")` makes a Python keyword one."""
-    aliases = [field.validation_alias or field.alias for field in metadata if isinstance(field, FieldInfo)]
+    aliases = [info.validation_alias or info.alias for info in metadata if isinstance(info, FieldInfo)]
     alias = next((alias for alias in reversed(aliases) if alias), name)
     if isinstance(alias, (AliasChoices, AliasPath)):
         raise ToolDefinitionError(

@@ -267,7 +267,7 @@ def _make(function: Callable[..., Any]) -> Tool:
         )
     documentation = read_documentation(function)
     description = documentation.description if mark.description is None else mark.description
-    signature = read_signature(function, documentation.parameters)
+    signature = read_signature(function, documentation)
     module = getattr(plain_function(function), "__module__", None) or "__main__"
     adapter, schema = build(name, module, signature.parameters)
     return Tool(

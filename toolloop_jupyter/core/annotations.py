@@ -1,11 +1,14 @@
-"""`typing.TypedDict` for pydantic on Python 3.10 and 3.11, where it takes only `typing_extensions.TypedDict`.
+"""Annotations that mean more than pydantic makes of them, rewritten before it sees them.
 
-The older classes do not say which keys an inherited TypedDict requires, so pydantic refuses them; here the
-annotation of a parameter is rebuilt with the same keys. Python 3.12 and up need none of this.
+- `Iterable[int]` and `Collection[int]` become `list[int]`: pydantic checks an iterable only while the function
+  reads it, so a bad item would be found in the middle of the work; and it takes no collections.
+- `typing.TypedDict` on Python 3.10 and 3.11 becomes the `typing_extensions.TypedDict` with the same keys, the only
+  one pydantic takes there (the older classes do not say which inherited keys are required).
 """
 
 from __future__ import annotations
 
+import collections.abc
 import operator
 import sys
 import types
@@ -14,22 +17,21 @@ from typing import Annotated, Any
 
 import typing_extensions
 
+_LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Reversible)
 _REQUIRED = (typing_extensions.Required, getattr(typing, "Required", typing_extensions.Required))
 _NOT_REQUIRED = (typing_extensions.NotRequired, getattr(typing, "NotRequired", typing_extensions.NotRequired))
 
 
 def understood(annotation: Any) -> Any:
-    """The annotation with every `typing.TypedDict` in it replaced by an equal one that pydantic takes."""
-    return annotation if sys.version_info >= (3, 12) else _convert(annotation, frozenset())
+    """The annotation in pydantic's terms; itself where nothing has to be rewritten."""
+    return _convert(annotation, frozenset())
 
 
 def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
-    if _is_old(annotation):
+    if _is_old_typed_dict(annotation):
         # A recursive one stays what it is: pydantic then says what to use instead.
         return annotation if annotation in inside else _equal(annotation, inside | {annotation})
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is None or origin is typing.Literal:
-        return annotation
     if origin is Annotated:
         converted = _convert(arguments[0], inside)
         return (
@@ -37,16 +39,23 @@ def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
             if converted is arguments[0]
             else operator.getitem(Annotated, (converted, *arguments[1:]))
         )
+    if (annotation if origin is None else origin) in _LISTS:
+        return list[_convert(arguments[0], inside)] if arguments else list  # type: ignore[misc]
+    if origin is None or origin is typing.Literal:
+        return annotation
     members = tuple(_convert(argument, inside) for argument in arguments)
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
     if origin in (typing.Union, types.UnionType):
-        return typing.Union[members]  # noqa: UP007 - the members are known at run time only
+        return operator.getitem(typing.Union, members)
     return annotation.copy_with(members) if hasattr(annotation, "copy_with") else origin[members]
 
 
-def _is_old(annotation: Any) -> bool:
-    return isinstance(annotation, type) and type(annotation) is getattr(typing, "_TypedDictMeta", None)
+def _is_old_typed_dict(annotation: Any) -> bool:
+    known = sys.version_info < (3, 12) and getattr(
+        typing, "_TypedDictMeta", None
+    )  # there is no public test for it
+    return isinstance(annotation, type) and type(annotation) is known
 
 
 def _equal(old: Any, inside: frozenset[Any]) -> Any:
@@ -63,5 +72,5 @@ def _field(name: str, hint: Any, old: Any, inside: frozenset[Any]) -> Any:
     if typing.get_origin(hint) in (*_REQUIRED, *_NOT_REQUIRED):
         required = typing.get_origin(hint) in _REQUIRED
         hint = typing.get_args(hint)[0]
-    converted = _convert(hint, inside)
-    return typing_extensions.Required[converted] if required else typing_extensions.NotRequired[converted]
+    wrap: Any = typing_extensions.Required if required else typing_extensions.NotRequired
+    return operator.getitem(wrap, _convert(hint, inside))
