@@ -3,12 +3,14 @@
 Importing it provides the models "toolloop/…" to LiteLLM once LiteLLM is loaded; it does not load it.
 """
 
+from .demo import DemoModel
 from .offline import DEMO_MODEL, use_with_litellm
 from .parts import call, deltas, end, error, expect, pause, reasoning, reply_with, text
 from .scripted import ScriptedModel
 
 __all__ = [
     "DEMO_MODEL",
+    "DemoModel",
     "ScriptedModel",
     "call",
     "deltas",
