@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
@@ -213,6 +213,16 @@ class Span:
     is_error: bool = False
 
 
+class Presenter(Protocol):
+    """Shows Results to people."""
+
+    def display(self, result: Result) -> None: ...
+
+    def bundle(self, result: Result) -> Mapping[str, str]: ...
+
+    def markdown(self, result: Result) -> str: ...
+
+
 @dataclass(frozen=True)
 class Result:
     """What a turn leaves. `text` is the final answer, or the partial one with the error behind it."""
@@ -236,6 +246,9 @@ class Result:
     output_attempts: int = 0
     """How many answers were read before `output` validated (0 without `output=`)."""
 
+    presenter: ClassVar[Presenter | None] = None
+    """How a Result looks in a notebook; the notebook layer sets it, since the core knows no notebook."""
+
     @property
     def calls(self) -> list[ToolCall]:
         """The tool calls, in order."""
@@ -249,6 +262,20 @@ class Result:
     @property
     def approvals(self) -> list[Approval]:
         return [event for event in self.events if isinstance(event, Approval)]
+
+    def _ipython_display_(self) -> None:
+        if self.presenter is None:
+            print(repr(self))  # noqa: T201 - what IPython would do
+        else:
+            self.presenter.display(self)
+
+    def _repr_html_(self) -> str:
+        """The run's transcript as safe, self-contained HTML."""
+        return "" if self.presenter is None else self.presenter.bundle(self)["text/html"]
+
+    def to_markdown(self) -> str:
+        """The run's transcript as Markdown that is safe to show anywhere."""
+        return self.text if self.presenter is None else self.presenter.markdown(self)
 
 
 @dataclass(frozen=True)

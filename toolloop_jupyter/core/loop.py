@@ -30,7 +30,7 @@ from .events import (
     Usage,
 )
 from .history import History
-from .model import ModelCall, Reply, Request, takes_response_format
+from .model import ModelCall, Reply, Request, loaded, takes_response_format
 from .output import OutputProblem
 from .results import describe
 from .running import RunEnded, attempt, call_function
@@ -87,6 +87,7 @@ async def run_turn(turn: Turn) -> None:
     turn.history.begin_turn(turn.config.instructions)
     turn.history.add_user(turn.prompt)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
+    await loaded()
     in_words = _output_in_words(turn)
     try:
         while True:

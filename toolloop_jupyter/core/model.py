@@ -50,6 +50,13 @@ def load_litellm() -> Any:
     return litellm
 
 
+async def loaded() -> Any:
+    """The litellm module; its first import goes on in a thread, so that the loop (a Stop button) stays alive."""
+    if not litellm_loaded():
+        await asyncio.shield(asyncio.to_thread(load_litellm))
+    return load_litellm()
+
+
 def litellm_loaded() -> bool:
     """Whether litellm is imported, whole, already."""
     return hasattr(sys.modules.get("litellm"), "acompletion")
@@ -163,7 +170,7 @@ class ModelCall:
 
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
-        litellm = load_litellm()
+        litellm = await loaded()
         provider.ensure(self.request.model)
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0

@@ -1,0 +1,109 @@
+"""Ask a person about one call: a card where widgets can be clicked, a prompt where there is a keyboard, else nobody."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from ..core.errors import HarnessError
+from ..core.events import Approval, Decision
+from . import kernel
+from .inert import visible
+
+Unattended = Literal["deny", "allow", "error"]
+Means = Literal["auto", "card", "input"]
+
+NOBODY = "nobody is there to approve it (no widgets and no keyboard: an unattended run)"
+
+
+class NobodyThere(HarnessError):
+    """An approval was needed in an unattended run, and `--on-unattended error` was asked for."""
+
+
+def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
+    """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
+    if wish == "input" and kernel.has_stdin():
+        return "input"
+    if wish == "card" and kernel.in_kernel():
+        return "card"
+    if kernel.has_widget_frontend():
+        return "card"
+    return "input" if kernel.has_stdin() else "nobody"
+
+
+async def ask(
+    approval: Approval,
+    show_card: Callable[[Approval], Awaitable[None]],
+    *,
+    unattended: Unattended = "deny",
+    wish: Means = "auto",
+) -> Decision:
+    """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
+
+    Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
+    """
+    means = means_of_asking(wish)
+    if means == "card":
+        await show_card(approval)
+    elif means == "input":
+        ask_at_prompt(approval)
+    elif unattended == "allow":
+        approval.allow(by="unattended")
+    else:
+        approval.deny(NOBODY, by="unattended")
+    await approval.wait()
+    if means == "nobody" and unattended == "error":
+        raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
+    assert approval.decision is not None  # noqa: S101 - wait() returns after the decision only
+    return approval.decision
+
+
+def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+    """Ask at a keyboard: y, n with a reason, e to edit the arguments, a for all calls of this tool in this run."""
+    print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
+    for name, value in approval.input.items():
+        print(f"    {visible(name)} = {visible(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
+    while not approval.answered:
+        with kernel.interruptible():
+            answer = _read(read, "  [y]es, [n]o (n REASON), [e]dit, [a]ll of this tool in this run: ")
+        word, _, rest = answer.partition(" ")
+        if word.lower() in ("y", "yes"):
+            approval.allow(by="prompt")
+        elif word.lower() in ("a", "all"):
+            approval.allow(by="prompt", scope="run")
+        elif word.lower() in ("n", "no"):
+            approval.deny(rest.strip(), by="prompt")
+        elif word.lower() in ("e", "edit"):
+            _edit(approval, read)
+
+
+def _read(read: Callable[[str], str], prompt: str) -> str:
+    """One line from the keyboard; the end of input is a no: nobody is there any more."""
+    try:
+        return read(prompt).strip()
+    except EOFError:
+        return "n nobody answered (end of input)"
+
+
+def _edit(approval: Approval, read: Callable[[str], str]) -> None:
+    """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
+    edited: dict[str, Any] = {}
+    for name, value in approval.input.items():
+        shown = visible(json.dumps(value, ensure_ascii=False, default=repr))
+        with kernel.interruptible():
+            answer = _read(read, f"    {visible(name)} [{shown}]: ")
+        edited[name] = value if not answer else _json_or_text(answer, value)
+    try:
+        approval.allow(edited, by="prompt")
+    except ValueError as error:
+        print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
+
+
+def _json_or_text(answer: str, before: object) -> Any:
+    if isinstance(before, str) and not answer.startswith('"'):
+        return answer
+    try:
+        return json.loads(answer)
+    except ValueError:
+        return answer

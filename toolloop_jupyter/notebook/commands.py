@@ -1,0 +1,171 @@
+"""The line magic `%toolloop`: show and set defaults, and look after sessions."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core import history as conversation
+
+from . import kernel
+from .options import Mistake, Options, parse, split_words
+
+if TYPE_CHECKING:
+    from .runs import NamedSession, Notebook
+
+_SETTABLE = (
+    "model tools permissions output session instructions max_turns timeout sandbox api_base api_key on_unattended "
+    "keep_history"
+).split()
+
+
+def run(book: Notebook, line: str) -> Any:
+    """Run one `%toolloop` line. Raises Mistake for what is not understood."""
+    words = split_words(line)
+    if not words:
+        return status(book)
+    if words[0].startswith("-"):
+        return configure(book, parse(line))
+    command = _COMMANDS.get(words[0])
+    if command is None:
+        raise Mistake(f"%toolloop {words[0]} is no command; there are: {', '.join(_COMMANDS)}. %toolloop? explains them.")
+    return command(book, words[1:])
+
+
+def status(book: Notebook) -> None:
+    """Print what is set, the tools and the sessions."""
+    from .inert import plain
+
+    settings = book.settings
+    lines = [f"model        {settings.default_model()}"]
+    lines += [f"{name:<12} {getattr(settings, name)}" for name in _SETTABLE[1:] if getattr(settings, name) not in ("", None, [], False)]
+    names = list(settings.tools) or [getattr(f, "__name__", repr(f)) for f in book.functions(None)]
+    lines.append("tools        " + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool"))
+    for name, named in book.sessions.items():
+        usage = named.session.usage
+        lines.append(f"session      {name}: {len(named.session.results)} turns, {usage.total_tokens} tokens")
+    print(plain("\n".join(lines)))  # noqa: T201 - a magic's answer
+
+
+def configure(book: Notebook, options: Options) -> None:
+    """Take options as the notebook's defaults: all of them, or none when one is wrong."""
+    given = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
+    said = {name: value for name, value in given.items() if value not in (None, (), False)}
+    wrong = [name for name in said if name not in _SETTABLE]
+    if wrong:
+        flag = "--as" if wrong[0] == "name" else "--" + wrong[0].replace("_", "-")
+        raise Mistake(f"{flag} belongs on a %%toolloop cell; it cannot be a default")
+    if "api_key" in said:
+        book.key(said["api_key"])
+    if said.get("tools"):
+        book.functions(list(said["tools"]))
+    for name, value in said.items():
+        setattr(book.settings, name, list(value) if name == "tools" else value)
+    status(book)
+
+
+def reset(book: Notebook, words: list[str]) -> None:
+    """Forget one session, or all sessions and the defaults."""
+    if words:
+        _session(book, words[0])
+        del book.sessions[words[0]]
+        return
+    book.sessions.clear()
+    for name in _SETTABLE:
+        setattr(book.settings, name, type(book.settings).class_traits()[name].default())
+
+
+def history(book: Notebook, words: list[str]) -> list[dict[str, Any]]:
+    """The conversation of a session in OpenAI format."""
+    messages: list[dict[str, Any]] = _session(book, _name(book, words)).session.messages()
+    return messages
+
+
+def show(book: Notebook, words: list[str]) -> None:
+    """Show the last run again, or the runs of a session."""
+    from . import presenting
+
+    results = _session(book, words[0]).session.results if words else [book.last] if book.last else []
+    if not results:
+        raise Mistake("nothing has run yet")
+    for result in results:
+        kernel.Cell.here().display(presenting.bundle(result))
+
+
+def save(book: Notebook, words: list[str]) -> None:
+    """Write a session's conversation to a file."""
+    name, path = _two(words, "save SESSION FILE")
+    _session(book, name).session.save(path)
+    print(f"saved {len(_session(book, name).session.messages())} messages of {name!r} to {path}")  # noqa: T201
+
+
+def load(book: Notebook, words: list[str]) -> None:
+    """Make a session of a saved conversation."""
+    name, path = _two(words, "load SESSION FILE")
+    if not Path(path).is_file():
+        raise Mistake(f"there is no file {path!r}")
+    _begin(book, name, conversation.load(path))
+
+
+def _begin(book: Notebook, name: str, messages: list[dict[str, Any]]) -> None:
+    from ..core.session import AsyncSession
+    from .runs import NamedSession
+
+    made = book.new_session(Options(session=name))
+    session = AsyncSession(made.config, messages)
+    book.sessions[name] = NamedSession(session)
+    print(f"session {name!r} goes on with {len(messages)} messages")  # noqa: T201 - a magic's answer
+
+
+def export(book: Notebook, words: list[str]) -> None:
+    """Write the last run to a file: .md, .html or .json (its messages and events)."""
+    from . import exporting
+
+    if len(words) != 1:
+        raise Mistake("write: %toolloop export FILE.md (or .html, .json)")
+    if book.last is None:
+        raise Mistake("nothing has run yet")
+    print(f"wrote {exporting.write(book.last, words[0])}")  # noqa: T201 - a magic's answer
+
+
+def doctor(book: Notebook, words: list[str]) -> Any:
+    """What works on this kernel and front-end."""
+    from . import doctor as examination
+
+    return examination.run(book, words)
+
+
+def _name(book: Notebook, words: list[str]) -> str:
+    if words:
+        return words[0]
+    if book.settings.session:
+        return book.settings.session
+    if len(book.sessions) == 1:
+        return next(iter(book.sessions))
+    raise Mistake(f"name a session: {', '.join(book.sessions) or 'there is none yet; begin one with --session NAME'}")
+
+
+def _session(book: Notebook, name: str) -> NamedSession:
+    if name not in book.sessions:
+        raise Mistake(f"there is no session {name!r}; there are: {', '.join(book.sessions) or 'none'}")
+    return book.sessions[name]
+
+
+def _two(words: list[str], usage: str) -> tuple[str, str]:
+    if len(words) != 2:  # noqa: PLR2004 - the two of the name
+        raise Mistake(f"write: %toolloop {usage}")
+    return words[0], words[1]
+
+
+_COMMANDS = {
+    "reset": reset,
+    "history": history,
+    "show": show,
+    "save": save,
+    "load": load,
+    "export": export,
+    "doctor": doctor,
+}
+
+

@@ -1,0 +1,62 @@
+"""A run as a file: Markdown and HTML to read, JSON with its messages' worth of facts."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import presenting
+from .options import Mistake
+
+if TYPE_CHECKING:
+    from ..core.events import Result
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>toolloop run</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<style>:root{{color-scheme:light dark}}body{{font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}</style>
+</head><body>
+{body}
+</body></html>
+"""
+
+
+def write(result: Result, path: str) -> Path:
+    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending."""
+    target = Path(path)
+    makers = {".md": presenting.markdown, ".html": _html, ".json": as_json}
+    maker = makers.get(target.suffix.lower())
+    if maker is None:
+        raise Mistake(f"{path!r} must end in .md, .html or .json")
+    target.write_text(maker(result), encoding="utf-8")
+    return target
+
+
+def _html(result: Result) -> str:
+    return _PAGE.format(body=presenting.bundle(result)["text/html"])
+
+
+def as_json(result: Result) -> str:
+    """The run as JSON: its events and totals, without live objects."""
+    facts = {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name not in ("events", "files")}
+    facts["events"] = [_event(event) for event in result.events]
+    facts["files"] = [_event(change) for change in result.files]
+    return json.dumps(facts, ensure_ascii=False, indent=1, default=_plain) + "\n"
+
+
+def _event(event: Any) -> dict[str, Any]:
+    shown = {f.name: getattr(event, f.name) for f in dataclasses.fields(event) if f.repr and not f.name.startswith("_")}
+    decision = getattr(event, "decision", None)
+    if decision is not None:
+        shown["decision"] = dataclasses.asdict(decision)
+    return {"event": type(event).__name__, **shown}
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return repr(value)

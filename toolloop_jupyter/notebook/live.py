@@ -1,0 +1,417 @@
+"""A run's events, as they come, into a cell: blocks that are written once, and the one that is being written.
+
+The reader of the stream (`View.take`) owns everything that is shown. The loop's own hooks (`running`, `progress`)
+only put things aside, from whatever thread they come; a tick ten times a second brings them, and the text that has
+come meanwhile, to the screen. So a burst of tokens costs ten messages a second, not thousands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from ..core.errors import HarnessError
+from ..core.events import Approval, Decision, Result, ToolCall, ToolResult, Usage
+from ..core.model import litellm_loaded
+from ..core.observer import Observer
+from . import kernel
+from .asking import Means, Unattended, ask
+from .inert import plain
+from .transcript import (
+    Block,
+    StreamingText,
+    answer_block,
+    call_block,
+    files_block,
+    foot,
+    head,
+    mimebundle,
+    notice,
+    reasoning_block,
+    retry_block,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ..core.context import Progress
+    from ..core.model import Reply, Request
+
+TICK = 0.1
+"""Seconds between two looks at what has to be shown."""
+LOADING = "loading litellm (once in a session, some seconds)"
+SHOW_RUNNING_AFTER = 0.08
+"""Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
+
+
+class _Shown:
+    """One block on its place in the cell's output."""
+
+    def __init__(self, cell: kernel.Cell) -> None:
+        self._cell = cell
+        self._id: str | None = None
+        self.bundle: Mapping[str, Any] = {}
+
+    def put(self, bundle: Mapping[str, Any]) -> None:
+        """Show the block, or replace what is there."""
+        if bundle == self.bundle:
+            return
+        self.bundle = bundle
+        if self._id is None:
+            self._id = f"toolloop-{uuid.uuid4().hex}"
+            self._cell.display(bundle, display_id=self._id)
+        else:
+            self._cell.update(bundle, self._id)
+
+    @property
+    def is_there(self) -> bool:
+        return self._id is not None
+
+
+class _LiveCall:
+    """A tool call between its ask and its result."""
+
+    def __init__(self, call: ToolCall, cell: kernel.Cell, number: int) -> None:
+        self.call, self.number = call, number
+        self.place = _Shown(cell)
+        self.arguments: Mapping[str, object] | None = None
+        self.decision: Decision | None = None
+        self.outputs: list[tuple[str, object]] = []
+        self.printed: list[str] = []
+        self.note = ""
+        self.began = time.monotonic()
+        self.waiting = False
+        self.done = False
+
+    def __str__(self) -> str:
+        return "".join(self.printed)
+
+    def sink(self, kind: str, payload: object) -> None:
+        """Take what the tool prints and displays; called from its thread."""
+        if kind in ("stdout", "stderr"):
+            self.printed.append(str(payload))
+        self.outputs.append((kind, payload))
+
+
+class View(Observer):
+    """Shows one run in one cell, and asks its approvals there."""
+
+    def __init__(
+        self,
+        cell: kernel.Cell,
+        head: Block,
+        *,
+        name: str | None = None,
+        stop: Callable[[], None] | None = None,
+        unattended: Unattended = "deny",
+        wish: Means = "auto",
+        foreign: bool = False,
+    ) -> None:
+        """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
+        do not call the observer's hooks."""
+        self.cell, self.head, self.name = cell, head, name
+        self.stop = stop
+        self._unattended, self._wish, self._foreign = unattended, wish, foreign
+        self._began = time.monotonic()
+        self._text: StreamingText | None = None
+        self._text_place = _Shown(cell)
+        self._reasoning = ""
+        self._reasoning_place = _Shown(cell)
+        self._calls: dict[str, _LiveCall] = {}
+        self._numbers = itertools.count()
+        self._usage, self._cost = Usage(), 0.0
+        self._state = "starting" if litellm_loaded() else LOADING
+        self._bar: Any = None
+        self._bar_place = _Shown(cell)
+        self._ticker: asyncio.Task[None] | None = None
+
+    # --- the run's own hooks: put aside, show later -------------------------------------------------------------
+
+    async def before_model(self, request: Request) -> None:
+        if self._state == LOADING and self._bar is None:
+            self._bar_place.put(mimebundle([self.head]))
+        self._state = "the model answers"
+
+    async def after_model(self, reply: Reply) -> None:
+        self._usage += reply.usage
+        self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost  # type: ignore[assignment]
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        self._state = f"running {call.name}"
+        self._live(call).arguments = arguments
+
+    @contextmanager
+    def running(self, call: ToolCall) -> Iterator[_LiveCall]:  # type: ignore[override]  # a context manager all the same
+        live = self._live(call)
+        live.began = time.monotonic()
+        with kernel.capture(live.sink):
+            yield live
+
+    def item(self, call: ToolCall, item: object) -> None:
+        live = self._live(call)
+        live.outputs.append(("stdout", f"{item!s}\n"))
+
+    def progress(self, call: ToolCall, progress: Progress) -> None:
+        of = f" of {progress.total:g}" if progress.total is not None else ""
+        self._live(call).note = f"{progress.done:g}{of} {progress.note}".strip()
+
+    def _live(self, call: ToolCall) -> _LiveCall:
+        if call.id not in self._calls:
+            self._calls[call.id] = _LiveCall(call, self.cell, next(self._numbers))
+        return self._calls[call.id]
+
+    # --- the reader ---------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> View:
+        if self.cell.can_update and kernel.has_widget_frontend() and self.stop is not None:
+            from .widgets import Toolbar
+
+            self._bar = Toolbar(self._stop_clicked)
+            self._bar_place.put({**mimebundle([self.head]), **self._bar.mimebundle()})
+        elif self._state == LOADING and self.cell.can_update:
+            self._bar_place.put(mimebundle([self.head, notice(LOADING)]))
+        else:
+            self._bar_place.put(mimebundle([self.head]))
+        self._ticker = asyncio.ensure_future(self._tick())
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._end_text()
+        for live in self._calls.values():
+            if not live.done:
+                self._show_call(live, None)
+        if self._bar is not None:
+            self._bar.finish()
+            self._bar_place.put(mimebundle([self.head]))
+
+    def _stop_clicked(self) -> None:
+        self._state = "stopping"
+        if self.stop is not None:
+            self.stop()
+
+    async def take(self, event: object) -> None:
+        """Show one event. Ours and LiteLLM's are told apart by nothing: names and fields are the same."""
+        kind = type(event).__name__
+        if kind not in ("Text", "Retry"):
+            self._end_text()
+        if kind not in ("Reasoning", "Text"):
+            self._end_reasoning()
+        handler = getattr(self, f"_on_{kind.lower()}", None)
+        if handler is not None:
+            outcome = handler(event)
+            if outcome is not None:
+                await outcome
+
+    def _on_text(self, event: Any) -> None:
+        self._end_reasoning()
+        if self._text is None:
+            self._text = StreamingText()
+            self._text_place = _Shown(self.cell)
+        self._text.add(event.delta)
+        if not self.cell.can_update:
+            print(plain(event.delta), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
+
+    def _on_reasoning(self, event: Any) -> None:
+        if not self._reasoning:
+            self._reasoning_place = _Shown(self.cell)
+        self._reasoning += event.delta
+
+    def _on_retry(self, event: Any) -> None:
+        if event.discard:
+            self._text = None
+            self._text_place.put(mimebundle([notice("the connection broke; the answer begins again", "warning")]))
+            return
+        _Shown(self.cell).put(mimebundle([retry_block(event)]))
+
+    def _on_toolcall(self, event: Any) -> None:
+        live = self._live(event)
+        live.waiting = False
+        if self._foreign and self.cell.can_update:
+            self._show_call(live, None)
+
+    async def _on_approval(self, event: Any) -> None:
+        approval = event if isinstance(event, Approval) else _adopted(event)
+        live = self._waiting_call(approval)
+        live.waiting, self._state = True, "waiting for you"
+        live.arguments = approval.input
+        try:
+            live.decision = await ask(approval, self._card, unattended=self._unattended, wish=self._wish)
+        finally:
+            live.waiting = False
+            live.decision = approval.decision
+        if event is not approval:
+            _hand_back(event, live.decision)
+        self._show_call(live, None)
+
+    def _waiting_call(self, approval: Approval) -> _LiveCall:
+        if approval.call_id:
+            return self._calls[approval.call_id]
+        unfinished = [live for live in self._calls.values() if not live.done and live.call.name == approval.tool]
+        return unfinished[-1] if unfinished else self._live(ToolCall(uuid.uuid4().hex, approval.tool, approval.tool, approval.input))
+
+    async def _card(self, approval: Approval) -> None:
+        """Put the card in the call's place, until the approval is decided."""
+        from .widgets import ApprovalCard
+
+        live = self._waiting_call(approval)
+        card = ApprovalCard(approval, position=f"call {live.number + 1}")
+        fallback = mimebundle([self._block(live, None)])
+        live.place.put({**fallback, **card.mimebundle()})
+        try:
+            await approval.wait()
+        finally:
+            card.finish(approval.decision)
+
+    def _on_toolresult(self, event: Any) -> None:
+        live = self._calls.get(event.id)
+        if live is not None:
+            live.done = True
+            self._show_call(live, event)
+
+    def _on_filechange(self, event: Any) -> None:
+        _Shown(self.cell).put(mimebundle([files_block([event])]))
+
+    def _on_done(self, event: Any) -> None:
+        result = event.result
+        if result.output is not None:
+            place = self._text_place if self._text_place.is_there else _Shown(self.cell)
+            place.put(mimebundle([answer_block("", result.output)]))
+        if getattr(result, "error", None):
+            kind = "error" if result.stop_reason == "runtime_error" else "warning"
+            _Shown(self.cell).put(mimebundle([notice(result.error, kind)]))
+        _Shown(self.cell).put(mimebundle([foot(result, self.name)]))
+
+    # --- showing ------------------------------------------------------------------------------------------------
+
+    def _block(self, live: _LiveCall, result: ToolResult | None) -> Block:
+        state = "done" if result is not None else "waiting" if live.waiting else "running"
+        return call_block(
+            live.call,
+            arguments=live.arguments,
+            result=result,
+            decision=live.decision,
+            outputs=tuple(live.outputs),
+            elapsed=time.monotonic() - live.began,
+            state=state,
+            note=live.note,
+            value_name=f"{self.name or 'result'}.tool_results[{live.number}].value",
+        )
+
+    def _show_call(self, live: _LiveCall, result: ToolResult | None) -> None:
+        if result is None and not self.cell.can_update:
+            return  # a terminal: one line, when it is done
+        live.place.put(mimebundle([self._block(live, result)]))
+
+    def _end_text(self) -> None:
+        text, self._text = self._text, None
+        if text is None:
+            return
+        if self.cell.can_update:
+            self._text_place.put(mimebundle([text.block(final=True)]))
+        else:
+            print()  # noqa: T201 - a terminal
+
+    def _end_reasoning(self) -> None:
+        text, self._reasoning = self._reasoning, ""
+        if text:
+            self._reasoning_place.put(mimebundle([reasoning_block(text)]))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK)
+            if not self.cell.can_update:
+                continue
+            if self._text is not None:
+                self._text_place.put(mimebundle([self._text.block(final=False)]))
+            if self._reasoning:
+                self._reasoning_place.put(mimebundle([reasoning_block(self._reasoning, streaming=True)]))
+            self._show_running()
+            if self._bar is not None:
+                self._bar.update(self._state, self._usage, self._cost, time.monotonic() - self._began)
+
+    def _show_running(self) -> None:
+        """Show the call that runs: at first, when it has said something new, and its seconds as they pass."""
+        for live in [live for live in self._calls.values() if not live.done and not live.waiting]:
+            if live.arguments is not None and time.monotonic() - live.began > SHOW_RUNNING_AFTER:
+                self._show_call(live, None)
+
+
+def _adopted(event: Any) -> Approval:
+    """Our Approval for one of LiteLLM's, which has no card's worth of facts."""
+    return Approval(tool=event.tool, input=dict(event.input), why="the agent asks")
+
+
+def _hand_back(event: Any, decision: Decision | None) -> None:
+    if decision is not None and decision.allowed:
+        event.allow()
+    else:
+        event.deny(decision.reason if decision is not None else "the run ended")
+
+
+async def follow(stream: AsyncIterator[Any], view: View, cancel: Callable[[], None]) -> Result:
+    """Read a stream to its end into a view. An interrupt cancels the turn; its end is shown all the same."""
+    result: Result | None = None
+    async with view:
+        while True:
+            try:
+                event = await stream.__anext__()
+                await view.take(event)
+            except StopAsyncIteration:
+                break
+            except asyncio.CancelledError:
+                cancel()
+                continue
+            if type(event).__name__ == "Done":
+                result = event.result
+    if result is None:
+        raise HarnessError("the stream ended without a Done event")
+    return result
+
+
+def card_handler() -> Callable[[Approval], Any] | None:
+    """An `on_approval` that puts up the approval card in the cell that runs; None where there is no notebook."""
+    if not kernel.in_kernel():
+        return None
+
+    async def handler(approval: Approval) -> bool:
+        view = View(kernel.Cell.here(), head("", (), "ask", None))
+        await view.take(approval)
+        return bool(approval.decision and approval.decision.allowed)
+
+    return handler
+
+
+def show(stream: Any, name: str | None = None) -> Any:
+    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
+
+    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too.
+    """
+    if hasattr(stream, "__anext__"):
+        return _show(stream, stream.cancel, name)
+    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name))
+
+
+async def _show(stream: AsyncIterator[Any], cancel: Callable[[], None], name: str | None) -> Result:
+    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel, foreign=True)
+    async with kernel.attending():
+        return await kernel.uninterrupted(follow(stream, view, cancel))
+
+
+async def _stepwise(stream: Any) -> AsyncIterator[Any]:
+    """A sync stream as an async one: ours through the async one behind it, another in a thread."""
+    inner = getattr(stream, "aio", None)
+    if inner is not None:
+        async for event in inner:
+            yield event
+        return
+    done = object()
+    while (event := await asyncio.to_thread(next, stream, done)) is not done:
+        yield event

@@ -1,0 +1,134 @@
+"""The options of `%%toolloop` and `%toolloop`: one field each, with its flag and its help beside it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, NoReturn
+
+from ..core.errors import HarnessError
+
+
+class Mistake(HarnessError, ValueError):
+    """Something typed wrong in a magic: one line that says what to type instead."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"toolloop: {self}"]
+
+
+def _option(*flags: str, default: Any = None, **argument: Any) -> Any:
+    return field(default=default, metadata={"flags": flags, **argument})
+
+
+@dataclass
+class Options:
+    """What an option line says; None (or an empty tuple) means that it says nothing."""
+
+    model: str | None = _option("-m", "--model", metavar="MODEL", help="LiteLLM's model name, or a ScriptedModel variable")
+    tools: Sequence[str] | None = _option(
+        "-t", "--tools", nargs="*", metavar="NAME", help="functions (dotted names too); default: all marked with @tool"
+    )
+    permissions: str | None = _option("-p", "--permissions", metavar="full|ask|VARIABLE", help="ask before each call, or not")
+    output: str | None = _option("-o", "--output", metavar="MODEL", help="pydantic model (a variable) of the answer")
+    session: str | None = _option("-s", "--session", metavar="NAME", help="go on with (or begin) this conversation")
+    instructions: str | None = _option("-i", "--instructions", metavar="TEXT", help="the system message")
+    name: str | None = _option("-a", "--as", metavar="NAME", help="put the Result into this variable")
+    max_turns: int | None = _option("--max-turns", type=int, metavar="N", help="most tool calls in this run")
+    timeout: float | None = _option("--timeout", type=float, metavar="SECONDS", help="most seconds for this run")
+    sandbox: str | None = _option("--sandbox", metavar="FOLDER", help="report changed files there (confines nothing)")
+    set: Sequence[str] = _option(
+        "--set", action="append", default=(), metavar="KEY=VALUE", help="a completion option, JSON or text; repeatable"
+    )
+    metadata: Sequence[str] = _option(
+        "--metadata", action="append", default=(), metavar="KEY=VALUE", help="for the gateway's logs; repeatable"
+    )
+    api_base: str | None = _option("--api-base", metavar="URL", help="address of the provider or gateway")
+    api_key: str | None = _option(
+        "--api-key", metavar="NAME", help="NAME of the environment or notebook variable with the key (never the key)"
+    )
+    on_unattended: str | None = _option(
+        "--on-unattended", choices=("deny", "allow", "error"), help="approvals when nobody is there; default: deny"
+    )
+    append: bool = _option(
+        "--append", action="store_true", default=False, help="run again: add a turn to the session, do not replace it"
+    )
+    dry_run: bool = _option(
+        "--dry-run", action="store_true", default=False, help="show the first request; send nothing"
+    )
+    step: bool = _option("--step", action="store_true", default=False, help="wait for Next before every call")
+    record: str | None = _option("--record", metavar="FILE", help="store what the model sends (no keys)")
+    replay: str | None = _option("--replay", metavar="FILE", help="answer from a recording, without a network")
+    replay_loose: bool = _option(
+        "--replay-loose", action="store_true", default=False, help="go on where the request differs from the recorded one"
+    )
+    keep_history: bool = _option(
+        "--keep-history", action="store_true", default=False, help="keep the messages in the notebook, for %%toolloop resume"
+    )
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise Mistake(f"{message}. %%toolloop? shows the options.")
+
+
+def _parser() -> _Parser:
+    parser = _Parser(prog="%%toolloop", add_help=False, allow_abbrev=False)
+    for item in fields(Options):
+        described = dict(item.metadata)
+        parser.add_argument(*described.pop("flags"), dest=item.name, default=item.default, **described)
+    return parser
+
+
+def split_words(line: str) -> list[str]:
+    """The words of an option line, quotes taken off; nothing is expanded. Raises Mistake for an open quote."""
+    try:
+        return shlex.split(line, comments=False, posix=True)
+    except ValueError:
+        raise Mistake(f"a quote is not closed in: {line}") from None
+
+
+def parse(line: str) -> Options:
+    """Read an option line. Raises Mistake, naming the nearest option, for one that does not exist."""
+    words = split_words(line)
+    known = [flag for item in fields(Options) for flag in item.metadata["flags"]]
+    options, rest = _parser().parse_known_args(words)
+    if rest:
+        raise Mistake(_unknown(rest[0], known))
+    return Options(**vars(options))
+
+
+def _unknown(word: str, known: Sequence[str]) -> str:
+    from difflib import get_close_matches
+
+    if not word.startswith("-"):
+        return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
+    near = get_close_matches(word.split("=")[0], known, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
+    return f"unknown option {word.split('=')[0]}{hint}"
+
+
+def pairs(given: Sequence[str], flag: str) -> dict[str, Any]:
+    """`key=value` words as a dict; a value is JSON where it reads as JSON, else text."""
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise Mistake(f"{flag} wants key=value, got {word!r}")
+        try:
+            found[key] = json.loads(value)
+        except ValueError:
+            found[key] = value
+    return found
+
+
+def help_text() -> str:
+    """The list of options, for `%%toolloop?`."""
+    lines = []
+    for item in fields(Options):
+        flags = ", ".join(item.metadata["flags"])
+        metavar = item.metadata.get("metavar") or "|".join(item.metadata.get("choices", ()))
+        lines.append(f"  {f'{flags} {metavar}'.rstrip():<34} {item.metadata['help'].replace('%%', '%')}")
+    return "\n".join(lines)

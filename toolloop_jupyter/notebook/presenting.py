@@ -1,0 +1,42 @@
+"""How a Result looks when a notebook shows it: its transcript, but not a second time right under its own run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from . import kernel
+
+if TYPE_CHECKING:
+    from ..core.events import Result
+
+_just_shown: list[Result] = []
+"""The Result whose run has just been shown: as the cell's value it is not shown again."""
+
+
+def mark_shown(result: Result) -> None:
+    """Say that the run of `result` was shown while it went on."""
+    _just_shown[:] = [result]
+
+
+def display(result: Result) -> None:
+    """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
+    shown, _just_shown[:] = bool(_just_shown) and _just_shown[0] is result, []
+    if not shown:
+        kernel.Cell.here().display(bundle(result))
+    elif not kernel.in_kernel():
+        print(f"<Result: {result.stop_reason}, {len(result.calls)} tool calls>")  # noqa: T201 - after IPython's "Out[n]:"
+
+
+def bundle(result: Result) -> Mapping[str, str]:
+    """The transcript as a MIME bundle with "text/html" and "text/plain"."""
+    from .transcript import mimebundle, render
+
+    return mimebundle(render(result))
+
+
+def markdown(result: Result) -> str:
+    """The transcript as safe Markdown."""
+    from .transcript import to_markdown
+
+    return to_markdown(result)
