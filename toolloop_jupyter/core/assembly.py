@@ -3,11 +3,14 @@
 LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a call whose id never comes and merges two calls that
 share an index, so tool calls are put together here, by these rules:
 
-- a fragment belongs to the call with its id; without a known id, to the last call at its index;
-- a new id *with a name* opens a new call at the same index; so does a name where the call there already has
-  whole arguments, or where it has begun arguments under another name;
+- a fragment belongs to the call with its id; without a known id, to the last call at its index; one without id and
+  name whose call there is whole already, or whose index is unknown, goes on with the newest call: its index was lost;
+- a new id *with a name* opens a new call at the same index, unless the call there is in the middle of its arguments
+  under that very name (some servers make up an id for each fragment);
+- without an id, another name opens a new call where the call there has begun its arguments or both are tools;
 - a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
-- several whole JSON objects in one call's arguments are several calls, an identical one sent again counts once;
+- several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
+  an empty one in front of another is a placeholder;
 - a call without an id, or with an id already used, gets one of ours.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
@@ -17,22 +20,64 @@ history without them (Anthropic's signatures, Gemini's thought signatures).
 from __future__ import annotations
 
 import json
+import re
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 LEGACY_INDEX = -1
 """Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
 
+_STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
+_OWN_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
+
 
 @dataclass
 class _Call:
     id: str = ""
     name: str = ""
-    arguments: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
-    """provider_specific_fields, which go back untouched."""
+    """What else the provider said of the call (`provider_specific_fields`, `extra_content`): goes back untouched."""
+    _parts: list[str] = field(default_factory=list)
+    _depth: int = 0
+    _in_string: bool = False
+    _escape: str = ""
+    """A backslash at the end of a fragment: what it escapes comes with the next one."""
+    begun: bool = False
+    """Whether the arguments have more than blanks."""
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self._parts)
+
+    @property
+    def whole(self) -> bool:
+        """Whether the arguments so far end where a JSON value ends."""
+        return self.begun and self._depth <= 0 and not self._in_string
+
+    def extend(self, text: str) -> None:
+        """Append to the arguments; looks at each character once, however they are cut."""
+        self._parts.append(text)
+        self.begun = self.begun or not text.isspace()
+        text, self._escape = self._escape + text, ""
+        for match in _STEP.finditer(text):
+            step = match.group()
+            if step == "\\":
+                self._escape = step
+            elif step == '"':
+                self._in_string = not self._in_string
+            elif not self._in_string and len(step) == 1:
+                self._depth += 1 if step in "{[" else -1
+
+
+@dataclass
+class _Thinking:
+    parts: list[str] = field(default_factory=list)
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def block(self) -> dict[str, Any]:
+        return {"type": "thinking", "thinking": "".join(self.parts), **self.more}
 
 
 def get(source: object, name: str) -> Any:
@@ -62,20 +107,8 @@ def _text_of(content: object) -> str:
     return ""
 
 
-def _is_whole(arguments: str) -> bool:
-    """Whether the text is a complete JSON object already."""
-    text = arguments.strip()
-    if not (text.startswith("{") and text.endswith("}")):
-        return False
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
-
-
 def split_objects(arguments: str) -> list[str]:
-    """Split `{..}{..}` into its objects, each once; anything else comes back alone and unchanged."""
+    """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
     decoder, position, found = json.JSONDecoder(), 0, []
     text = arguments.strip()
     while position < len(text):
@@ -89,7 +122,10 @@ def split_objects(arguments: str) -> list[str]:
         position = end
         while position < len(text) and text[position].isspace():
             position += 1
-    return list(dict.fromkeys(found)) if len(found) > 1 else [arguments]
+    if len(found) < 2:
+        return [arguments]
+    distinct = list(dict.fromkeys(found))
+    return [text for text in distinct if json.loads(text)] or distinct[:1]
 
 
 def new_call_id() -> str:
@@ -100,22 +136,26 @@ def new_call_id() -> str:
 class Assembly:
     """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Collection[str] = ()) -> None:
+        """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
+        self._names = frozenset(names)
         self._text: list[str] = []
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._thinking: list[dict[str, Any]] = []
+        self._thinking: list[_Thinking | dict[str, Any]] = []
         self._thinking_open = False
         self._items: list[Any] = []
+        self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
         self.finish_reason: str | None = None
 
     @property
     def text(self) -> str:
-        return "".join(self._text)
+        """All text so far; a refusal in the provider's own field counts when there is no other."""
+        return "".join(self._text) or self.refusal
 
     @property
     def refusal(self) -> str:
@@ -135,6 +175,11 @@ class Assembly:
         """Whether nothing at all has arrived."""
         return not (self._text or self._calls or self._refusal or self._reasoning or self._thinking)
 
+    @property
+    def half_sent(self) -> bool:
+        """Whether a call stops in the middle of its arguments, or the last one before them."""
+        return any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+
     def add(self, delta: object) -> tuple[str, str]:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
@@ -145,7 +190,7 @@ class Assembly:
         if reasoning:
             self._reasoning.append(reasoning)
         if refusal := get(delta, "refusal"):
-            self._refusal.append(str(refusal))
+            text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
             self._add_call(fragment)
         if legacy := get(delta, "function_call"):
@@ -154,58 +199,75 @@ class Assembly:
             self._add_thinking(plain(block))
         for item in get(delta, "reasoning_items") or ():
             self._items.append(plain(item))
+        for detail in get(delta, "reasoning_details") or ():
+            self._details.append(plain(detail))
         if fields := get(delta, "provider_specific_fields"):
             self._add_provider_fields(plain(fields))
         return text, reasoning
 
+    def refuse(self, refusal: str) -> str:
+        """Take in a piece of a refusal; returns it as text where it is shown as such."""
+        self._refusal.append(refusal)
+        return "" if self._text else refusal
+
     def _add_call(self, fragment: object) -> None:
         body = get(fragment, "function") or get(fragment, "custom") or {}
-        call_id = get(fragment, "id") or ""
         name = (get(body, "name") or "").strip()
         arguments = get(body, "arguments")
         if arguments is None:
             arguments = get(body, "input")
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(plain(arguments))
-        index = get(fragment, "index") or 0
-        call = self._by_id.get(call_id) if call_id else None
-        call = call or self._at_index.get(index)
-        if call is None or self._opens_new(call, call_id, name):
+        call_id, index = get(fragment, "id") or "", get(fragment, "index") or 0
+        call = self._call_for(call_id, index, name, arguments or "")
+        if call is None:
             call = _Call()
             self._calls.append(call)
         self._at_index[index] = call
         if call_id and not call.id:
             call.id = call_id
             self._by_id[call_id] = call
-        call.name = _join_name(call, name)
-        call.arguments += arguments or ""
-        extra = get(fragment, "provider_specific_fields") or get(body, "provider_specific_fields")
-        if extra:
-            call.extra.update(plain(extra))
+        call.name = _join_name(call, name, self._names)
+        if arguments:
+            call.extend(arguments)
+        _keep_extra(call, fragment, body)
 
-    @staticmethod
-    def _opens_new(call: _Call, call_id: str, name: str) -> bool:
-        if not name or (call_id and call_id == call.id):
+    def _call_for(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
+        """The call that a fragment belongs to; None when it opens a new one."""
+        if call_id in self._by_id:
+            return self._by_id[call_id]
+        call, newest = self._at_index.get(index), self._calls[-1] if self._calls else None
+        if call is None:
+            return None if call_id or name else newest
+        if not name and call.whole and newest is not None and not newest.whole:
+            return newest
+        return None if self._opens_new(call, call_id, name, arguments) else call
+
+    def _opens_new(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
+        if not name:
             return False
         if call_id and call.id:
+            in_the_middle = call.begun and not call.whole and name == call.name
+            return not in_the_middle or arguments.lstrip().startswith("{")
+        if not call.name or name == call.name:
+            return False
+        if call.begun:
             return True
-        return bool(call.arguments) and (name != call.name or _is_whole(call.arguments))
+        both_are_tools = call.name in self._names and name in self._names
+        return both_are_tools and call.name + name not in self._names and not name.startswith(call.name)
 
     def _add_thinking(self, block: dict[str, Any]) -> None:
         if block.get("type") != "thinking":
             self._thinking.append(block)
             self._thinking_open = False
             return
-        if not self._thinking_open:
-            self._thinking.append({"type": "thinking", "thinking": ""})
-            self._thinking_open = True
-        current = self._thinking[-1]
-        current["thinking"] += block.get("thinking") or ""
-        for key, value in block.items():
-            if key not in ("type", "thinking") and value:
-                current[key] = value
-        if block.get("signature"):
-            self._thinking_open = False
+        last = self._thinking[-1] if self._thinking and self._thinking_open else None
+        if not isinstance(last, _Thinking):
+            last = _Thinking()
+            self._thinking.append(last)
+        last.parts.append(block.get("thinking") or "")
+        last.more.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
+        self._thinking_open = not block.get("signature")
 
     def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
         for key, value in fields.items():
@@ -215,27 +277,20 @@ class Assembly:
             elif value is not None:
                 self._provider[key] = value
 
-    def _final_calls(self) -> Iterator[_Call]:
-        used: set[str] = set()
+    def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
         for call in self._calls:
             for arguments in split_objects(call.arguments):
                 call_id = call.id if call.id and call.id not in used else new_call_id()
                 used.add(call_id)
-                yield _Call(call_id, call.name or "unnamed_tool", arguments, call.extra)
+                function = {"name": call.name or "unnamed_tool", "arguments": arguments}
+                yield {"id": call_id, "type": "function", "function": function, **call.extra}
 
-    def message(self) -> dict[str, Any]:
-        """The assistant message in OpenAI format, with the fields that the provider wants back."""
-        calls = []
-        for call in self._final_calls():
-            entry: dict[str, Any] = {
-                "id": call.id,
-                "type": "function",
-                "function": {"name": call.name, "arguments": call.arguments},
-            }
-            if call.extra:
-                entry["provider_specific_fields"] = dict(call.extra)
-            calls.append(entry)
-        text = self.text or self.refusal
+    def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
+        """The assistant message in OpenAI format, with the fields that the provider wants back.
+
+        A call whose id is among `used_ids` gets another one: a conversation has no id twice.
+        """
+        calls, text = list(self._final_calls(set(used_ids))), self.text
         # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
         message: dict[str, Any] = {
             "role": "assistant",
@@ -246,16 +301,31 @@ class Assembly:
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._thinking:
-            message["thinking_blocks"] = self._thinking
+            message["thinking_blocks"] = [
+                t.block() if isinstance(t, _Thinking) else t for t in self._thinking
+            ]
         if self._items:
             message["reasoning_items"] = self._items
+        if self._details:
+            message["reasoning_details"] = self._details
         if self._provider:
             message["provider_specific_fields"] = self._provider
         return message
 
 
-def _join_name(call: _Call, name: str) -> str:
+def _keep_extra(call: _Call, fragment: object, body: object) -> None:
+    more = fragment if isinstance(fragment, Mapping) else getattr(fragment, "model_extra", None) or {}
+    call.extra.update({k: plain(v) for k, v in more.items() if k not in _OWN_FIELDS and v is not None})
+    fields = get(fragment, "provider_specific_fields") or get(body, "provider_specific_fields")
+    if fields:
+        known = call.extra.get("provider_specific_fields") or {}
+        call.extra["provider_specific_fields"] = {**known, **plain(fields)}
+
+
+def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
     """The call's name after a fragment that carries `name`."""
-    if not name or name == call.name or call.arguments:
+    if call.name + name in names:
+        return call.name + name
+    if not name or name == call.name or (call.name and call.begun):
         return call.name or name
     return name if name.startswith(call.name) else call.name + name
