@@ -29,7 +29,9 @@ def run(book: Notebook, line: str) -> Any:
         return configure(book, parse(line))
     command = _COMMANDS.get(words[0])
     if command is None:
-        raise Mistake(f"%toolloop {words[0]} is no command; there are: {', '.join(_COMMANDS)}. %toolloop? explains them.")
+        raise Mistake(
+            f"%toolloop {words[0]} is no command; there are: {', '.join(_COMMANDS)}. %toolloop? explains them."
+        )
     return command(book, words[1:])
 
 
@@ -39,9 +41,16 @@ def status(book: Notebook) -> None:
 
     settings = book.settings
     lines = [f"model        {settings.default_model()}"]
-    lines += [f"{name:<12} {getattr(settings, name)}" for name in _SETTABLE[1:] if getattr(settings, name) not in ("", None, [], False)]
+    lines += [
+        f"{name:<12} {getattr(settings, name)}"
+        for name in _SETTABLE[1:]
+        if getattr(settings, name) not in ("", None, [], False)
+    ]
     names = list(settings.tools) or [getattr(f, "__name__", repr(f)) for f in book.functions(None)]
-    lines.append("tools        " + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool"))
+    lines.append(
+        "tools        "
+        + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool")
+    )
     for name, named in book.sessions.items():
         usage = named.session.usage
         lines.append(f"session      {name}: {len(named.session.results)} turns, {usage.total_tokens} tokens")
@@ -51,7 +60,7 @@ def status(book: Notebook) -> None:
 def configure(book: Notebook, options: Options) -> None:
     """Take options as the notebook's defaults: all of them, or none when one is wrong."""
     given = {f.name: getattr(options, f.name) for f in dataclasses.fields(options)}
-    said = {name: value for name, value in given.items() if value not in (None, (), False)}
+    said = {name: value for name, value in given.items() if value not in (None, False)}
     wrong = [name for name in said if name not in _SETTABLE]
     if wrong:
         flag = "--as" if wrong[0] == "name" else "--" + wrong[0].replace("_", "-")
@@ -143,7 +152,9 @@ def _name(book: Notebook, words: list[str]) -> str:
         return book.settings.session
     if len(book.sessions) == 1:
         return next(iter(book.sessions))
-    raise Mistake(f"name a session: {', '.join(book.sessions) or 'there is none yet; begin one with --session NAME'}")
+    raise Mistake(
+        f"name a session: {', '.join(book.sessions) or 'there is none yet; begin one with --session NAME'}"
+    )
 
 
 def _session(book: Notebook, name: str) -> NamedSession:
@@ -167,5 +178,3 @@ _COMMANDS = {
     "export": export,
     "doctor": doctor,
 }
-
-

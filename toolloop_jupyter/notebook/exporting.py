@@ -40,14 +40,22 @@ def _html(result: Result) -> str:
 
 def as_json(result: Result) -> str:
     """The run as JSON: its events and totals, without live objects."""
-    facts = {f.name: getattr(result, f.name) for f in dataclasses.fields(result) if f.name not in ("events", "files")}
+    facts = {
+        f.name: getattr(result, f.name)
+        for f in dataclasses.fields(result)
+        if f.name not in ("events", "files")
+    }
     facts["events"] = [_event(event) for event in result.events]
     facts["files"] = [_event(change) for change in result.files]
     return json.dumps(facts, ensure_ascii=False, indent=1, default=_plain) + "\n"
 
 
 def _event(event: Any) -> dict[str, Any]:
-    shown = {f.name: getattr(event, f.name) for f in dataclasses.fields(event) if f.repr and not f.name.startswith("_")}
+    shown = {
+        f.name: getattr(event, f.name)
+        for f in dataclasses.fields(event)
+        if f.repr and not f.name.startswith("_")
+    }
     decision = getattr(event, "decision", None)
     if decision is not None:
         shown["decision"] = dataclasses.asdict(decision)

@@ -226,7 +226,9 @@ class View(Observer):
     def _on_retry(self, event: Any) -> None:
         if event.discard:
             self._text = None
-            self._text_place.put(mimebundle([notice("the connection broke; the answer begins again", "warning")]))
+            self._text_place.put(
+                mimebundle([notice("the connection broke; the answer begins again", "warning")])
+            )
             return
         _Shown(self.cell).put(mimebundle([retry_block(event)]))
 
@@ -253,8 +255,14 @@ class View(Observer):
     def _waiting_call(self, approval: Approval) -> _LiveCall:
         if approval.call_id:
             return self._calls[approval.call_id]
-        unfinished = [live for live in self._calls.values() if not live.done and live.call.name == approval.tool]
-        return unfinished[-1] if unfinished else self._live(ToolCall(uuid.uuid4().hex, approval.tool, approval.tool, approval.input))
+        unfinished = [
+            live for live in self._calls.values() if not live.done and live.call.name == approval.tool
+        ]
+        return (
+            unfinished[-1]
+            if unfinished
+            else self._live(ToolCall(uuid.uuid4().hex, approval.tool, approval.tool, approval.input))
+        )
 
     async def _card(self, approval: Approval) -> None:
         """Put the card in the call's place, until the approval is decided."""

@@ -25,47 +25,78 @@ def _option(*flags: str, default: Any = None, **argument: Any) -> Any:
 
 @dataclass
 class Options:
-    """What an option line says; None (or an empty tuple) means that it says nothing."""
+    """What an option line says; None means that it says nothing."""
 
-    model: str | None = _option("-m", "--model", metavar="MODEL", help="LiteLLM's model name, or a ScriptedModel variable")
-    tools: Sequence[str] | None = _option(
-        "-t", "--tools", nargs="*", metavar="NAME", help="functions (dotted names too); default: all marked with @tool"
+    model: str | None = _option(
+        "-m", "--model", metavar="MODEL", help="LiteLLM's model name, or a ScriptedModel variable"
     )
-    permissions: str | None = _option("-p", "--permissions", metavar="full|ask|VARIABLE", help="ask before each call, or not")
-    output: str | None = _option("-o", "--output", metavar="MODEL", help="pydantic model (a variable) of the answer")
-    session: str | None = _option("-s", "--session", metavar="NAME", help="go on with (or begin) this conversation")
+    tools: Sequence[str] | None = _option(
+        "-t",
+        "--tools",
+        nargs="*",
+        metavar="NAME",
+        help="functions (dotted names too); default: all marked with @tool",
+    )
+    permissions: str | None = _option(
+        "-p", "--permissions", metavar="full|ask|VARIABLE", help="ask before each call, or not"
+    )
+    output: str | None = _option(
+        "-o", "--output", metavar="MODEL", help="pydantic model (a variable) of the answer"
+    )
+    session: str | None = _option(
+        "-s", "--session", metavar="NAME", help="go on with (or begin) this conversation"
+    )
     instructions: str | None = _option("-i", "--instructions", metavar="TEXT", help="the system message")
     name: str | None = _option("-a", "--as", metavar="NAME", help="put the Result into this variable")
     max_turns: int | None = _option("--max-turns", type=int, metavar="N", help="most tool calls in this run")
-    timeout: float | None = _option("--timeout", type=float, metavar="SECONDS", help="most seconds for this run")
-    sandbox: str | None = _option("--sandbox", metavar="FOLDER", help="report changed files there (confines nothing)")
-    set: Sequence[str] = _option(
-        "--set", action="append", default=(), metavar="KEY=VALUE", help="a completion option, JSON or text; repeatable"
+    timeout: float | None = _option(
+        "--timeout", type=float, metavar="SECONDS", help="most seconds for this run"
     )
-    metadata: Sequence[str] = _option(
-        "--metadata", action="append", default=(), metavar="KEY=VALUE", help="for the gateway's logs; repeatable"
+    sandbox: str | None = _option(
+        "--sandbox", metavar="FOLDER", help="report changed files there (confines nothing)"
+    )
+    set: Sequence[str] | None = _option(
+        "--set", action="append", metavar="KEY=VALUE", help="a completion option, JSON or text; repeatable"
+    )
+    metadata: Sequence[str] | None = _option(
+        "--metadata", action="append", metavar="KEY=VALUE", help="for the gateway's logs; repeatable"
     )
     api_base: str | None = _option("--api-base", metavar="URL", help="address of the provider or gateway")
     api_key: str | None = _option(
-        "--api-key", metavar="NAME", help="NAME of the environment or notebook variable with the key (never the key)"
+        "--api-key",
+        metavar="NAME",
+        help="NAME of the environment or notebook variable with the key (never the key)",
     )
     on_unattended: str | None = _option(
-        "--on-unattended", choices=("deny", "allow", "error"), help="approvals when nobody is there; default: deny"
+        "--on-unattended",
+        choices=("deny", "allow", "error"),
+        help="approvals when nobody is there; default: deny",
     )
     append: bool = _option(
-        "--append", action="store_true", default=False, help="run again: add a turn to the session, do not replace it"
+        "--append",
+        action="store_true",
+        default=False,
+        help="run again: add a turn to the session, do not replace it",
     )
     dry_run: bool = _option(
         "--dry-run", action="store_true", default=False, help="show the first request; send nothing"
     )
     step: bool = _option("--step", action="store_true", default=False, help="wait for Next before every call")
     record: str | None = _option("--record", metavar="FILE", help="store what the model sends (no keys)")
-    replay: str | None = _option("--replay", metavar="FILE", help="answer from a recording, without a network")
+    replay: str | None = _option(
+        "--replay", metavar="FILE", help="answer from a recording, without a network"
+    )
     replay_loose: bool = _option(
-        "--replay-loose", action="store_true", default=False, help="go on where the request differs from the recorded one"
+        "--replay-loose",
+        action="store_true",
+        default=False,
+        help="go on where the request differs from the recorded one",
     )
     keep_history: bool = _option(
-        "--keep-history", action="store_true", default=False, help="keep the messages in the notebook, for %%toolloop resume"
+        "--keep-history",
+        action="store_true",
+        default=False,
+        help="keep the messages in the notebook, for %%toolloop resume",
     )
 
 
@@ -110,10 +141,10 @@ def _unknown(word: str, known: Sequence[str]) -> str:
     return f"unknown option {word.split('=')[0]}{hint}"
 
 
-def pairs(given: Sequence[str], flag: str) -> dict[str, Any]:
+def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:
     """`key=value` words as a dict; a value is JSON where it reads as JSON, else text."""
     found = {}
-    for word in given:
+    for word in given or ():
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise Mistake(f"{flag} wants key=value, got {word!r}")

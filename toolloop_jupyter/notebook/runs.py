@@ -83,7 +83,9 @@ class Notebook:
         """
         if not name:
             return None
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or (name not in os.environ and name not in self.names and _looks_secret(name)):
+        if not re.fullmatch(r"[A-Za-z_]\w*", name) or (
+            name not in os.environ and name not in self.names and _looks_secret(name)
+        ):
             raise Mistake(
                 "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. "
                 "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
@@ -135,7 +137,11 @@ class Notebook:
         if options.name is not None and (not options.name.isidentifier() or keyword.iskeyword(options.name)):
             raise Mistake(f"--as {options.name!r} is not a variable name")
         named = self._session(options)
-        notice = self._rewind(named, cell.cell_id, append=options.append) if options.session or self.settings.session else None
+        notice = (
+            self._rewind(named, cell.cell_id, append=options.append)
+            if options.session or self.settings.session
+            else None
+        )
         async with kernel.attending():
             return await kernel.uninterrupted(self._turn(options, named, prompt, cell, notice))
 

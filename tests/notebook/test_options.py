@@ -1,0 +1,62 @@
+"""The option line: what is understood, and what a mistake says."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from toolloop_jupyter.notebook.options import Mistake, Options, help_text, pairs, parse
+
+
+def test_all_options_are_read() -> None:
+    """Each option fills its field."""
+    options = parse(
+        '--model m --tools a b.c --permissions ask --output Review --session s --instructions "use {KEY} and $KEY" '
+        "--as r --max-turns 3 --timeout 1.5 --sandbox . --set temperature=0.1 --set stop=END --metadata team=a "
+        "--api-base http://x/v1 --api-key OPENAI_API_KEY --on-unattended error --append"
+    )
+    assert options.model == "m"
+    assert options.tools == ["a", "b.c"]
+    assert options.instructions == "use {KEY} and $KEY"
+    assert (options.name, options.max_turns, options.timeout) == ("r", 3, 1.5)
+    assert pairs(options.set, "--set") == {"temperature": 0.1, "stop": "END"}
+    assert pairs(options.metadata, "--metadata") == {"team": "a"}
+    assert options.append
+    assert options.on_unattended == "error"
+
+
+def test_nothing_said_is_nothing_set() -> None:
+    """An empty line leaves every default alone."""
+    assert parse("") == Options()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--tool x", "unknown option --tool; did you mean --tools?"),
+        ("--permision ask", "unknown option --permision; did you mean --permissions?"),
+        ("--set x", "--set wants key=value, got 'x'"),
+        (
+            "--max-turns many",
+            "argument --max-turns: invalid int value: 'many'. %%toolloop? shows the options.",
+        ),
+        ("--model", "argument -m/--model: expected one argument. %%toolloop? shows the options."),
+        ('--instructions "open', 'a quote is not closed in: --instructions "open'),
+        ("Review this", "'Review' is not an option; the prompt goes below this line, options begin with --"),
+    ],
+)
+def test_a_mistake_is_one_line(line: str, message: str) -> None:
+    """A mistake names what was wrong and what to type."""
+    with pytest.raises(Mistake) as caught:
+        pairs(parse(line).set, "--set")
+    assert str(caught.value) == message
+    assert caught.value._render_traceback_() == [f"toolloop: {message}"]
+
+
+def test_help_has_every_option() -> None:
+    """`%%toolloop?` documents every field."""
+    text = help_text()
+    for item in dataclasses.fields(Options):
+        assert item.metadata["flags"][-1] in text
+        assert item.metadata["help"].replace("%%", "%") in text
