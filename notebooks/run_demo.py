@@ -96,6 +96,7 @@ def run(notebook: Any, folder: Path, transcript: Transcript) -> tuple[str, list[
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
+        extra_arguments=["--log-level=ERROR"],  # no word on how the kernel's channels are encrypted
         store_widget_state=False,
         on_cell_start=transcript.begin,
         on_cell_executed=transcript.end,

@@ -30,7 +30,7 @@ def pytest_report_header():
 def pytest_collection_modifyitems(items):
     """Mark what uses a stack as such; then put quick tests first, whatever their file."""
     for item in items:
-        if "stack_python" in getattr(item, "fixturenames", ()):
+        if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("stacks")
     items.sort(
         key=lambda item: max(
@@ -77,9 +77,15 @@ def chromium():
 
 
 @pytest.fixture(scope="session", params=stacks.STACKS, ids=lambda stack: stack.name)
-def stack_python(request):
-    """The Python of each supported stack in turn, with this package in it."""
+def stack(request):
+    """Each supported stack in turn (`.name`, `.python`), built with this package in it."""
     return stacks.build(request.param)
+
+
+@pytest.fixture(scope="session")
+def stack_python(stack):
+    """The Python of each supported stack in turn."""
+    return stack.python
 
 
 @pytest.fixture(scope="session")

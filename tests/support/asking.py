@@ -16,7 +16,9 @@ async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
     """One streamed model call; returns the assembled message, with "finish_reason" and "usage" in it."""
     name = getattr(model, "toolloop_model", model)
     provider.ensure(name)
-    sent = [message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages]
+    sent = [
+        message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages
+    ]
     stream = await load_litellm().acompletion(
         model=name,
         messages=sent or [{"role": "user", "content": "Hi"}],
@@ -37,7 +39,10 @@ def tool(name: str, description: str, properties: Mapping[str, Any], **more: Any
     """A tool's schema; a property without a "default" is required."""
     required = [key for key, value in properties.items() if "default" not in value]
     parameters = {"type": "object", "properties": dict(properties), "required": required, **more}
-    return {"type": "function", "function": {"name": name, "description": description, "parameters": parameters}}
+    return {
+        "type": "function",
+        "function": {"name": name, "description": description, "parameters": parameters},
+    }
 
 
 @dataclass

@@ -146,7 +146,7 @@ class _ThisSpec(KernelSpecManager):
 
     def get_kernel_spec(self, kernel_name: str) -> KernelSpec:
         python = self.parent.python
-        argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        argv = [python, "-m", "ipykernel_launcher", "-f", "{connection_file}", "--log-level=ERROR"]
         return KernelSpec(argv=argv, display_name=python, language="python", interrupt_mode="signal")
 
 

@@ -47,8 +47,24 @@ STACKS = (
 )
 
 
-def build(stack: Stack) -> str:
-    """Make the stack's environment, or bring it up to date; return its Python."""
+@dataclass(frozen=True)
+class Built:
+    """A stack with its environment: `python` is that environment's executable."""
+
+    stack: Stack
+    python: str
+
+    @property
+    def name(self) -> str:
+        return self.stack.name
+
+
+def build(stack: Stack) -> Built:
+    """Make the stack's environment, or bring it up to date."""
+    return Built(stack, _python_of(stack))
+
+
+def _python_of(stack: Stack) -> str:
     given = os.environ.get(f"TOOLLOOP_STACK_{stack.name.upper()}")
     if given:
         return given

@@ -64,7 +64,9 @@ def test_updates_are_applied_in_place(kernel):
 
 
 def test_click_reaches_a_waiting_cell(kernel):
-    """A click is delivered while an awaited cell runs (ipykernel 7.4), and the cell queued behind it runs after."""
+    """A click is delivered while an awaited cell runs, and the cell queued behind it runs after."""
+    if not kernel.has_subshells:
+        pytest.skip("before ipykernel 7 a click waits for the cell, unless this package's cell runs")
     kernel.execute(BUTTON)
     run = kernel.submit("b, pressed = ask('Go on'); await pressed; print('pressed')")
     behind = kernel.submit("print('behind'); b.close()")
