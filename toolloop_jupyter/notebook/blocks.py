@@ -1,0 +1,264 @@
+"""The parts of a transcript: each function takes what happened and gives back a `Block`, safe HTML and plain text.
+
+A block is one cell output. It is static, stands alone, and says the same in both forms; nothing of what it quotes
+can run, load, or end the block. Calls of tools have a module of their own, `calls.py`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from ..core.events import FileChange, Result, Retry
+from .highlight import highlight
+from .inert import esc, first_line, inline, plain, shorten
+from .markdown import markdown_html
+from .style import BLOCK, CALL, DIM, PRE, STYLE, SUMMARY
+
+MOST_LINES = 200
+"""Lines of a diff or a listing that the saved file keeps."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """One cell output: `html` is self-contained and inert, `text` is for terminals, diffs and code hosts."""
+
+    html: str
+    text: str
+
+
+def head(
+    model: str,
+    tools: Sequence[str],
+    permissions: str | None = None,
+    output: str | None = None,
+    session: str | None = None,
+    prompt: str = "",
+) -> Block:
+    """The line above a run: with which model, tools, permissions, output model and session.
+
+    `output` is the name of the output model. `prompt` is shown only where the cell does not (a run shown again).
+    Carries the style sheet of the run.
+    """
+    facts = [f"<span>{inline(model)}</span>"] if model else []
+    words = [plain(model)] if model else []
+    if tools:
+        names = " ".join(f"<code>{esc(name)}</code>" for name in tools)
+        facts.append(f"{'tool' if len(tools) == 1 else 'tools'} {names}")
+        words.append("tools " + ", ".join(plain(name) for name in tools))
+    if permissions and permissions != "full":
+        facts.append(inline(permissions))
+        words.append(plain(permissions))
+    for label, value in (("output", output), ("session", session)):
+        if value:
+            facts.append(f"{label} <code>{esc(value)}</code>")
+            words.append(f"{label} {plain(value)}")
+    asked = (
+        f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>' if prompt else ""
+    )
+    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(facts)}</div>'
+    text = " · ".join(words)
+    if not prompt:
+        return Block(html, text)
+    return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n> " + plain(prompt).replace("\n", "\n> "))
+
+
+def text_block(text: str, final: bool = False, streaming: bool = False) -> Block:
+    """What the model says, in markdown. `final` marks the answer, `streaming` a text that is still being written."""
+    kind = "tlj tlj-answer" if final else "tlj tlj-text"
+    body = markdown_html(text, streaming=streaming)
+    return Block(f'<div class="{kind}" style="{BLOCK}" dir="auto">{body}</div>', plain(text).strip())
+
+
+def reasoning_block(text: str, streaming: bool = False) -> Block:
+    """The model's reasoning, folded; the summary shows its first words."""
+    body = markdown_html(text, streaming=streaming)
+    label = "thinking…" if streaming else "thought"
+    start = first_line(plain(text), 80)
+    html = (
+        f'<details class="tlj tlj-call tlj-reason" style="{CALL}"><summary style="{SUMMARY};{DIM}">'
+        f'<span>{label}</span> <span class="tlj-args">{inline(start)}</span></summary>'
+        f'<div style="{BLOCK};{DIM}" dir="auto">{body}</div></details>'
+    )
+    return Block(html, f"({label}) {plain(text).strip()}")
+
+
+_MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
+
+
+def notice(text: str, kind: str = "info") -> Block:
+    """One line of our own (or quoted) words: `kind` is "info", "warning" or "error"."""
+    css, mark = _MARKS[kind]
+    dim = f";{DIM}" if kind == "info" else ""
+    html = (
+        f'<div class="tlj tlj-notice" style="{BLOCK}{dim}"><span class="{css}">{mark}</span> '
+        f'<span style="white-space:pre-wrap">{inline(text)}</span></div>'
+    )
+    return Block(html, f"{mark} {plain(text)}")
+
+
+def retry_block(retry: Retry) -> Block:
+    """A model call that failed and is tried again."""
+    discarded = " What it had written no longer counts." if retry.discard else ""
+    return notice(
+        f"model call failed, try {retry.attempt + 1}: {shorten(retry.error, 500)}.{discarded}", "warning"
+    )
+
+
+_FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
+
+
+def files_block(files: Iterable[FileChange]) -> Block:
+    """The files of the sandbox that changed, each with its diff folded."""
+    parts, lines = [], []
+    for change in files:
+        mark = _FILE_MARKS[change.kind]
+        title = (
+            f"<span>{mark}</span> <code class='tlj-name'>{esc(change.path)}</code> <span>{change.kind}</span>"
+        )
+        lines.append(f"{mark} {plain(change.path)} {change.kind}")
+        if not change.diff:
+            note = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
+            parts.append(f'<div style="{CALL}">{title}{note}</div>')
+            continue
+        shown, more = cut_lines(change.diff, MOST_LINES)
+        parts.append(
+            f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
+            f'<pre style="{PRE}">{highlight(shown, "diff")}{esc(more)}</pre></details>'
+        )
+        lines += ["    " + line for line in plain(shown + more).splitlines()[:40]]
+    return Block(f'<div class="tlj tlj-files" style="{BLOCK}">{"".join(parts)}</div>', "\n".join(lines))
+
+
+def cut_lines(text: str, most: int) -> tuple[str, str]:
+    """The first `most` lines, and a sentence on what is left out ("" when nothing is)."""
+    lines = text.splitlines()
+    if len(lines) <= most:
+        return text, ""
+    return "\n".join(lines[:most]) + "\n", f"… {len(lines) - most:,} more lines"
+
+
+def duration(seconds: float) -> str:
+    """ "0.31 s" below ten seconds, "0:21" or "1:02:03" from there."""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def money(cost: float | None) -> str:
+    """US dollars with as many digits as tell something; says so when nobody told the price."""
+    if cost is None:
+        return "cost not reported"
+    if cost == 0:
+        return "$0"
+    return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= 0.0001 else f"${cost:.2g}"
+
+
+def clock(at: float) -> str:
+    """Local time of day of a moment in seconds since the epoch."""
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def counted(count: int, word: str) -> str:
+    """ "1 tool call", "2 tool calls"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+_STOPS = {
+    "done": "done",
+    "max_turns": "stopped: limit of tool calls (max_turns) reached",
+    "timeout": "stopped: out of time",
+    "cancelled": "stopped",
+    "runtime_error": "failed",
+    "max_model_calls": "stopped: limit of model calls reached",
+    "max_cost": "stopped: cost limit reached",
+}
+
+
+def foot(result: Result, name: str | None = None) -> Block:
+    """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
+
+    `name` is the notebook's variable that holds `result`.
+    """
+    stop = _STOPS.get(result.stop_reason, result.stop_reason)
+    facts = [counted(result.usage.calls, "model call")]
+    if result.calls:
+        facts.append(_calls(result))
+    facts += [f"{result.usage.total_tokens:,} tokens", money(result.cost)]
+    if result.spans:
+        facts.append(duration(max(span.end for span in result.spans)))
+    expression = ""
+    if name:
+        expression = f"{name}.output" if result.output is not None else f"{name}.text"
+    css = "" if result.stop_reason == "done" else ' class="tlj-bad"'
+    items = [f"<span{css}>{inline(stop)}</span>", *(inline(fact) for fact in facts)]
+    words = [stop, *facts]
+    if expression:
+        items.append(f"<code>{esc(expression)}</code>")
+        words.append(expression)
+    html = f'<div class="tlj tlj-foot" style="{BLOCK};{DIM}">{" · ".join(items)}</div>'
+    return Block(html, " · ".join(words))
+
+
+def _calls(result: Result) -> str:
+    errors = sum(1 for one in result.tool_results if one.is_error)
+    decisions = [approval.decision for approval in result.approvals]
+    allowed = sum(1 for decision in decisions if decision and decision.allowed)
+    denied = sum(1 for decision in decisions if decision and not decision.allowed)
+    notes = [
+        f"{number} {word}"
+        for number, word in (
+            (errors - denied, "error" if errors - denied == 1 else "errors"),
+            (allowed, "approved"),
+            (denied, "denied"),
+        )
+        if number > 0
+    ]
+    return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
+
+
+def timeline(result: Result) -> Block:
+    """When each model call, approval and tool call of a run took place, as a table with bars.
+
+    The bars are characters, so that they are the same on a code host, in a terminal and in a diff.
+    """
+    end = max((span.end for span in result.spans), default=0.0) or 1.0
+    rows, lines = [], []
+    for span in result.spans[:MOST_LINES]:
+        bar = _bar(span.start / end, span.end / end)
+        took = duration(span.end - span.start)
+        mark = "✗" if span.is_error else {"model": "◆", "approval": "?", "tool": "›"}[span.kind]
+        rows.append(
+            f'<tr><td align="left"><code>{mark} {esc(span.name)}</code></td>'
+            f'<td align="left" style="white-space:pre"><code>{bar}</code></td><td align="right">{took}</td></tr>'
+        )
+        lines.append(f"{mark} {shorten(plain(span.name), 24):<24} {bar} {took}")
+    if len(result.spans) > MOST_LINES:
+        lines.append(f"… {len(result.spans) - MOST_LINES:,} more")
+        rows.append(f"<tr><td>{lines[-1]}</td></tr>")
+    html = f'<div class="tlj tlj-time-line" style="{BLOCK}"><table>{"".join(rows)}</table></div>'
+    return Block(html, "\n".join(lines))
+
+
+def _bar(start: float, end: float, width: int = 40) -> str:
+    first = min(int(start * width), width - 1)
+    length = max(round((end - start) * width), 1)
+    return ("·" * first + "█" * length)[:width].ljust(width, "·")
+
+
+__all__ = [
+    "Block",
+    "clock",
+    "counted",
+    "cut_lines",
+    "duration",
+    "files_block",
+    "foot",
+    "head",
+    "money",
+    "notice",
+]
+__all__ += ["reasoning_block", "retry_block", "text_block", "timeline"]

@@ -1,0 +1,234 @@
+"""A tool call as one block: one line, and folded behind it the arguments, what was printed, and what came back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from ..core.events import Approval, Decision, ToolCall, ToolResult
+from .blocks import Block, clock, duration
+from .highlight import highlight
+from .inert import esc, first_line, inline, plain, shorten, visible
+from .rich import Shown, cut, show_bundle, show_text, show_value
+from .style import BLOCK, CALL, CELL, DIM, PRE, SUMMARY, TABLE
+
+_TEXT_LINES = 20
+"""Lines of a result in the plain text of a block, which is what diffs and terminals show."""
+
+_DECIDED = {
+    "click": "by click",
+    "prompt": "at the prompt",
+    "policy": "by the policy",
+    "callback": "by on_approval",
+    "stream": "by the program",
+    "unattended": "as nobody is there",
+    "stop": "by Stop",
+}
+
+
+def value_text(value: object) -> str:
+    """An argument's value in one form for all readers: JSON, so that "1" and 1 differ."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return shorten(f"<{type(value).__name__}: cannot be shown>", 200)
+
+
+def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
+    """The arguments in one line, such as `query="retry", path="src"`."""
+    parts = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else value_text(value)
+        text = shorten(text[:200], 48)
+        parts.append(
+            f"{shorten(str(name), 30)}={json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text}"
+        )
+        if sum(map(len, parts)) > limit:
+            break
+    return shorten(", ".join(parts), limit)
+
+
+def decision_text(decision: Decision) -> str:
+    """Such as "approved by click 14:02:11 for this run", "denied by click 14:02:11: wrong table"."""
+    word = "approved" if decision.allowed else "denied"
+    if decision.allowed and decision.arguments is not None:
+        word = "approved with edits"
+    scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
+        decision.scope
+    ]
+    reason = f": {decision.reason}" if decision.reason else ""
+    return f"{word} {_DECIDED.get(decision.by, decision.by)} {clock(decision.at)}{scope}{reason}"
+
+
+def call_block(
+    call: ToolCall,
+    *,
+    arguments: Mapping[str, object] | None = None,
+    result: ToolResult | None = None,
+    decision: Decision | None = None,
+    outputs: Sequence[tuple[str, object]] = (),
+    elapsed: float | None = None,
+    state: str = "done",
+    value_name: str | None = None,
+    note: str = "",
+    brief: bool = False,
+) -> Block:
+    """One tool call.
+
+    `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
+    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `elapsed` seconds, from the result when it
+    is there; `state` "waiting", "running" or "done"; `value_name` the expression that has the whole result, such as
+    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the early steps of a very long run.
+    """
+    given = call.input if arguments is None else arguments
+    shown = (
+        show_value(result.value, result.output, value_name or "") if result and not result.is_error else None
+    )
+    css, mark = _mark(result, decision, state)
+    facts = _facts(result, decision, shown, elapsed, state)
+    facts += [shorten(note, 80)] if note and result is None else []
+    line = (
+        f'<span class="{css}">{mark}</span> <code class="tlj-name">{esc(call.name)}</code> '
+        f'<code class="tlj-args">{esc(short_arguments(given))}</code> <span class="tlj-time">{inline(" · ".join(facts))}</span>'
+    )
+    text = f"{mark} {plain(call.name)}({plain(short_arguments(given)).replace(chr(10), ' ')})  {plain(' · '.join(facts))}".rstrip()
+    if brief:
+        return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
+    body = _arguments_html(given, decision) + "".join(_output(kind, data).html for kind, data in outputs)
+    body += _result_html(result, shown)
+    opened = " open" if shown is not None and shown.visual else ""
+    html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
+    return Block(html, "\n".join([text, *_text_lines(result, shown, outputs)]))
+
+
+def approval_record(approval: Approval, decision: Decision | None) -> Block:
+    """What was asked and what was decided, as a block of its own (calls show their decision themselves)."""
+    call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
+    state = "waiting" if decision is None else "done"
+    return call_block(call, arguments=approval.input, decision=decision, state=state)
+
+
+def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> tuple[str, str]:
+    if decision is not None and not decision.allowed:
+        return "tlj-ask", "⊘"
+    if result is not None:
+        return ("tlj-bad", "✗") if result.is_error else ("tlj-ok", "✓")
+    if state == "waiting":
+        return "tlj-ask", "?"
+    return "", "●" if state == "running" else "○"
+
+
+def _facts(
+    result: ToolResult | None,
+    decision: Decision | None,
+    shown: Shown | None,
+    elapsed: float | None,
+    state: str,
+) -> list[str]:
+    facts = [] if decision is None else [shorten(first_line(decision_text(decision), 200), 80)]
+    if result is None:
+        facts += ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
+        return facts + ([duration(elapsed)] if elapsed is not None else [])
+    if result.ran or elapsed is not None:
+        facts.append(duration(result.seconds if elapsed is None else elapsed))
+    if result.is_error:
+        if decision is None or decision.allowed:
+            facts.append(first_line(result.output, 60))
+        return facts
+    size = shown.size if shown else ""
+    if result.full_length > len(result.output):
+        size = (
+            f"{size or f'{result.full_length:,} characters'}, {len(result.output):,} characters to the model"
+        )
+    return [*facts, size] if size else facts
+
+
+def _arguments_html(given: Mapping[str, object], decision: Decision | None) -> str:
+    edited = decision.arguments if decision is not None else None
+    rows = []
+    for name, value in given.items():
+        change = ""
+        if edited is not None and name in edited and edited[name] != value:
+            change = f" <span>→ edited by a person:</span> {argument_html(edited[name])}"
+        elif edited is not None and name not in edited:
+            change = " <span>(removed by a person)</span>"
+        rows.append(_row(str(name), argument_html(value) + change))
+    for name in edited or {}:
+        if name not in given:
+            rows.append(
+                _row(str(name), f"<span>added by a person:</span> {argument_html((edited or {})[name])}")
+            )
+    return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
+
+
+def _row(name: str, value: str) -> str:
+    return f'<tr><td style="{CELL}"><code>{esc(name)}</code></td><td style="{CELL}">{value}</td></tr>'
+
+
+def argument_html(value: object) -> str:
+    """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
+    if isinstance(value, str) and ("\n" in value or len(value) > 200):
+        shown, left_out = cut(value)
+        more = f"… {left_out}" if left_out else ""
+        return f'<pre style="{PRE}">{esc(shown)}{more}</pre>'
+    text = value_text(value)
+    if len(text) > 200:
+        return show_text(_indented(value), language="json").html
+    return f"<code>{highlight(text, 'json')}</code>"
+
+
+def _indented(value: object) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return value_text(value)
+
+
+def _output(kind: str, data: object) -> Shown:
+    if kind == "display":
+        return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
+    shown = show_text(str(data))
+    label = "printed" if kind == "stdout" else "printed to stderr"
+    return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
+
+
+def _result_html(result: ToolResult | None, shown: Shown | None) -> str:
+    if result is None:
+        return ""
+    if result.is_error:
+        failed = show_text(result.output).html
+        if result.traceback:
+            trace = show_text(result.traceback, language="").html
+            failed += f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">traceback</summary>{trace}</details>'
+        return failed
+    html = shown.html if shown else ""
+    if shown and result.output and (shown.visual or result.full_length > len(result.output)):
+        told = show_text(result.output).html
+        label = "what the model got"
+        html += f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{told}</details>'
+    return html
+
+
+def _text_lines(
+    result: ToolResult | None, shown: Shown | None, outputs: Sequence[tuple[str, object]]
+) -> list[str]:
+    parts = [_output(kind, data).text for kind, data in outputs]
+    if result is not None:
+        parts.append(plain(result.output) if result.is_error or shown is None else shown.text)
+    lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
+    if len(lines) > _TEXT_LINES:
+        # A cut result names its whole in its last line, which therefore stays.
+        last = [lines[-1]] if lines[-1].startswith("…") else []
+        lines = [*lines[: _TEXT_LINES - 2], f"… {len(lines) - _TEXT_LINES + 2:,} more lines", *last]
+    return ["    " + shorten(line, 400) for line in lines]
+
+
+__all__ = [
+    "approval_record",
+    "argument_html",
+    "call_block",
+    "decision_text",
+    "short_arguments",
+    "value_text",
+    "visible",
+]

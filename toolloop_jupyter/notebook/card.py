@@ -1,0 +1,83 @@
+"""What an approval card says, as HTML: the question, every argument in full, what the tool does, why it asks."""
+
+from __future__ import annotations
+
+import html
+import json
+
+from ..core.events import Approval
+from .highlight import highlight
+from .inert import esc, first_line, inline, shorten, visible
+from .style import BLOCK, CELL, CODE, DIM, PRE, SUMMARY, TABLE
+
+_FOLD = 400
+"""Characters from which an argument is folded behind its beginning; it is there in full all the same."""
+
+
+def question_html(approval: Approval, position: str = "") -> str:
+    """The card without its buttons. Nothing of the arguments is left out."""
+    where = f' <span style="{DIM}">{inline(position)}</span>' if position else ""
+    title = (
+        f'<p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask">?</span> '
+        f"<b>Run <code>{esc(approval.tool)}</code> with exactly this?</b>{where}</p>"
+    )
+    rows = "".join(
+        f'<tr><th scope="row" style="{CELL}"><code>{esc(str(name))}</code></th><td style="{CELL}">{full_value(value)}</td></tr>'
+        for name, value in approval.input.items()
+    )
+    table = f'<table style="{TABLE}">{rows}</table>' if rows else f'<p style="{DIM}">no arguments</p>'
+    why = f'<p style="{DIM}">asked because {inline(approval.why)}</p>' if approval.why else ""
+    return f'<div class="tlj">{title}{table}{_what_it_does(approval)}{why}</div>'
+
+
+def _what_it_does(approval: Approval) -> str:
+    if not approval.description and not approval.source:
+        return ""
+    summary = (
+        f"what it does: {first_line(approval.description, 160)}" if approval.description else "what it does"
+    )
+    words = (
+        f'<p style="white-space:pre-wrap">{inline(approval.description)}</p>' if approval.description else ""
+    )
+    source = f'<pre style="{PRE}">{highlight(approval.source, "python")}</pre>' if approval.source else ""
+    hint = " (source)" if approval.source else ""
+    return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{inline(summary)}{hint}</summary>{words}{source}</details>'
+
+
+def full_value(value: object) -> str:
+    """One argument, whole: text as text with its blanks, controls and hidden characters visible, the rest as JSON."""
+    if isinstance(value, str) and ("\n" in value or len(value) > 120):
+        return _long(value, f"text, {len(value):,} characters, {value.count(chr(10)) + 1:,} lines")
+    if isinstance(value, (dict, list)):
+        text = _json(value, indent=2)
+        one_line = _json(value)
+        return (
+            f"<code>{_shown(one_line)}</code>"
+            if len(one_line) <= 80
+            else _long(text, f"{len(value):,} entries")
+        )
+    return f"<code>{_shown(_json(value))}</code>"
+
+
+def _long(text: str, size: str) -> str:
+    shown = f'<pre style="{PRE if len(text) > _FOLD else CODE}">{_shown(text)}</pre>'
+    if len(text) <= _FOLD:
+        return f'{shown}<div style="{DIM}">{size}</div>'
+    start = esc(shorten(first_line(text, 200), 100))
+    return f'<details><summary style="{SUMMARY}"><code>{start}</code> <span style="{DIM}">{size}</span></summary>{shown}</details>'
+
+
+def _json(value: object, indent: int | None = None) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent)
+    except (TypeError, ValueError, RecursionError):
+        return repr(value)
+
+
+def _shown(text: str) -> str:
+    return html.escape(visible(text, spaces=True))
+
+
+def error_html(message: str) -> str:
+    """What is wrong with edited arguments, for the card; read aloud by a screen reader at once."""
+    return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

@@ -1,0 +1,173 @@
+r"""Formulas in model text: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source.
+
+MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,
+`\def` and `\require` change every later formula. So a formula is handed on only when each macro in it is on a list
+of plain notation; any other is shown as it was written. Dollars follow pandoc's and dollarmath's rules for money:
+no space inside, no letter or digit outside.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_inline import StateInline
+
+from .inert import esc, prose
+
+LONGEST = 2_000
+"""Characters of one formula; a longer one is not looked for, which also bounds the search for its end."""
+_DEEPEST = 20
+
+_NOTATION = frozenset(
+    """
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa varkappa lambda mu nu xi omicron pi varpi
+    rho varrho sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi
+    Omega digamma aleph beth gimel hbar hslash ell wp Re Im imath jmath partial nabla infty emptyset varnothing forall
+    exists nexists neg lnot top bot angle measuredangle triangle square blacksquare diamond Box Diamond star bigstar flat
+    natural sharp clubsuit diamondsuit heartsuit spadesuit surd prime backprime mho eth complement degree checkmark
+    frac dfrac tfrac cfrac binom dbinom tbinom sqrt root over atop choose stackrel overset underset
+    sum prod coprod int iint iiint oint bigcup bigcap bigsqcup bigvee bigwedge bigoplus bigotimes bigodot biguplus
+    lim limsup liminf sup inf max min arg argmax argmin det dim ker hom deg gcd lcm Pr exp log ln lg sin cos tan cot sec
+    csc arcsin arccos arctan sinh cosh tanh coth mod bmod pmod pod operatorname limits nolimits displaylimits
+    pm mp times div cdot cdotp ast circ bullet cap cup uplus sqcap sqcup vee lor wedge land setminus smallsetminus wr
+    oplus ominus otimes oslash odot bigcirc dagger ddagger amalg lhd rhd unlhd unrhd ltimes rtimes
+    le leq ge geq ne neq lt gt ll gg lll ggg leqslant geqslant lesssim gtrsim prec succ preceq succeq sim simeq approx
+    approxeq cong equiv doteq propto models vdash dashv Vdash vDash perp parallel nparallel mid nmid bowtie smile frown
+    asymp subset supset subseteq supseteq subsetneq supsetneq sqsubset sqsupset sqsubseteq sqsupseteq in ni notin owns
+    not nless ngtr nleq ngeq nsubseteq nsupseteq therefore because colon coloneqq triangleq
+    to gets leftarrow rightarrow leftrightarrow Leftarrow Rightarrow Leftrightarrow uparrow downarrow updownarrow Uparrow
+    Downarrow mapsto longmapsto longleftarrow longrightarrow Longleftarrow Longrightarrow longleftrightarrow
+    Longleftrightarrow iff implies impliedby hookleftarrow hookrightarrow nearrow searrow swarrow nwarrow leadsto
+    rightharpoonup rightharpoondown leftharpoonup leftharpoondown rightleftharpoons xrightarrow xleftarrow rightsquigarrow
+    ldots cdots vdots ddots dots dotsc dotsb
+    left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr langle rangle lfloor rfloor lceil rceil
+    lvert rvert lVert rVert vert Vert lbrace rbrace lbrack rbrack backslash
+    hat widehat bar overline underline tilde widetilde vec dot ddot dddot acute grave breve check overbrace underbrace
+    overrightarrow overleftarrow overleftrightarrow boxed cancel bcancel xcancel substack phantom hphantom vphantom
+    mathrm mathbf mathit mathsf mathtt mathbb mathcal mathfrak mathscr boldsymbol bm pmb rm bf it sf tt cal text textbf
+    textit textrm textsf texttt mbox displaystyle textstyle scriptstyle scriptscriptstyle
+    quad qquad enspace thinspace medspace thickspace negthinspace hfill
+    begin end hline cr tag notag nonumber label
+    """.split()
+)
+_ENVIRONMENTS = frozenset(
+    "matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix cases array aligned align align* gathered gather gather* "
+    "split equation equation* multline multline* alignedat".split()
+)
+_MACRO = re.compile(r"\\([A-Za-z]+)")
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
+# "$20 in US$": an amount, then words.
+_MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
+_NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
+_CLOSERS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
+
+
+def is_plain_notation(tex: str) -> bool:
+    """Whether a formula holds only macros that draw symbols, bounded in length and nesting."""
+    if len(tex) > LONGEST or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
+        return False
+    depth = 0
+    for char in tex:
+        depth += (char == "{") - (char == "}")
+        if depth > _DEEPEST:
+            return False
+    known = all(name in _NOTATION for name in _MACRO.findall(tex))
+    blocks = _ENVIRONMENT.findall(tex)
+    complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
+    return known and complete and all(name in _ENVIRONMENTS for name in blocks) and "\\label" not in tex
+
+
+def formula_html(tex: str, display: bool, typeset: bool) -> str:
+    """One formula for the page: delimiters that MathJax takes, or code when it must not be typeset."""
+    tex = tex.strip()
+    shown = prose(tex)
+    if typeset and shown == tex and is_plain_notation(tex):
+        opener, closer = ("\\[", "\\]") if display else ("\\(", "\\)")
+        return f'<span class="mathjax_process tex2jax_process">{opener}{html.escape(tex)}{closer}</span>'
+    return f"<code>{esc(tex)}</code>"
+
+
+def add_math(md: MarkdownIt) -> None:
+    """Teach a parser the formula delimiters: tokens `math` with `.content` and `.meta["display"]`."""
+    md.inline.ruler.before("escape", "math", _inline_rule)
+    md.block.ruler.before("fence", "math_block", _block_rule, {"alt": ["paragraph", "blockquote", "list"]})
+
+
+def _opener(src: str, pos: int) -> str:
+    two = src[pos : pos + 2]
+    return two if two in _CLOSERS else src[pos : pos + 1] if src[pos : pos + 1] == "$" else ""
+
+
+def _inline_rule(state: StateInline, silent: bool) -> bool:
+    src, pos = state.src, state.pos
+    opener = _opener(src, pos)
+    if not opener or (opener == "$" and not _may_open(src, pos)):
+        return False
+    start = pos + len(opener)
+    end = _find_end(src, start, opener)
+    if end < 0:
+        return False
+    if not silent:
+        token = state.push("math", "", 0)
+        token.content = src[start:end]
+        token.meta = {"display": opener in ("$$", "\\[")}
+    state.pos = end + len(_CLOSERS[opener])
+    return True
+
+
+def _may_open(src: str, pos: int) -> bool:
+    before, after = src[pos - 1 : pos] if pos else "", src[pos + 1 : pos + 2]
+    return not before.isalnum() and before != "$" and bool(after.strip())
+
+
+def _find_end(src: str, start: int, opener: str) -> int:
+    """Where the closing delimiter begins, or -1."""
+    closer = _CLOSERS[opener]
+    end = start
+    while (end := src.find(closer, end, start + LONGEST + 2)) >= 0:
+        if opener != "$":
+            return end if src[start:end].strip() else -1
+        before, after = src[end - 1], src[end + 1 : end + 2]
+        if before == "\\":
+            end += 1
+            continue
+        content = src[start:end]
+        if before.isspace() or after.isalnum() or after == "$" or "\n\n" in content:
+            return -1
+        money = _MONEY.match(content) and _NO_TEX.fullmatch(content) and not content.isdigit()
+        return -1 if money else end
+    return -1
+
+
+def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803 (markdown-it's)
+    """A formula on lines of its own, which may hold lines that would otherwise begin a list."""
+    if state.sCount[startLine] - state.blkIndent >= 4:
+        return False
+    first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
+    opener = first[:2]
+    if opener not in ("$$", "\\["):
+        return False
+    lines: list[str] = [first[2:]]
+    for line in range(startLine, min(endLine, startLine + 60)):
+        if line > startLine:
+            if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
+                return False
+            lines.append(state.getLines(line, line + 1, state.blkIndent, False).rstrip())
+        text = "\n".join(lines).rstrip()
+        if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
+            if _CLOSERS[opener] in text[:-2]:
+                return False  # more than one formula: the inline rule takes them apart
+            if not silent:
+                token = state.push("math", "", 0)
+                token.block = True
+                token.content = text[:-2]
+                token.meta = {"display": True}
+                token.map = [startLine, line + 1]
+            state.line = line + 1
+            return True
+        if _CLOSERS[opener] in text:
+            return False
+    return False

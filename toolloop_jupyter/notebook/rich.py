@@ -1,0 +1,292 @@
+"""What a tool returned, as rich as the notebook can show it and as inert as the rest of the transcript.
+
+A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a bundle; the best of its forms
+is taken: a picture as data, then HTML through nh3's allowlist, then text. Scripts, styles, remote pictures and
+front-end specific MIME types never are: what a tool fetched is hostile too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import html as html_module
+import io
+import json
+import re
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from .highlight import highlight
+from .inert import esc, guard_math, plain, prose, without_ansi
+from .markdown import markdown_html
+from .style import PRE
+
+MOST_CHARACTERS = 10_000
+MOST_LINES = 200
+MOST_HTML = 200_000
+MOST_IMAGE = 3_000_000
+"""Characters of base64; a larger picture is named, not kept."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as a person sees it: `size` says how much there is ("14 lines"), `visual` whether it is no plain text."""
+
+    html: str
+    text: str
+    size: str = ""
+    visual: bool = False
+
+
+def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
+    """Show what a tool returned.
+
+    `said` is the text that the model got, used when the value shows nothing better. `expression` is what a person
+    types for the whole value, named where something is left out.
+    """
+    if value is None:
+        return show_text(said, expression) if said not in ("", "None", "null") else Shown("", "", "nothing")
+    if isinstance(value, str):
+        return show_text(value, expression)
+    if isinstance(value, (bool, int, float)):
+        return show_text(str(value), expression)
+    if isinstance(value, (dict, list, tuple)):
+        return _show_plain_data(value, said, expression)
+    shown = show_bundle(bundle_of(value), expression)
+    size = _shape(value)
+    if not shown.html:
+        shown = show_text(said, expression)
+    return Shown(shown.html, shown.text, size or shown.size, shown.visual)
+
+
+def show_text(text: str, expression: str = "", language: str = "") -> Shown:
+    """Show text as it is, cut to what a saved notebook should hold."""
+    text = without_ansi(text)
+    lines = text.count("\n") + 1 if text else 0
+    size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} character{'' if len(text) == 1 else 's'}"
+    shown, left_out = cut(text)
+    more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
+    note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
+    html = f'<pre style="{PRE}">{highlight(shown, language)}{note}</pre>' if text else ""
+    return Shown(html, plain(shown) + more, size if text else "nothing")
+
+
+def cut(text: str) -> tuple[str, str]:
+    """The beginning of a long text, ending in a newline, and what is left out ("" when nothing is)."""
+    lines = text.split("\n")
+    if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:
+        return text, ""
+    shown = "\n".join(lines[:MOST_LINES])
+    if len(shown) > MOST_CHARACTERS:
+        shown = shown[:MOST_CHARACTERS]
+        return shown + "\n", f"{len(text) - len(shown):,} more characters"
+    return shown + "\n", f"{len(lines) - MOST_LINES:,} more lines"
+
+
+def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
+    count = f"{len(value):,} {'entry' if len(value) == 1 else 'entries'}" if isinstance(value, dict) else ""
+    count = count or f"{len(value):,} item{'' if len(value) == 1 else 's'}"
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
+        shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
+        return Shown(shown.html, shown.text, count)
+    text, language = said, "json"
+    if len(said) <= MOST_CHARACTERS:
+        try:
+            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):
+            language = ""
+    shown = show_text(text, expression, language)
+    return Shown(shown.html, shown.text, count)
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
+        return " × ".join(f"{size:,}" for size in shape)
+    return ""
+
+
+# -- from an object to a bundle ------------------------------------------------------------------------------------
+
+_WANTED = (
+    "image/png",
+    "image/jpeg",
+    "image/svg+xml",
+    "text/html",
+    "text/markdown",
+    "text/latex",
+    "text/plain",
+)
+
+
+def bundle_of(value: Any) -> Mapping[str, Any]:
+    """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
+    figure = _figure_png(value)
+    if figure:
+        return {"image/png": figure}
+    bundle: dict[str, Any] = {}
+    given = _foreign(getattr(value, "_repr_mimebundle_", None))
+    if isinstance(given, tuple):
+        given = given[0] if given else {}
+    if isinstance(given, Mapping):
+        bundle.update({kind: given[kind] for kind in _WANTED if kind in given})
+    for kind, formatter in _formatters().items():
+        if kind not in bundle and (data := _formatted(formatter, value)) is not None:
+            bundle[kind] = data
+    return bundle
+
+
+@lru_cache(maxsize=1)
+def _fresh_formatters() -> Any:
+    from IPython.core.formatters import DisplayFormatter
+
+    return DisplayFormatter()
+
+
+def _formatters() -> dict[str, Any]:
+    """The notebook's formatters (pandas, matplotlib and users register theirs there), or IPython's own ones."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    display: Any = shell.display_formatter if shell is not None else _fresh_formatters()
+    return {kind: display.formatters[kind] for kind in _WANTED[:-1] if kind in display.formatters}
+
+
+def _formatted(formatter: Any, value: Any) -> Any:
+    # Not `formatter(value)`: IPython prints a traceback into the cell when an object's method fails.
+    try:
+        function = formatter.lookup(value)
+    except KeyError:
+        return _foreign(getattr(value, str(formatter.print_method), None))
+    return _foreign(lambda: function(value))
+
+
+def _foreign(function: Any) -> Any:
+    """Call display code that is not ours, which may raise anything; None when it does or is not there."""
+    if not callable(function):
+        return None
+    try:
+        return function()
+    except Exception:
+        return None
+
+
+def _figure_png(value: Any) -> bytes | None:
+    module = sys.modules.get("matplotlib.figure")
+    if module is None or not isinstance(value, module.Figure):
+        return None
+    buffer = io.BytesIO()
+    _foreign(lambda: value.savefig(buffer, format="png", dpi=96, bbox_inches="tight"))
+    return buffer.getvalue() or None
+
+
+# -- from a bundle to HTML -----------------------------------------------------------------------------------------
+
+
+def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
+    """Show the best form of a MIME bundle (a display's data, or an object's); empty when there is none."""
+    words = str(bundle.get("text/plain", ""))
+    for kind in ("image/png", "image/jpeg", "image/svg+xml"):
+        if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
+            return picture
+    raw = bundle.get("text/html")
+    if isinstance(raw, str) and len(raw) <= MOST_HTML:
+        clean = clean_html(raw)
+        if clean.strip():
+            return Shown(
+                f'<div style="overflow-x:auto">{clean}</div>', plain(words) or _words_of(clean), "", True
+            )
+    for kind in ("text/markdown", "text/latex"):
+        if isinstance(bundle.get(kind), str):
+            text = bundle[kind]
+            return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", plain(text), "", True)
+    return show_text(words, expression) if words else Shown("", "")
+
+
+def _picture(kind: str, data: Any, words: str) -> Shown | None:
+    """A picture as a data address. SVG too: inside `<img>` a browser neither runs its scripts nor loads anything."""
+    if kind == "image/svg+xml":
+        encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
+    elif isinstance(data, (bytes, bytearray)):
+        encoded = base64.b64encode(bytes(data)).decode()
+    else:
+        encoded = re.sub(r"\s+", "", str(data))
+    try:
+        start = base64.b64decode(encoded[:64], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not encoded or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", encoded):
+        return None
+    if kind == "image/png" and not start.startswith(b"\x89PNG"):
+        return None
+    size = f"{kind.split('/')[1].split('+')[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
+    if len(encoded) > MOST_IMAGE:
+        return Shown(f"<p>{size}: too large to keep in the notebook</p>", size, size)
+    alt = esc(words[:200] or size)
+    html = f'<img src="data:{kind};base64,{encoded}" alt="{alt}" style="max-width:100%">'
+    return Shown(html, f"[{size}]", size, True)
+
+
+_TAGS = set(
+    "a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i "
+    "img ins kbd li mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var".split()
+)
+_ATTRIBUTES = {
+    "*": {"title", "dir", "lang"},
+    "a": {"href"},
+    "img": {"src", "alt", "width", "height"},
+    "th": {"colspan", "rowspan", "scope", "align"},
+    "td": {"colspan", "rowspan", "align"},
+    "col": {"span"},
+    "colgroup": {"span"},
+    "ol": {"start"},
+}
+_DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+
+
+def _attribute(tag: str, name: str, value: str) -> str | None:
+    if tag == "img" and name == "src":
+        return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
+    if tag == "a" and name == "href":
+        return value if re.match(r"(?:https?://|mailto:)", value, re.IGNORECASE) else None
+    return plain(value)  # nh3 escapes it
+
+
+_PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
+
+
+def clean_html(raw: str) -> str:
+    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id."""
+    import nh3
+
+    clean = nh3.clean(
+        raw,
+        tags=_TAGS,
+        clean_content_tags={
+            "script",
+            "style",
+            "title",
+            "template",
+            "iframe",
+            "noscript",
+            "svg",
+            "math",
+            "select",
+        },
+        attributes=_ATTRIBUTES,
+        attribute_filter=_attribute,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        strip_comments=True,
+    )
+    pieces = _PIECE.split(clean)
+    return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
+
+
+def _words_of(clean: str) -> str:
+    text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
+    return plain(html_module.unescape(_PIECE.sub(" ", text))).strip()

@@ -1,0 +1,118 @@
+"""How blocks look: inline styles that every notebook viewer keeps, and one style sheet that refines them.
+
+A viewer that does not trust a notebook drops `<style>`, and inline values with `var()` or `color-mix()` (seen in
+JupyterLab 4.6); a code host drops all styles. So the markup alone reads well, the inline styles below hold it together,
+and `STYLE`, which only a run's head carries (it applies to the whole page), adds colour. Colours follow the page's own
+text colour, so they suit light and dark; only five strong ones have a value for each.
+"""
+
+from __future__ import annotations
+
+MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
+
+BLOCK = "margin:0 0 4px"
+DIM = "opacity:.72;font-size:90%"
+CALL = "margin:0 0 4px;padding-left:10px;border-left:2px solid rgba(128,128,128,.35)"
+SUMMARY = "cursor:pointer"
+PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
+CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
+TABLE = "border-collapse:collapse;margin:4px 0"
+CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
+
+_LIGHT = (
+    "--tlj-ok:#1a7f37;--tlj-bad:#cf222e;--tlj-ask:#9a6700;"
+    "--tlj-k:#8250df;--tlj-s:#0a5a2f;--tlj-m:#0550ae;--tlj-f:#953800"
+)
+_DARK = (
+    "--tlj-ok:#57ab5a;--tlj-bad:#f47067;--tlj-ask:#d4a72c;"
+    "--tlj-k:#c99bff;--tlj-s:#8ddb8c;--tlj-m:#6cb6ff;--tlj-f:#f0a864"
+)
+# JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Jupyter Book and Sphinx themes.
+_DARK_PAGES = (
+    '[data-jp-theme-light="false"]',
+    ".vscode-dark",
+    ".vscode-high-contrast",
+    'html[theme="dark"]',
+    '[data-theme="dark"]',
+)
+
+# The class is doubled so that these rules win over JupyterLab's `.jp-RenderedHTMLCommon :not(pre) > code` and friends.
+_RULES = """
+.tlj.tlj{--tlj-line:color-mix(in srgb,currentColor 16%,transparent);--tlj-soft:color-mix(in srgb,currentColor 5%,transparent);
+ overflow-wrap:anywhere;line-height:1.5}
+.tlj.tlj code,.tlj.tlj pre,.tlj.tlj pre code{font:12.5px/1.5 MONO;background:none;color:inherit;padding:0;border:0}
+.tlj.tlj pre{margin:6px 0;padding:8px 10px;background:var(--tlj-soft);border-radius:4px}
+.tlj.tlj p,.tlj.tlj ul,.tlj.tlj ol,.tlj.tlj blockquote{margin:0 0 .5em}
+.tlj.tlj p:last-child{margin-bottom:0}
+.tlj.tlj blockquote{padding-left:10px;border-left:2px solid var(--tlj-line)}
+.tlj.tlj .tlj-h{margin:.9em 0 .3em;line-height:1.35}.tlj.tlj .tlj-h1{font-size:1.25em}.tlj.tlj .tlj-h2{font-size:1.12em}
+.tlj.tlj .tlj-h:first-child{margin-top:0}
+.tlj.tlj table{border-collapse:collapse;margin:4px 0;font-size:inherit;table-layout:auto;border:0}
+.tlj.tlj tr,.tlj.tlj tbody tr:nth-child(odd),.tlj.tlj tbody tr:hover{background:none}
+.tlj.tlj th,.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
+.tlj.tlj th{font-weight:600}
+.tlj.tlj table table{margin:0}.tlj.tlj table table tr:last-child>*{border-bottom:0}
+.tlj.tlj summary{cursor:pointer}
+.tlj.tlj img{max-width:100%}
+.tlj-head.tlj{border-bottom:1px solid var(--tlj-line);padding-bottom:4px;margin-bottom:8px}
+.tlj-foot.tlj{border-top:1px solid var(--tlj-line);padding-top:4px;margin-top:8px}
+.tlj-call.tlj>summary{display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline;list-style:none}
+.tlj-call.tlj>summary::-webkit-details-marker{display:none}
+.tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em}
+.tlj-call.tlj[open]>summary::after{content:"\\25BE"}
+.tlj-call.tlj{border-left-color:var(--tlj-line)!important}
+.tlj-call.tlj>summary>*{white-space:nowrap}
+.tlj.tlj .tlj-name{font-weight:600}
+.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;opacity:.72}
+.tlj.tlj .tlj-time{opacity:.72;font-size:12px}
+.tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
+.tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
+.tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
+@media (max-width:480px){.tlj-call.tlj>summary>.tlj-args{flex-basis:100%;order:9}}
+@media print{.tlj.tlj pre{max-height:none!important}}
+"""
+
+
+def _sheet() -> str:
+    dark = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
+    rules = _RULES.replace("MONO", MONO).replace("\n", "")
+    return f"<style>.tlj{{{_LIGHT}}}{dark}{{{_DARK}}}{rules}</style>"
+
+
+STYLE = _sheet()
+"""The style sheet as an element. Once on a page is enough."""
+
+_CARD_RULES = """
+.tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;
+ color:var(--jp-content-font-color1,inherit);overflow:visible}
+.tlj-card .widget-html,.tlj-card .widget-html-content,.tlj-bar .widget-html,.tlj-bar .widget-html-content{height:auto;
+ line-height:1.5;font-size:14px;color:inherit;width:auto;max-width:100%;align-self:stretch;margin:0;overflow:visible;white-space:normal}
+.tlj-card .tlj table{width:100%}
+.tlj-card .tlj th{width:8em;opacity:.8}
+.tlj-card .tlj-title{margin:0 0 6px}
+.tlj-card .tlj p{margin:4px 0}
+.tlj-row{display:flex;flex-flow:row wrap!important;align-items:center;gap:6px;margin-top:8px!important;overflow:visible}
+.tlj-row>*,.tlj-bar>*{margin:0!important}
+.tlj-btn.tlj-btn{font:13px/1.5 system-ui,sans-serif;height:auto;padding:3px 12px;border:1px solid rgba(128,128,128,.4);border-radius:4px;
+ background:rgba(128,128,128,.1);color:inherit;box-shadow:none;width:auto}
+.tlj-btn.tlj-btn:hover:enabled{background:rgba(128,128,128,.22);box-shadow:none}
+.tlj-btn.tlj-btn:focus-visible{outline:2px solid var(--tlj-m);outline-offset:1px}
+.tlj-btn.tlj-btn.tlj-go{background:var(--tlj-ok);border-color:var(--tlj-ok);color:var(--tlj-on)}
+.tlj-btn.tlj-btn.tlj-go:hover:enabled{background:var(--tlj-ok);filter:brightness(1.1)}
+.tlj-btn.tlj-btn:disabled{opacity:.45}
+.tlj-why{flex:1 1 14em!important;min-width:10em;width:auto!important}
+.tlj-all{width:auto!important;flex:0 1 auto}
+.tlj-all .widget-label-basic,.tlj-all label{max-width:none}
+.tlj-bar{display:flex;flex-flow:row wrap!important;align-items:center;justify-content:space-between;gap:4px 12px;overflow:visible}
+.tlj-status>*{margin-right:10px;white-space:nowrap}
+.tlj-field{overflow:visible}.tlj-field>*{width:auto!important;overflow:visible}
+"""
+
+CARD_STYLE = (
+    f"<style>.tlj-card,.tlj-bar{{{_LIGHT};--tlj-on:#fff}}"
+    + ",".join(f"{page} .tlj-card,{page} .tlj-bar" for page in _DARK_PAGES)
+    + f"{{{_DARK};--tlj-on:#111}}"
+    + _CARD_RULES.replace("\n", "")
+    + "</style>"
+)
+"""The style sheet of the widgets, as an element."""

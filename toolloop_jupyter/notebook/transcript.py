@@ -1,0 +1,227 @@
+"""A run as a row of blocks: events in, safe HTML and text out; the whole run again from its `Result`.
+
+This is the module that the live view and `Result` displays import from; the blocks themselves are in `blocks.py`,
+`calls.py` and `answer.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from ..core.events import Approval, FileChange, Reasoning, Result, Retry, Text, ToolCall, ToolResult
+from .answer import answer_block
+from .blocks import (
+    Block,
+    clock,
+    duration,
+    files_block,
+    foot,
+    head,
+    money,
+    notice,
+    reasoning_block,
+    retry_block,
+    text_block,
+    timeline,
+)
+from .calls import approval_record, call_block, decision_text
+from .inert import plain, visible
+from .streaming import StreamingText
+from .style import STYLE
+
+FULL_STEPS = 100
+"""A run shown again has this many of its last tool calls in full; earlier ones are one line each."""
+
+
+def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
+    """The display data of one block or several. Only "text/html" and "text/plain", which no front-end runs."""
+    blocks = [blocks] if isinstance(blocks, Block) else list(blocks)
+    html = "\n".join(block.html for block in blocks)
+    if len(blocks) > 1 and STYLE not in html:
+        html = STYLE + html
+    return {"text/html": html, "text/plain": "\n".join(block.text for block in blocks if block.text)}
+
+
+def render(result: Result, name: str | None = None) -> list[Block]:
+    """The whole run again, from what it left. `name` is the notebook's variable that holds `result`."""
+    blocks = [_head(result)]
+    brief = len(result.calls) - FULL_STEPS
+    number = 0
+    for step in _steps(result):
+        if isinstance(step, _Call):
+            expression = f"{name or 'result'}.tool_results[{number}].value"
+            blocks.append(step.block(expression, brief=number < brief))
+            number += 1
+        else:
+            blocks.append(step)
+    last = blocks.pop() if len(blocks) > 1 and _ends_in_text(result) else None
+    if result.output is not None or last is not None:
+        blocks.append(answer_block(_last_text(result), result.output))
+    if result.files and not any(isinstance(event, FileChange) for event in result.events):
+        blocks.append(files_block(result.files))
+    if result.error:
+        blocks.append(notice(result.error, "error" if result.stop_reason == "runtime_error" else "warning"))
+    blocks.append(foot(result, name))
+    return blocks
+
+
+def _head(result: Result) -> Block:
+    names = list(dict.fromkeys(call.name for call in result.calls))
+    output = type(result.output).__name__ if result.output is not None else None
+    return head(
+        result.model or "model", names, "ask" if result.approvals else "full", output, None, result.prompt
+    )
+
+
+class _Call:
+    """A call that collects its approval and its result while the events go by."""
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.approval: Approval | None = None
+        self.result: ToolResult | None = None
+
+    def block(self, expression: str, brief: bool) -> Block:
+        """The call as a block."""
+        approval = self.approval
+        return call_block(
+            self.call,
+            arguments=approval.input if approval else None,
+            decision=approval.decision if approval else None,
+            result=self.result,
+            value_name=expression,
+            brief=brief,
+        )
+
+
+def _steps(result: Result) -> Iterator[Block | _Call]:
+    """Finished blocks and calls in the order in which they began."""
+    calls: dict[str, _Call] = {}
+    current: _Call | None = None
+    order: list[Block | _Call] = []
+    written: list[str] = []
+    kind: type = Text
+
+    def flush() -> None:
+        text = "".join(written)
+        written.clear()
+        if text.strip():
+            order.append(text_block(text) if kind is Text else reasoning_block(text))
+
+    for event in result.events:
+        if isinstance(event, (Text, Reasoning)):
+            if type(event) is not kind:
+                flush()
+                kind = type(event)
+            written.append(event.delta)
+            continue
+        if isinstance(event, Retry) and event.discard and kind is Text:
+            text = "".join(written)
+            written[:] = [text.removesuffix(event.discard)]
+        flush()
+        if isinstance(event, ToolCall):
+            current = calls[event.id] = _Call(event)
+            order.append(current)
+        elif isinstance(event, Approval):
+            target = calls.get(event.call_id, current)
+            if target is not None:
+                target.approval = event
+        elif isinstance(event, ToolResult):
+            target = calls.get(event.id, current)
+            if target is not None:
+                target.result = event
+        elif isinstance(event, Retry):
+            order.append(retry_block(event))
+        elif isinstance(event, FileChange):
+            order.append(files_block([event]))
+    flush()
+    yield from order
+
+
+def _tail(result: Result) -> Sequence[object]:
+    """The events after the last tool result, retry or file change that are text."""
+    tail: list[object] = []
+    for event in reversed(result.events):
+        if isinstance(event, Text):
+            tail.append(event)
+        elif isinstance(event, (ToolCall, ToolResult, Approval, Reasoning, Retry, FileChange)):
+            break
+    return tail[::-1]
+
+
+def _ends_in_text(result: Result) -> bool:
+    return any(isinstance(event, Text) and event.delta.strip() for event in _tail(result))
+
+
+def _last_text(result: Result) -> str:
+    return result.text or "".join(event.delta for event in _tail(result) if isinstance(event, Text))
+
+
+# -- as markdown ---------------------------------------------------------------------------------------------------
+
+# What a code host would load, run, hide or link to, in any dialect; found too often rather than too seldom.
+_NOT_INERT = re.compile(
+    r"<[A-Za-z/!?]|!\[|\]\s*:|\]\s*\(\s*<?\s*(?!https?:|mailto:)|&#?\w{1,32};|:::|\{[%:{]|(?:java|vb)script\s*:|data\s*:"
+    r"|^\s*(?:```|~~~)\s*(?:mermaid|math|geojson|topojson|stl)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def to_markdown(result: Result, name: str | None = None) -> str:
+    """The run as markdown that stays inert wherever it is rendered.
+
+    Tool calls and everything that a code host might load or run stand in fenced code; other model text is kept as
+    markdown.
+    """
+    parts = []
+    if result.prompt:
+        parts.append(_quoted(result.prompt))
+    for step in _steps(result):
+        if isinstance(step, _Call):
+            parts.append(_fenced(step.block(f"{name or 'result'}.value", brief=False).text))
+        else:
+            parts.append(_as_markdown(step.text))
+    if result.output is not None:
+        parts.append(_fenced(answer_block("", result.output).text))
+    parts.append(_fenced(foot(result, name).text))
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _as_markdown(text: str) -> str:
+    return _fenced(text) if _NOT_INERT.search(text) else text
+
+
+def _quoted(text: str) -> str:
+    body = _as_markdown(plain(text))
+    return "\n".join("> " + line for line in body.split("\n"))
+
+
+def _fenced(text: str) -> str:
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
+
+
+__all__ = [
+    "Block",
+    "answer_block",
+    "approval_record",
+    "call_block",
+    "clock",
+    "decision_text",
+    "duration",
+    "files_block",
+]
+__all__ += [
+    "foot",
+    "head",
+    "mimebundle",
+    "money",
+    "notice",
+    "plain",
+    "reasoning_block",
+    "render",
+    "retry_block",
+]
+__all__ += ["StreamingText", "text_block", "timeline", "to_markdown", "visible"]

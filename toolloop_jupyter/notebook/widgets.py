@@ -1,0 +1,270 @@
+"""The widgets with which a person acts: approval card, toolbar, step card. The only importer of ipywidgets.
+
+All three are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
+opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
+`Approval`; a card only passes it on, so a late or second click does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ipywidgets
+
+from ..core.events import Approval, Decision, Scope, Usage
+from .blocks import money
+from .card import error_html, question_html
+from .form import FieldSpec, field_specs
+from .inert import inline, plain
+from .style import CARD_STYLE, DIM, STYLE
+
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+
+
+class _Panel:
+    """Widgets shown together and closed together."""
+
+    def __init__(self, widget: ipywidgets.Widget) -> None:
+        self.widget = widget
+        self._finished = False
+
+    def mimebundle(self) -> dict[str, Any]:
+        """What to put into a display message: the reference that a front-end replaces by the widget."""
+        reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        return {WIDGET_MIME: reference}
+
+    def _close(self) -> None:
+        self._finished = True
+        for widget in _tree(self.widget):
+            widget.close()
+
+
+def _tree(widget: Any) -> list[Any]:
+    """A widget and all that it made: children, layouts and styles, each once, children first."""
+    found: dict[int, Any] = {}
+
+    def walk(one: Any) -> None:
+        for child in getattr(one, "children", ()):
+            walk(child)
+        for part in (one, getattr(one, "layout", None), getattr(one, "style", None)):
+            if isinstance(part, ipywidgets.Widget):
+                found[id(part)] = part
+
+    walk(widget)
+    return list(found.values())
+
+
+def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], None]) -> ipywidgets.Button:
+    button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
+    button.add_class("tlj-btn")
+    if css:
+        button.add_class(css)
+    button.on_click(clicked)
+    return button
+
+
+class ApprovalCard(_Panel):
+    """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
+
+    `position` says where in the run it is ("call 4"); `on_all` offers to approve all calls of this tool in this run.
+    """
+
+    def __init__(self, approval: Approval, *, position: str = "", on_all: bool = True) -> None:
+        self._approval = approval
+        self._fields: list[_Field] = []
+        tool = plain(approval.tool)
+        self._question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
+        self._form = ipywidgets.VBox([])
+        self._form.add_class("tlj-form")
+        self._error = ipywidgets.HTML("")
+        self._approve = _button(
+            "Approve", f"Run {tool} with exactly these arguments", "tlj-go", self._on_approve
+        )
+        self._edit = _button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
+        self._deny = _button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
+        self._reason = _labelled(
+            ipywidgets.Text(placeholder="reason for the model (optional)"),
+            "Reason for denying, for the model",
+        )
+        self._reason.add_class("tlj-why")
+        self._all = ipywidgets.Checkbox(description=f"all calls of {tool} in this run", indent=False)
+        self._all.add_class("tlj-all")
+        actions = [self._approve, self._edit, self._deny, self._reason, *([self._all] if on_all else [])]
+        row = ipywidgets.Box(actions)
+        row.add_class("tlj-row")
+        card = ipywidgets.VBox([self._question, self._form, self._error, row])
+        card.add_class("tlj-card")
+        self._off_row = None if on_all else self._all
+        super().__init__(card)
+
+    def finish(self, decision: Decision | None = None) -> None:
+        """Take the card away: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
+        if self._finished:
+            return
+        self._disable()
+        self._close()
+        if self._off_row is not None:
+            for widget in _tree(self._off_row):
+                widget.close()
+
+    def _on_approve(self, _: Any) -> None:
+        if self._finished or self._approval.answered:
+            return self._disable()
+        try:
+            arguments = self._edited()
+            scope: Scope = "run" if self._all.value else "call"
+            self._approval.allow(arguments, by="click", scope=scope)
+        except ValueError as error:
+            self._error.value = error_html(str(error))
+            return None
+        return self._disable()
+
+    def _on_deny(self, _: Any) -> None:
+        if not self._finished and not self._approval.answered:
+            self._approval.deny(self._reason.value.strip(), by="click")
+        self._disable()
+
+    def _on_edit(self, _: Any) -> None:
+        if self._finished or self._approval.answered:
+            return
+        self._error.value = ""
+        if self._fields:
+            self._drop_form()
+            return
+        specs = field_specs(self._approval.schema, self._approval.input)
+        self._fields = [_Field(spec) for spec in specs]
+        self._form.children = tuple(field.widget for field in self._fields)
+        self._edit.description = "Undo edits"
+        self._approve.description = "Approve edited"
+        focus = getattr(self._fields[0].input, "focus", None) if self._fields else None
+        if focus is not None:  # ipywidgets 8
+            focus()
+
+    def _drop_form(self) -> None:
+        old = self._form.children
+        self._fields = []
+        self._form.children = ()
+        for child in old:
+            for widget in _tree(child):
+                widget.close()
+        self._edit.description = "Edit…"
+        self._approve.description = "Approve"
+
+    def _edited(self) -> Mapping[str, object] | None:
+        """The arguments of the form, or None when nobody changed anything."""
+        if not self._fields:
+            return None
+        arguments = dict(self._approval.input)
+        for field in self._fields:
+            field.put_into(arguments)
+        return None if arguments == dict(self._approval.input) else arguments
+
+    def _disable(self) -> None:
+        for widget in (self._approve, self._edit, self._deny, self._reason, self._all):
+            widget.disabled = True
+
+
+def _labelled(widget: Any, label: str) -> Any:
+    """Name a field for a screen reader where it has no description (ipywidgets 8: the tooltip; 7 ignores it)."""
+    if widget.has_trait("tooltip"):
+        widget.tooltip = label
+    return widget
+
+
+class _Field:
+    """One argument in the edit form."""
+
+    def __init__(self, spec: FieldSpec) -> None:
+        self.spec = spec
+        self.input = _input(spec)
+        label = ipywidgets.HTML(spec.label_html)
+        label.add_class("tlj-label")
+        self.widget = ipywidgets.VBox([label, _labelled(self.input, f"New value of {plain(spec.name)}")])
+        self.widget.add_class("tlj-field")
+
+    def put_into(self, arguments: dict[str, object]) -> None:
+        """Set the argument, or leave it out. Raises ValueError for text that is no JSON."""
+        self.spec.put_into(arguments, self.input.value)
+
+
+def _input(spec: FieldSpec) -> Any:
+    if spec.kind == "checkbox":
+        return ipywidgets.Checkbox(value=bool(spec.shown), description=plain(spec.name), indent=False)
+    if spec.kind == "choice":
+        return ipywidgets.Dropdown(options=spec.choices, value=spec.shown)
+    if spec.kind == "integer":
+        return ipywidgets.IntText(value=spec.shown)
+    if spec.kind == "number":
+        return ipywidgets.FloatText(value=spec.shown)
+    if spec.kind == "text":
+        return ipywidgets.Text(value=spec.shown)
+    lines = min(max(str(spec.shown).count("\n") + 1, 3), 16)
+    return ipywidgets.Textarea(value=spec.shown, rows=lines)
+
+
+class Toolbar(_Panel):
+    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        self._on_stop = on_stop
+        self._status = ipywidgets.HTML("")
+        self._stop = _button("Stop", "Stop this run", "", self._clicked)
+        bar = ipywidgets.Box([self._status, self._stop])
+        bar.add_class("tlj-bar")
+        self.update("starting", Usage(), 0.0, 0.0)
+        super().__init__(bar)
+
+    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
+        """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
+        css = "tlj-ask" if "waiting" in state else "tlj-ok"
+        facts = [f"{int(elapsed) // 60}:{int(elapsed) % 60:02}"]
+        if usage.calls:
+            calls = f"{usage.calls:,} model call{'' if usage.calls == 1 else 's'}"
+            facts.append(f"{calls} · {usage.total_tokens:,} tokens · {money(cost)}")
+        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
+        value = f'{CARD_STYLE}<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        if self._status.value != value:
+            self._status.value = value
+
+    def finish(self) -> None:
+        """Take the toolbar away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._stop.disabled = True
+            self._close()
+
+    def _clicked(self, _: Any) -> None:
+        if self._stop.disabled:
+            return
+        self._stop.disabled = True
+        self._on_stop()
+
+
+class StepCard(_Panel):
+    """Holds a run before its next step: Next lets one step go on, Run to end all that follow."""
+
+    def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
+        self._next = _button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next))
+        self._run = _button("Run to end", "Go on without holding again", "", lambda _: self._go(on_run))
+        label = ipywidgets.HTML(
+            f'{STYLE}{CARD_STYLE}<div class="tlj"><span style="{DIM}">next:</span> {inline(what)}</div>'
+        )
+        row = ipywidgets.Box([self._next, self._run])
+        row.add_class("tlj-row")
+        card = ipywidgets.VBox([label, row])
+        card.add_class("tlj-card")
+        super().__init__(card)
+
+    def finish(self) -> None:
+        """Take the card away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._close()
+
+    def _go(self, act: Callable[[], None]) -> None:
+        if self._finished or self._next.disabled:
+            return
+        self._next.disabled = self._run.disabled = True
+        act()
+
+
+__all__ = ["WIDGET_MIME", "ApprovalCard", "StepCard", "Toolbar"]
