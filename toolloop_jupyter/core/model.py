@@ -1,8 +1,9 @@
 """The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
 
-Retries have two owners. A call that fails before its first delta is retried by LiteLLM itself, as `num_retries`
-in `completion_kwargs` (or its own defaults) says. A stream that breaks in the middle is tried again here, at most
-`num_retries` times: no tool has run by then, and text already shown is not shown twice.
+Retries have two owners. A call that is refused is retried by LiteLLM and the provider's client, as `num_retries` in
+`completion_kwargs` (or their own defaults) says, waiting as `Retry-After` says. A stream that breaks after it was
+opened is tried again here, at most `num_retries` times: no tool has run by then, and text already shown is not shown
+twice.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from .assembly import Assembly, get, plain
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
-from .running import attempt
+from .running import RunEnded, attempt
+from .upstream import CLEAN_END, StreamCut, close, ended_early, watch_refusals
 
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
@@ -158,52 +160,70 @@ class ModelCall:
 
     def __init__(self, request: Request, emit: Emit, *, tap: Tap | None = None) -> None:
         self.request = request
-        self.assembly = Assembly()
-        self.first_delta_at: float | None = None
+        self._names = frozenset(tool["function"]["name"] for tool in request.tools)
+        self.assembly = Assembly(self._names)
         self._emit = emit
         self._tap = tap
-        self._shown = ""
-        """What a broken try has shown, until the next try has caught up with it."""
+        self._opened = False
+        """Whether the provider has begun to answer: from then on nobody but us retries."""
+        self._before = ""
+        """The text that a broken try has shown, until the next one has caught up with it."""
+        self._caught = 0
+        """How many characters of it the next try has repeated."""
         self._reasoning_shown = False
         self._usage: Any = None
         self._cost: float | None = None
 
+    @property
+    def shown(self) -> str:
+        """The text that the reader has seen and that still holds."""
+        return self._before or self.assembly.text
+
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
-        litellm = await loaded()
+        litellm = load_litellm()
         provider.ensure(self.request.model)
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0
         while True:
             outcome = await attempt(self._once(litellm))
-            if outcome.error is None:
+            error = outcome.error
+            if error is None or self._is_complete(error):
+                await self._take_back("the second try says less")
                 return self._reply(litellm, time.monotonic() - started)
             tries += 1
-            if tries > again or not self._may_retry(litellm, outcome.error):
-                raise ModelCallFailed(*explain(outcome.error, self.request)) from None
-            await self._try_again(tries, explain(outcome.error, self.request)[0])
+            if tries > again or not self._may_retry(litellm, error):
+                raise ModelCallFailed(*explain(error, self.request)) from None
+            await self._try_again(tries, explain(error, self.request)[0])
+
+    def _is_complete(self, error: Exception) -> bool:
+        """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
+        calls can run all the same.
+        """
+        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in str(error)
 
     def _may_retry(self, litellm: Any, error: Exception) -> bool:
-        """A stream that broke after its first delta, on the way: LiteLLM has retried everything else itself."""
-        if self.assembly.is_empty or isinstance(error, ModelCallFailed):
-            return False
+        """A stream that broke on its way; not a refusal that comes as an event of the stream."""
+        cause = getattr(error, "original_exception", None) or error
         final = (litellm.BadRequestError, litellm.AuthenticationError, litellm.NotFoundError)
-        return not isinstance(error, final)
+        return self._opened and not isinstance(cause, (ModelCallFailed, RunEnded, *final))
 
     async def _try_again(self, number: int, error: str) -> None:
-        self._shown = self._shown or self.assembly.text
+        self._before, self._caught = self.shown, 0
         self._reasoning_shown = self._reasoning_shown or self.assembly.has_reasoning
-        self.assembly = Assembly()
+        self.assembly = Assembly(self._names)
         await self._emit(Retry(number, error))
         await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0))
 
     async def _once(self, litellm: Any) -> None:
-        self._usage, self._cost = None, None
+        self._usage, self._cost, self._opened = None, None, False
         response = await litellm.acompletion(**self.request.keywords())
+        self._opened = True
         if not hasattr(response, "__aiter__"):
             await self._take_whole(response)
             return
         count, hidden = 0, getattr(response, "_hidden_params", None)
+        refusals = watch_refusals(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
@@ -211,7 +231,11 @@ class ModelCall:
                 if count % BREATH == 0:
                     await asyncio.sleep(0)
         finally:
-            await _close(response)
+            await close(response)
+        if refusals and not self.assembly.text:
+            await self._show(self.assembly.refuse("".join(refusals)), "")
+        if ended_early(response) and self.assembly.half_sent:
+            raise StreamCut("the stream ended in the middle of a tool call")
         self._cost = self._cost if self._cost is not None else _header_cost(hidden)
 
     async def _take(self, chunk: Any) -> None:
@@ -241,42 +265,56 @@ class ModelCall:
         message = get(choices[0], "message")
         if self._tap is not None:
             self._tap(time.monotonic(), plain(message) or {})
-        await self._show(*self.assembly.add(message))
         self.assembly.finish_reason = get(choices[0], "finish_reason")
+        await self._show(*self.assembly.add(message))
 
     async def _show(self, text: str, reasoning: str) -> None:
         """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says
-        something else, the shown text is taken back."""
+        something else, the shown text is taken back.
+        """
         if reasoning and not self._reasoning_shown:
             await self._emit(Reasoning(reasoning))
         if not text:
             return
-        if not self._shown:
+        if not self._before:
             await self._emit(Text(text))
             return
-        whole = self.assembly.text
-        if self._shown.startswith(whole):
+        repeated = self._before[self._caught : self._caught + len(text)]
+        if not text.startswith(repeated):
+            await self._take_back("the second try answers differently")
             return
-        shown, self._shown = self._shown, ""
-        if whole.startswith(shown):
-            await self._emit(Text(whole[len(shown) :]))
+        self._caught += len(repeated)
+        if self._caught == len(self._before):
+            self._before = ""
+            if len(text) > len(repeated):
+                await self._emit(Text(text[len(repeated) :]))
+
+    async def _take_back(self, why: str) -> None:
+        """Take back what a broken try has shown, where this one has not repeated it, and show its own text instead."""
+        gone, self._before = self._before, ""
+        if not gone:
             return
-        await self._emit(Retry(0, "the second try answers differently", discard=shown))
-        await self._emit(Text(whole))
+        await self._emit(Retry(0, why, discard=gone))
+        if text := self.assembly.text:
+            await self._emit(Text(text))
 
     def _reply(self, litellm: Any, seconds: float) -> Reply:
         prompt_tokens = get(self._usage, "prompt_tokens") or 0
         completion_tokens = get(self._usage, "completion_tokens") or 0
-        if self.assembly.is_empty and self.assembly.finish_reason == "content_filter":
-            raise ModelCallFailed("the provider's content filter stopped the answer.", "Rephrase the prompt.")
         return Reply(
-            message=self.assembly.message(),
+            message=self.assembly.message(self._ids_before()),
             finish_reason=self.assembly.finish_reason,
             usage=Usage(int(prompt_tokens), int(completion_tokens), 1),
             cost=self._cost if self._cost is not None else self._priced(litellm),
             refusal=self.assembly.refusal,
             seconds=seconds,
         )
+
+    def _ids_before(self) -> set[str]:
+        """The call ids that the conversation has already; Anthropic refuses a second use of one."""
+        if not self.assembly.has_calls:
+            return set()
+        return {c["id"] for message in self.request.messages for c in message.get("tool_calls") or ()}
 
     def _priced(self, litellm: Any) -> float | None:
         """The cost by the usage chunk or LiteLLM's price list; None where neither knows (not 0)."""
@@ -316,10 +354,3 @@ def _header_cost(hidden: Any) -> float | None:
         if cost >= 0 and cost != float("inf"):
             return cost
     return None
-
-
-async def _close(response: Any) -> None:
-    """Close the provider's connection behind a stream, so that a cancelled call does not go on in the background."""
-    closer = getattr(response, "aclose", None) or getattr(get(response, "completion_stream"), "aclose", None)
-    if closer is not None:
-        await attempt(closer())

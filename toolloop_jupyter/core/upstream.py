@@ -1,0 +1,65 @@
+"""What LiteLLM's stream wrapper hides: how a stream ended, and a refusal in the middle of it.
+
+Everything here reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2), and does
+nothing where they are absent.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .assembly import get
+from .running import attempt
+
+CLEAN_END = "Stream ended before a finish_reason was received"
+"""How LiteLLM words the end of a stream that sent no finish_reason."""
+
+
+class StreamCut(Exception):
+    """A stream that ended, without an error, in the middle of a tool call."""
+
+
+def ended_early(response: Any) -> bool:
+    """Whether a provider's stream ended without a finish reason: LiteLLM (1.110) makes up "stop" for most of them."""
+    told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
+    return hasattr(response, told[0]) and not any(getattr(response, name, None) for name in told)
+
+
+class _Watched:
+    """A provider's stream that is read as before; what it says in OpenAI's `refusal` field is collected on the side."""
+
+    def __init__(self, stream: Any, refusals: list[str]) -> None:
+        self._stream, self._refusals = stream, refusals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __aiter__(self) -> _Watched:
+        return self
+
+    async def __anext__(self) -> Any:
+        chunk = await self._stream.__anext__()
+        choices = get(chunk, "choices")
+        if choices and (refusal := get(get(choices[0], "delta"), "refusal")):
+            self._refusals.append(str(refusal))
+        return chunk
+
+
+def watch_refusals(response: Any) -> list[str]:
+    """A list that fills with the refusal while `response` is read.
+
+    `CustomStreamWrapper.completion_stream` is private to LiteLLM (1.110), whose chunks lose the refusal of a stream;
+    where there is none, nothing is watched. A `refusal` in LiteLLM's own deltas would replace this.
+    """
+    refusals: list[str] = []
+    stream = getattr(response, "completion_stream", None)
+    if hasattr(stream, "__anext__"):
+        response.completion_stream = _Watched(stream, refusals)
+    return refusals
+
+
+async def close(response: Any) -> None:
+    """Close the provider's connection behind a stream, so that a cancelled call does not go on in the background."""
+    closer = getattr(response, "aclose", None) or getattr(get(response, "completion_stream"), "aclose", None)
+    if closer is not None:
+        await attempt(closer())
