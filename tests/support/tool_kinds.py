@@ -79,4 +79,4 @@ class Pair(typing.NamedTuple):
 
 
 Doc = typing_extensions.Doc
-MaybeText = Optional[str]
+MaybeText = Optional[str]  # noqa: UP045 - the spelling is what is tested

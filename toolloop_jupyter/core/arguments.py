@@ -17,11 +17,12 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from .complaints import complaint, kind_of_json, shortened, steps
+from .complaints import complaint, kind_of_json, path_text, shortened, steps
 from .schema import OMITTED, default_json
 from .signatures import Parameter
 
 _MAX_DEPTH = 100  # pydantic's serialiser stops at 255, Python's recursion soon after
+_TOO_DEEP = f"arguments are nested more than {_MAX_DEPTH} levels deep"
 _NESTED = frozenset(
     {
         "list_type",
@@ -35,7 +36,10 @@ _NESTED = frozenset(
         "model_attributes_type",
         "dataclass_type",
         "arguments_type",
-        "namedtuple_type",
+        "named_tuple_type",
+        "deque_type",
+        "ordered_dict_type",
+        "counter_type",
         "sequence_str",
     }
 )
@@ -163,9 +167,18 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
 def snapshot(value: Any) -> Any:
     """The value as JSON data, to show and to keep; `repr` where it is none. Never raises."""
     try:
-        return to_jsonable_python(value, by_alias=True, fallback=repr, inf_nan_mode="strings")
+        return _strict(to_jsonable_python(value, by_alias=True, fallback=repr))
     except Exception:  # noqa: BLE001 - a person's own serialiser or __repr__ may raise anything
         return f"<{type(value).__name__}>"
+
+
+def _strict(value: Any) -> Any:
+    """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{value}".replace("inf", "Infinity")
+    if isinstance(value, dict):
+        return {key: _strict(item) for key, item in value.items()}
+    return [_strict(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_arguments(raw: object) -> dict[str, Any]:
@@ -193,7 +206,7 @@ def parse_arguments(raw: object) -> dict[str, Any]:
         raise InvalidArguments(
             f"arguments must be a JSON object, got {kind_of_json(value)}: {shortened(value)}"
         )
-    return {_sound(str(key)): _private_copy(item, 1) for key, item in value.items()}
+    return {_sound(str(key), ()): _private_copy(item, (str(key),)) for key, item in value.items()}
 
 
 def _loads(text: str) -> Any:
@@ -211,7 +224,7 @@ def _loads(text: str) -> Any:
             f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
         ) from None
     except RecursionError:
-        raise InvalidArguments(f"arguments are nested more than {_MAX_DEPTH} levels deep") from None
+        raise InvalidArguments(_TOO_DEEP) from None
     except InvalidArguments:
         raise
     except ValueError:  # Python's limit on the digits of an int
@@ -227,27 +240,28 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def _private_copy(value: Any, depth: int) -> Any:
+def _private_copy(value: Any, path: tuple[int | str, ...]) -> Any:
     """A copy of JSON data, checked: no other call and no caller can change it later."""
-    if depth > _MAX_DEPTH:
-        raise InvalidArguments(f"arguments are nested more than {_MAX_DEPTH} levels deep")
+    if len(path) > _MAX_DEPTH:
+        raise InvalidArguments(_TOO_DEEP)
     if isinstance(value, Mapping):
-        return {_sound(str(key)): _private_copy(item, depth + 1) for key, item in value.items()}
+        return {_sound(str(key), path): _private_copy(item, (*path, str(key))) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_private_copy(item, depth + 1) for item in value]
+        return [_private_copy(item, (*path, index)) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments("arguments hold NaN or a number too large for JSON; send a finite number")
-    return _sound(value) if isinstance(value, str) else value
+        raise InvalidArguments(f"{path_text(path)}: expected a finite number, got {value} (or one too large)")
+    return _sound(value, path) if isinstance(value, str) else value
 
 
-def _sound(text: str) -> str:
+def _sound(text: str, path: tuple[int | str, ...]) -> str:
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
+        sent = shortened(text)
         raise InvalidArguments(
-            f"arguments hold half of a surrogate pair, which is no character, in {shortened(text)}"
+            f"{path_text(path)}: half of a surrogate pair is no character, got {sent}"
         ) from None
     return text
 
@@ -263,7 +277,7 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
         if holder is None or holder[key] is not text:
             continue
         try:
-            holder[key] = _private_copy(_loads(text), 0)
+            holder[key] = _private_copy(_loads(text), ())
         except InvalidArguments:
             continue
         changed = True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -34,7 +35,12 @@ _EXPECTED: Mapping[str, str] = {
     "model_attributes_type": "an object",
     "dataclass_type": "an object",
     "arguments_type": "an array",
-    "namedtuple_type": "an array",
+    "named_tuple_type": "an array",
+    "complex_type": "a number or a string such as 1+2j",
+    "complex_str_parsing": "a number or a string such as 1+2j",
+    "deque_type": "an array",
+    "ordered_dict_type": "an object",
+    "counter_type": "an object",
     "sequence_str": "an array",
     "none_required": "null",
     "decimal_type": "a number or a string with one",
@@ -59,7 +65,10 @@ _MISSING = (
     "missing_keyword_only_argument",
     "missing_positional_only_argument",
 )
-_UNKNOWN = ("unexpected_keyword_argument", "unexpected_positional_argument", "extra_forbidden")
+
+
+def _shorter(begin: re.Match[str]) -> str:
+    return "must " if begin[1] == "Input should" else ""
 
 
 def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]) -> str:
@@ -98,15 +107,23 @@ def _path(given: Any, problem: Any) -> str:
     keys = [key for _, key in steps(given, location)]
     if problem["type"] in _MISSING:
         keys.append(location[-1])
-    path = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
-    return path.removeprefix(".") or "arguments"
+    # Pydantic's own mark for an error in a key of a dict.
+    return path_text(keys) + (" (the key)" if location and location[-1] == "[key]" else "")
+
+
+def path_text(keys: Sequence[int | str]) -> str:
+    """`items[0].name`; "arguments" for the whole."""
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    return text.removeprefix(".") or "arguments"
 
 
 def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
     kind = problem["type"]
     if kind in _MISSING:
         return "missing, and required"
-    if kind in _UNKNOWN:
+    if kind == "extra_forbidden":
+        return "there is no such field"
+    if kind == "unexpected_keyword_argument":
         free = [name for name in known if name not in given]
         near = difflib.get_close_matches(path, free, 1) or difflib.get_close_matches(path, known, 1)
         if near:
@@ -115,11 +132,9 @@ def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[st
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}"
     message = str(problem["msg"])
-    for prefix in ("Input should be ", "Value error, ", "Assertion failed, "):
-        if message.startswith(prefix):
-            rest = message.removeprefix(prefix)
-            return f"expected {rest}" if prefix.startswith("Input") else rest
-    return message
+    if kind in ("enum", "literal_error"):
+        return f"expected {message.removeprefix('Input should be ')}"
+    return re.sub(r"^(Input should|Value error,|Assertion failed,) ?", _shorter, message)
 
 
 def _join(texts: Sequence[str]) -> str:
@@ -131,7 +146,7 @@ def _join(texts: Sequence[str]) -> str:
 
 
 def _got(texts: Sequence[str], value: Any) -> str:
-    silent = all(text.startswith(("missing", "no such argument")) for text in texts)
+    silent = all(text.startswith(("missing", "no such argument", "there is no")) for text in texts)
     return "" if silent else f", got {shortened(value)}"
 
 

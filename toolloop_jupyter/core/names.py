@@ -1,7 +1,8 @@
-"""The names of tools: what the model is given for a notebook's name, and what it is told for one that it made up."""
+"""Names that go to the model: what providers take for a notebook's name, and what to say of one that is made up."""
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import hashlib
 import re
@@ -9,7 +10,7 @@ import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from .signatures import full_name
+from .signatures import Parameter, full_name
 
 if TYPE_CHECKING:
     from .tools import Tool
@@ -42,6 +43,20 @@ def _valid(name: str, taken: set[str]) -> str:
     if len(plain) <= 64 and plain not in taken and plain.strip("_-"):
         return plain
     return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
+
+    A name that had to be changed is told in the description if there is none.
+    """
+    keys = wire_names([parameter.key for parameter in parameters])
+    return [
+        parameter
+        if key == parameter.key
+        else dataclasses.replace(parameter, key=key, description=parameter.description or parameter.key)
+        for parameter, key in zip(parameters, keys, strict=True)
+    ]
 
 
 def same_names(tools: Sequence[Tool]) -> list[str]:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError, to_jsonable_python
+from pydantic_core.core_schema import IsSubclassSchema
 
 from .errors import ToolDefinitionError
 from .signatures import EMPTY, Parameter
@@ -64,6 +65,10 @@ class _Generator(GenerateJsonSchema):
     # A default that is no JSON is simply not told: `OMITTED` above all.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
+    def is_subclass_schema(self, schema: IsSubclassSchema) -> dict[str, Any]:
+        """Refuse `type[...]`: pydantic describes it as any value, and takes none that JSON has."""
+        return self.handle_invalid_for_json_schema(schema, "a class")
+
 
 def build(
     label: str, module: str, parameters: Sequence[Parameter]
@@ -92,7 +97,12 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
     def arguments(**values: Any) -> dict[str, Any]:
         return values
 
-    annotations = {p.name: p.annotation for p in parameters}
+    annotations = {
+        p.name: Annotated[p.annotation, Field(alias=p.key, validation_alias=p.key)]
+        if p.key != p.name
+        else p.annotation
+        for p in parameters
+    }
     arguments.__module__ = module  # where pydantic looks for the names of forward references
     arguments.__annotations__ = annotations
     arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -37,7 +37,7 @@ class Parameter:
     name: str
     """In the function."""
     key: str
-    """In the schema: the alias if there is one, else the name."""
+    """In the schema: the alias if there is one, else the name, as far as providers take it."""
     annotation: Any
     """Resolved, with its `Annotated` metadata; `Any` where none was written."""
     description: str

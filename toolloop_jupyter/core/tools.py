@@ -22,7 +22,7 @@ from typing import Any, Literal, TypeVar, overload
 from .arguments import Arguments, InvalidArguments, Values, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ToolDefinitionError
-from .names import same_names, suggest, wire_names
+from .names import same_names, suggest, wire_names, with_wire_keys
 from .schema import build
 from .signatures import (
     Kind,
@@ -269,7 +269,8 @@ def _make(function: Callable[..., Any]) -> Tool:
     description = documentation.description if mark.description is None else mark.description
     signature = read_signature(function, documentation)
     module = getattr(plain_function(function), "__module__", None) or "__main__"
-    adapter, schema = build(name, module, signature.parameters)
+    parameters = with_wire_keys(signature.parameters)
+    adapter, schema = build(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
@@ -280,7 +281,7 @@ def _make(function: Callable[..., Any]) -> Tool:
         has_docstring=bool(description),
         kind=kind_of(function),
         context_parameter=signature.context_parameter,
-        arguments=Arguments(name, signature.parameters, adapter),
+        arguments=Arguments(name, parameters, adapter),
     )
 
 
