@@ -11,7 +11,7 @@ from typing import Any
 from .blocks import Block, text_block
 from .inert import esc, inline, plain, shorten
 from .rich import cut
-from .style import BLOCK, CELL, DIM, SUMMARY, TABLE
+from .style import BLOCK, CELL, DIM, SUMMARY, TABLE, WIDE
 
 _DEEPEST = 5
 _MOST_ITEMS = 100
@@ -34,7 +34,7 @@ def answer_block(text: str, output: Any = None) -> Block:
             f'<pre style="white-space:pre-wrap">{esc(shown)}{more}</pre></details>'
         )
     name = f'<div style="{DIM}"><code>{esc(type(output).__name__)}</code></div>'
-    html = f'<div class="tlj tlj-answer" style="{BLOCK}">{name}{value_html(output)}{raw}</div>'
+    html = f'<div class="tlj tlj-answer" style="{BLOCK};{WIDE}">{name}{value_html(output)}{raw}</div>'
     return Block(html, "\n".join(value_lines(output)))
 
 
@@ -97,7 +97,7 @@ def _items_html(items: Sequence[Any], depth: int) -> str:
 
 def _scalar_html(value: Any) -> str:
     if value is None:
-        return _dim("—")
+        return _dim(scalar_text(value))
     text = scalar_text(value)
     if "\n" not in text and len(text) <= 500:
         return f"<span>{inline(text)}</span>"
@@ -108,6 +108,8 @@ def _scalar_html(value: Any) -> str:
 
 def scalar_text(value: Any) -> str:
     """A single value in words: an enum's value, True and False as JSON has them, else its text."""
+    if value is None:
+        return "—"
     if isinstance(value, enum.Enum):
         return str(value.value)
     return json.dumps(value) if isinstance(value, bool) else str(value)

@@ -14,7 +14,7 @@ from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
-from .style import BLOCK, CALL, DIM, PRE, STYLE, SUMMARY
+from .style import BLOCK, CALL, DIM, PRE, NAME, STYLE, SUMMARY, WIDE
 
 MOST_LINES = 200
 """Lines of a diff or a listing that the saved file keeps."""
@@ -114,9 +114,8 @@ def files_block(files: Iterable[FileChange]) -> Block:
     parts, lines = [], []
     for change in files:
         mark = _FILE_MARKS[change.kind]
-        title = (
-            f"<span>{mark}</span> <code class='tlj-name'>{esc(change.path)}</code> <span>{change.kind}</span>"
-        )
+        name = f'<code class="tlj-name" style="{NAME}">{esc(change.path)}</code>'
+        title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
         lines.append(f"{mark} {plain(change.path)} {change.kind}")
         if not change.diff:
             note = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
@@ -232,18 +231,18 @@ def timeline(result: Result) -> Block:
         took = duration(span.end - span.start)
         mark = "✗" if span.is_error else {"model": "◆", "approval": "?", "tool": "›"}[span.kind]
         rows.append(
-            f'<tr><td align="left"><code>{mark} {esc(span.name)}</code></td>'
-            f'<td align="left" style="white-space:pre"><code>{bar}</code></td><td align="right">{took}</td></tr>'
+            f'<tr><td align="left" style="white-space:nowrap"><code>{mark} {esc(span.name)}</code></td>'
+            f'<td align="left" style="white-space:pre"><code>{bar}</code></td><td align="right" style="white-space:nowrap">{took}</td></tr>'
         )
         lines.append(f"{mark} {shorten(plain(span.name), 24):<24} {bar} {took}")
     if len(result.spans) > MOST_LINES:
         lines.append(f"… {len(result.spans) - MOST_LINES:,} more")
         rows.append(f"<tr><td>{lines[-1]}</td></tr>")
-    html = f'<div class="tlj tlj-time-line" style="{BLOCK}"><table>{"".join(rows)}</table></div>'
+    html = f'<div class="tlj tlj-time-line" style="{BLOCK};{WIDE}"><table>{"".join(rows)}</table></div>'
     return Block(html, "\n".join(lines))
 
 
-def _bar(start: float, end: float, width: int = 40) -> str:
+def _bar(start: float, end: float, width: int = 32) -> str:
     first = min(int(start * width), width - 1)
     length = max(round((end - start) * width), 1)
     return ("·" * first + "█" * length)[:width].ljust(width, "·")

@@ -10,7 +10,7 @@ from .blocks import Block, clock, duration
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
 from .rich import Shown, cut, show_bundle, show_text, show_value
-from .style import BLOCK, CALL, CELL, DIM, PRE, SUMMARY, TABLE
+from .style import BLOCK, CALL, CELL, DIM, NAME, PRE, SUMMARY, TABLE
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
@@ -88,7 +88,7 @@ def call_block(
     facts = _facts(result, decision, shown, elapsed, state)
     facts += [shorten(note, 80)] if note and result is None else []
     line = (
-        f'<span class="{css}">{mark}</span> <code class="tlj-name">{esc(call.name)}</code> '
+        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(call.name)}</code> '
         f'<code class="tlj-args">{esc(short_arguments(given))}</code> <span class="tlj-time">{inline(" · ".join(facts))}</span>'
     )
     text = f"{mark} {plain(call.name)}({plain(short_arguments(given)).replace(chr(10), ' ')})  {plain(' · '.join(facts))}".rstrip()

@@ -22,7 +22,7 @@ from typing import Any
 from .highlight import highlight
 from .inert import esc, guard_math, plain, prose, without_ansi
 from .markdown import markdown_html
-from .style import PRE
+from .style import PRE, WIDE
 
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
@@ -55,10 +55,8 @@ def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
         return show_text(str(value), expression)
     if isinstance(value, (dict, list, tuple)):
         return _show_plain_data(value, said, expression)
-    shown = show_bundle(bundle_of(value), expression)
+    shown = show_bundle({"text/plain": said, **bundle_of(value)}, expression)
     size = _shape(value)
-    if not shown.html:
-        shown = show_text(said, expression)
     return Shown(shown.html, shown.text, size or shown.size, shown.visual)
 
 

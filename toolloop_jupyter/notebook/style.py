@@ -14,6 +14,8 @@ BLOCK = "margin:0 0 4px"
 DIM = "opacity:.72;font-size:90%"
 CALL = "margin:0 0 4px;padding-left:10px;border-left:2px solid rgba(128,128,128,.35)"
 SUMMARY = "cursor:pointer"
+NAME = "font-weight:600"
+WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
 TABLE = "border-collapse:collapse;margin:4px 0"
@@ -50,9 +52,10 @@ _RULES = """
 .tlj.tlj table{border-collapse:collapse;margin:4px 0;font-size:inherit;table-layout:auto;border:0}
 .tlj.tlj tr,.tlj.tlj tbody tr:nth-child(odd),.tlj.tlj tbody tr:hover{background:none}
 .tlj.tlj th,.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
-.tlj.tlj th{font-weight:600}
+.tlj.tlj th,.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj th{font-weight:600}
+.tlj-text.tlj,.tlj-answer.tlj{margin:6px 0!important}
 .tlj.tlj table table{margin:0}.tlj.tlj table table tr:last-child>*{border-bottom:0}
-.tlj.tlj summary{cursor:pointer}
+.tlj.tlj a{color:var(--tlj-m);text-decoration:underline}.tlj.tlj summary{cursor:pointer}
 .tlj.tlj img{max-width:100%}
 .tlj-head.tlj{border-bottom:1px solid var(--tlj-line);padding-bottom:4px;margin-bottom:8px}
 .tlj-foot.tlj{border-top:1px solid var(--tlj-line);padding-top:4px;margin-top:8px}
@@ -61,14 +64,14 @@ _RULES = """
 .tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em}
 .tlj-call.tlj[open]>summary::after{content:"\\25BE"}
 .tlj-call.tlj{border-left-color:var(--tlj-line)!important}
-.tlj-call.tlj>summary>*{white-space:nowrap}
+.tlj-call.tlj>summary>.tlj-name{white-space:nowrap}
 .tlj.tlj .tlj-name{font-weight:600}
-.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;opacity:.72}
-.tlj.tlj .tlj-time{opacity:.72;font-size:12px}
+.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;opacity:.72}
+.tlj.tlj .tlj-time{opacity:.72;font-size:12px;max-width:100%}
 .tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
-@media (max-width:480px){.tlj-call.tlj>summary>.tlj-args{flex-basis:100%;order:9}}
+@media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:calc(100% - 8em)}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}}
 @media print{.tlj.tlj pre{max-height:none!important}}
 """
 
