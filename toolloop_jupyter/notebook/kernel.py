@@ -1,4 +1,4 @@
-"""The only file that touches ipykernel.
+"""The kernel: the only file that imports ipykernel, with its two helpers `kernel_pump.py` and `kernel_loop.py`.
 
 A cell that waits for a click, version by version
 -------------------------------------------------
@@ -9,7 +9,7 @@ everything else keeps its place, and Stop is noticed.
 
 *ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`, and one coroutine
 takes them out and awaits them one by one; ours is the one being awaited. `attending()` runs a background coroutine
-(`_Pump`) that takes the comm messages out of that queue, puts all else back in order, and lets the kernel dispatch
+(`Pump`, in `kernel_pump.py`) that takes the comm messages out of that queue, puts all else back in order, and lets the kernel dispatch
 them. Dispatching a message makes it the "parent" of whatever is printed next, for the whole process, and
 remembers the SIGINT handler in one attribute of the kernel; both are put back when it is done.
 
@@ -41,7 +41,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
 from contextvars import copy_context
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from .kernel_loop import PATIENCE, Interrupts, drive, interruptible, uninterrupted
 from .kernel_output import (
@@ -49,12 +49,12 @@ from .kernel_output import (
     Place,
     Sink,
     capture,
-    clean_context,
     current_target,
     into,
     shell,
     unwrapped,
 )
+from .kernel_pump import Pump
 
 __all__ = [
     "PATIENCE",
@@ -75,12 +75,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-
-_TICK = 0.2
-"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
-_POLL = 0.01
-"""Seconds between two looks into the message queue of ipykernel 6."""
-
 
 # --- where are we ---------------------------------------------------------------------------------------------
 
@@ -157,7 +151,7 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     context = copy_context()
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
-    with into(None):
+    with into(None), Pump.aside(outer):
         return drive(attended, context, _idle_loop())
 
 
@@ -197,14 +191,14 @@ async def _attending(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
         with _ctrl_c():
             yield
     elif kernel_loop is asyncio.get_running_loop():
-        pump = _Pump.join(kernel, outer)
+        pump = Pump.join(kernel, outer)
         try:
             yield
         finally:
             await pump.leave()
     else:  # a run in another thread or in a subshell: it is the kernel's loop that has to let clicks pass
-        joined: list[_Pump] = []
-        kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
+        joined: list[Pump] = []
+        kernel_loop.call_soon_threadsafe(lambda: joined.append(Pump.join(kernel, None)))
         try:
             yield
         finally:
@@ -217,104 +211,6 @@ def _ctrl_c() -> AbstractContextManager[object]:
     if shell() is None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
     return Interrupts(asyncio.get_running_loop(), task)
-
-
-class _Pump:
-    """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
-
-    One for all runs that wait at once. A run that waits *inside* the handling of a comm message (`run_sync` in a
-    widget callback) gets one of its own, since the one that dispatched the message is held up until it ends; only
-    the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
-    """
-
-    _levels: ClassVar[list[_Pump]] = []
-
-    def __init__(self, kernel: Any, outer: asyncio.Task[Any] | None) -> None:
-        self._kernel, self._outer, self._users = kernel, outer, 0
-        # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
-        # comm messages overtake by themselves.
-        self._queue = getattr(kernel, "msg_queue", None)
-        self._seen = -1
-        self._dispatching: asyncio.Task[None] | None = None
-        # Not in the run's own context: what a widget callback prints is not the run's output.
-        self._task: asyncio.Task[None] = clean_context().run(asyncio.ensure_future, self._run())
-
-    @classmethod
-    def join(cls, kernel: Any, outer: asyncio.Task[Any] | None) -> _Pump:
-        if not cls._levels or (outer is not None and outer is cls._levels[-1]._dispatching):
-            cls._levels.append(cls(kernel, outer))
-        pump = cls._levels[-1]
-        pump._users += 1
-        return pump
-
-    async def leave(self) -> None:
-        """Leave; the last one out waits until a message that is being dispatched is done."""
-        left = self.leave_soon()
-        if left:
-            await asyncio.wait(left)
-
-    def leave_soon(self) -> list[asyncio.Task[None]]:
-        """Leave without waiting. Gives the tasks that are about to end."""
-        self._users -= 1
-        if self._users:
-            return []
-        self._levels.remove(self)
-        self._task.cancel()
-        held_up = any(level._outer is self._dispatching for level in self._levels)
-        return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
-
-    async def _run(self) -> None:
-        while True:
-            await asyncio.sleep(_TICK if self._queue is None else _POLL)
-            while self is self._levels[-1] and (item := self._next_comm()) is not None:
-                self._dispatching = asyncio.ensure_future(self._dispatch(*item))
-                await asyncio.wait([self._dispatching])
-                error = self._dispatching.exception()
-                if error is not None:  # as the kernel's own dispatch_queue does
-                    self._kernel.log.error("Error in message handler", exc_info=error)
-                self._dispatching = None
-
-    def _next_comm(self) -> tuple[Callable[..., Coroutine[Any, Any, None]], tuple[Any, ...]] | None:
-        """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
-        queue, found = self._queue, None
-        if queue is None:
-            return None
-        for _ in range(queue.qsize()):
-            item = queue.get_nowait()
-            number, dispatch, arguments = item
-            if found is None and number > self._seen and self._is_comm(arguments):
-                found = dispatch, arguments
-                continue
-            if found is None:
-                self._seen = max(self._seen, number)
-            queue.put_nowait(item)
-        return found
-
-    def _is_comm(self, arguments: tuple[Any, ...]) -> bool:
-        if not arguments or not isinstance(arguments[0], list):
-            return False  # not a message: an eventloop integration queues its own steps
-        session = self._kernel.session
-        try:
-            # Only the header is read here: deserialising the whole message now would make the kernel's own
-            # deserialising a "duplicate signature". The kernel checks the signature when it dispatches.
-            _, frames = session.feed_identities(list(arguments[0]), copy=False)
-            return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
-        except (ValueError, LookupError, TypeError):
-            return False  # malformed: the kernel's to report
-
-    async def _dispatch(
-        self, dispatch: Callable[..., Coroutine[Any, Any, None]], arguments: tuple[Any, ...]
-    ) -> None:
-        kernel = self._kernel
-        # private: _parent_ident (with set_parent and get_parent public) and saved_sigint_handler, ipykernel 6.0 to
-        # 6.x. Dispatching sets both for the process; the running cell still needs its own.
-        ident, parent = kernel._parent_ident["shell"], kernel.get_parent("shell")
-        handler = getattr(kernel, "saved_sigint_handler", None)
-        try:
-            await dispatch(*arguments)
-        finally:
-            kernel.set_parent(ident, parent, channel="shell")
-            kernel.saved_sigint_handler = handler
 
 
 # --- the cell as a place for output ---------------------------------------------------------------------------

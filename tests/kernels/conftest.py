@@ -1,0 +1,111 @@
+"""Kernels for this folder: the one of the environment that runs the tests ("here"), and each stack's.
+
+Each stack has one kernel for all tests that leave it as they found it; `LAB` is what its cells can use.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support import stacks
+from support.kernels import LiveKernel
+
+LAB = '''
+import asyncio, contextlib, functools, io, signal, sys, threading, time
+import ipywidgets as widgets
+from IPython.display import display
+from toolloop_jupyter.notebook import kernel
+
+async def ask(label="Approve", seconds=20):
+    """Show a button in this cell and wait for its click."""
+    loop, clicked = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+    button = widgets.Button(description=label)
+    button.on_click(lambda _: loop.call_soon_threadsafe(lambda: clicked.done() or clicked.set_result(label)))
+    kernel.Cell.here().display_object(button)
+    try:
+        return await asyncio.wait_for(clicked, seconds)
+    finally:
+        for part in (button.layout, button.style, button):
+            part.close()
+
+async def attended(make):
+    async with kernel.attending():
+        return await make()
+
+def comms():
+    try:
+        import comm
+        return comm.get_comm_manager().comms
+    except ImportError:
+        return get_ipython().kernel.comm_manager.comms
+
+# Apart from the lab's own state: what nobody may leave changed.
+def as_found():
+    ip, loop = get_ipython(), get_ipython().kernel.io_loop.asyncio_loop
+    names = ("run_forever", "run_until_complete", "_run_once", "_check_running", "call_soon")
+    return {
+        "asyncio": (asyncio.Task, asyncio.Future, asyncio.run, asyncio.get_event_loop, asyncio.Handle._run),
+        "loop": [getattr(type(loop), name) for name in names] + sorted(vars(loop)),
+        "streams": (sys.stdout, sys.stderr, type(sys.stdout).write),
+        "publisher": (ip.display_pub, sorted(vars(ip.display_pub)), type(ip.display_pub).publish),
+        "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
+        "queue": sorted(vars(getattr(ip.kernel, "msg_queue", ip))),
+        "input": (input, print),
+        "comms": sorted(comms()),
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+    }
+'''
+
+WAYS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}
+
+
+class RecordingKernel(LiveKernel):
+    """Also keeps every reply in the order in which they came."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.answered = []
+
+    def _handle(self, message):
+        if message["msg_type"].endswith("_reply"):
+            self.answered.append(message["parent_header"].get("msg_id"))
+        super()._handle(message)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(None, id="here", marks=pytest.mark.kernel),
+        *(pytest.param(stack, id=stack.name, marks=pytest.mark.stacks) for stack in stacks.STACKS),
+    ],
+)
+def python(request):
+    """A Python with ipykernel and this package: None for the one that runs the tests."""
+    return request.param and stacks.build(request.param).python
+
+
+@pytest.fixture(scope="session")
+def shared_kernel(python):
+    with RecordingKernel(python) as kernel:
+        done = kernel.execute(LAB)
+        assert done.status == "ok", done.text
+        yield kernel
+
+
+@pytest.fixture
+def live(shared_kernel):
+    """The stack's kernel, with LAB; fails the test that leaves a cell running or a widget open."""
+    before = {widget.comm_id for widget in shared_kernel.open_widgets()}
+    yield shared_kernel
+    shared_kernel.settle(0.05)
+    running = [execution.code for execution in shared_kernel.executions.values() if not execution.done]
+    assert not running
+    left = [w.description or w.model for w in shared_kernel.open_widgets() if w.comm_id not in before]
+    assert not left
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request):
+    """How a cell waits for a coroutine function: a function from its name to the expression."""
+    return WAYS[request.param].format

@@ -1,0 +1,187 @@
+"""How comm messages overtake the running cell on ipykernel 6, and how a quiet loop is kept awake on all versions.
+
+Why this is needed is told in `kernel.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeAlias
+
+from .kernel_output import clean_context, unwrapped
+
+_TICK = 0.2
+"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
+_POLL = 0.01
+"""Seconds between two looks into the message queue of ipykernel 6."""
+
+_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+
+
+class Pump:
+    """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
+
+    One for all runs that wait at once. A run that waits *inside* the handling of a comm message (`run_sync` in a
+    widget callback) gets one of its own, since the one that dispatched the message is held up until it ends; only
+    the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
+    """
+
+    _levels: ClassVar[list[Pump]] = []
+
+    def __init__(self, kernel: Any, outer: asyncio.Task[Any] | None) -> None:
+        self._kernel, self._outer, self._users = kernel, outer, 0
+        # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
+        # comm messages overtake by themselves.
+        self._queue = getattr(kernel, "msg_queue", None)
+        self._seen = -1
+        self._dispatching: asyncio.Task[None] | None = None
+        self._kept: tuple[Any, ...] = ()
+        self._handler: Any = None
+        # Not in the run's own context: what a widget callback prints is not the run's output.
+        self._task: asyncio.Task[None] = clean_context().run(asyncio.ensure_future, self._run())
+
+    @classmethod
+    def join(cls, kernel: Any, outer: asyncio.Task[Any] | None) -> Pump:
+        """The pump that serves a run from now on; `outer` is the task in whose midst it waits, if any."""
+        if not cls._levels or cls._levels[-1]._holds(outer):
+            cls._levels.append(cls(kernel, outer))
+        pump = cls._levels[-1]
+        pump._users += 1
+        return pump
+
+    async def leave(self) -> None:
+        """Leave; the last one out waits until a message that is being dispatched is done."""
+        left = self.leave_soon()
+        if left:
+            await asyncio.wait(left)
+
+    def leave_soon(self) -> list[asyncio.Task[None]]:
+        """Leave without waiting. Gives the tasks that are about to end."""
+        self._users -= 1
+        if self._users:
+            return []
+        self._levels.remove(self)
+        self._task.cancel()
+        held_up = any(self._holds(level._outer) for level in self._levels)
+        return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
+
+    def _holds(self, task: asyncio.Task[Any] | None) -> bool:
+        return task is not None and task is self._dispatching
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(_TICK if self._queue is None else _POLL)
+            while self is self._levels[-1] and (item := self._next_comm()) is not None:
+                self._dispatching = asyncio.ensure_future(self._dispatch(*item))
+                await asyncio.wait([self._dispatching])
+                error = self._dispatching.exception()
+                if error is not None:  # as the kernel's own dispatch_queue does
+                    self._kernel.log.error("Error in message handler", exc_info=error)
+                self._dispatching = None
+
+    def _next_comm(self) -> tuple[_Dispatch, tuple[Any, ...]] | None:
+        """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
+        queue, found = self._queue, None
+        if queue is None:
+            return None
+        for _ in range(queue.qsize()):
+            item = queue.get_nowait()
+            number, dispatch, arguments = item
+            if found is None and number > self._seen and self._is_comm(arguments):
+                found = dispatch, arguments
+                continue
+            if found is None:
+                self._seen = max(self._seen, number)
+            queue.put_nowait(item)
+        return found
+
+    def _is_comm(self, arguments: tuple[Any, ...]) -> bool:
+        if not arguments or not isinstance(arguments[0], list):
+            return False  # not a message: an eventloop integration queues its own steps
+        session = self._kernel.session
+        try:
+            # Only the header is read here: deserialising the whole message now would make the kernel's own
+            # deserialising a "duplicate signature". The kernel checks the signature when it dispatches.
+            _, frames = session.feed_identities(list(arguments[0]), copy=False)
+            return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
+        except (ValueError, LookupError, TypeError):
+            return False  # malformed: the kernel's to report
+
+    async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[Any, ...]) -> None:
+        """Let the kernel handle a message amid a cell, and give the cell its parent and SIGINT handler back."""
+        kernel, self._handler = self._kernel, None
+        self._kept = _current(kernel)
+        found = kernel.set_parent
+
+        def set_parent(ident: Any, parent: Any, channel: str = "shell") -> None:
+            if (
+                channel == "shell"
+            ):  # the message becomes the parent now; 6.17 gives what is unsent the newest one
+                del kernel.set_parent
+                self._kept = _current(kernel)
+                _flush()
+            found(ident, parent, channel)
+
+        kernel.set_parent = set_parent
+        try:
+            await dispatch(*arguments)
+        finally:
+            if vars(kernel).get("set_parent") is set_parent:
+                del kernel.set_parent
+            _restore(kernel, self._kept)
+            if self._handler is not None:
+                signal.signal(signal.SIGINT, self._handler)
+
+    @classmethod
+    @contextmanager
+    def aside(cls, outer: asyncio.Task[Any] | None) -> Iterator[None]:
+        """Around a run that waits inside a widget callback: the cell that the callback came amid goes on meanwhile.
+
+        It has its own parent until the callback goes on; it may even end, and the next one begin.
+        """
+        pump = next((level for level in cls._levels if level._holds(outer)), None)
+        if pump is None:
+            yield
+            return
+        callback, handler = _current(pump._kernel), signal.getsignal(signal.SIGINT)
+        _flush()
+        _restore(pump._kernel, pump._kept)
+        try:
+            yield
+        finally:
+            pump._kept = _current(pump._kernel)
+            _flush()
+            _restore(pump._kernel, callback)
+            now = signal.getsignal(signal.SIGINT)
+            if now is not handler:  # left by the cell that has begun since
+                pump._handler = now
+
+
+# private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x: what
+# dispatching a message sets for the whole process and the running cell still needs. From 7.4 on the kernel does it.
+
+
+def _current(kernel: Any) -> tuple[Any, ...]:
+    return (
+        kernel._parent_ident["shell"],
+        kernel.get_parent("shell"),
+        getattr(kernel, "saved_sigint_handler", None),
+    )
+
+
+def _restore(kernel: Any, state: tuple[Any, ...]) -> None:
+    ident, parent, handler = state
+    kernel.set_parent(ident, parent, channel="shell")
+    kernel.saved_sigint_handler = handler
+
+
+def _flush() -> None:
+    """Send what was printed so far under its own parent."""
+    for name in ("stdout", "stderr"):
+        stream = unwrapped(getattr(sys, name))
+        if stream is not None:
+            stream.flush()
