@@ -141,12 +141,14 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
     for parameter in parameters:
         node = properties[parameter.key]
         node.pop("default", None)
+        node.pop("title", None)
+        says_nothing = not node
         known = default_json(parameter)
         if known is not OMITTED and known is not None:
             node["default"] = known
         if parameter.description:
             node["description"] = parameter.description
-        elif node == ANY_VALUE or not node:
+        elif says_nothing:
             node["description"] = "Any JSON value."
     finished = _inline(_clean(schema))
     order = ("type", "properties", "required", "additionalProperties", "$defs")

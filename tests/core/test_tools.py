@@ -1,0 +1,623 @@
+"""From functions to tools: which functions, under which names, with which words."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import sqlite3
+import typing
+from typing import Annotated
+
+import pytest
+from pydantic import BaseModel, Field
+
+from support.tool_kinds import Node, Options
+from toolloop_jupyter.core.errors import ToolDefinitionError
+from toolloop_jupyter.core.tools import (
+    Progress,
+    ToolContext,
+    ToolSettings,
+    make_tools,
+    marked_tools,
+    suggest,
+    tool,
+)
+
+
+def one(function):
+    """The tool of one function."""
+    (made,) = make_tools([function])
+    return made
+
+
+def refusal(*functions):
+    """The problems that the functions are refused with."""
+    with pytest.raises(ToolDefinitionError) as caught:
+        make_tools(functions)
+    return caught.value.problems
+
+
+def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Files:
+    def __init__(self, root="/"):
+        self.root = root
+
+    def read(self, path: str) -> str:
+        """Read a file."""
+        return self.root + path
+
+    @staticmethod
+    def join(a: str, b: str) -> str:
+        """Join two paths."""
+        return f"{a}/{b}"
+
+    @classmethod
+    def open(cls, path: str) -> str:
+        """Open a file."""
+        return f"{cls.__name__}:{path}"
+
+    def __call__(self, query: str) -> str:
+        """Find a file."""
+        return query
+
+
+class TestSpec:
+    def test_is_in_openais_format(self):
+        """The description that goes to the model has name, description and parameters."""
+        assert one(add).spec == {
+            "type": "function",
+            "function": {
+                "name": "add",
+                "description": "Add two numbers.",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"a": {"type": "integer"}, "b": {"type": "integer", "default": 2}},
+                    "required": ["a"],
+                    "additionalProperties": False,
+                },
+            },
+        }
+
+    def test_has_no_description_where_there_is_none(self):
+        """A function without a docstring is allowed, and its tool says so."""
+
+        def bare(x):
+            return x
+
+        made = one(bare)
+        assert not made.has_docstring
+        assert "description" not in made.spec["function"]
+
+    def test_source_is_the_persons(self):
+        """The source is that of the function itself, also behind partials and methods; "" where there is none."""
+        assert one(functools.partial(add, b=1)).source.startswith("def add(a: int")
+        assert one(Files().read).source.startswith("def read(self")
+        assert one(len).source == ""
+
+    def test_tools_can_be_compared_and_kept_in_sets(self):
+        """Two descriptions of one function are equal and hash alike."""
+        assert one(add) == one(add)
+        assert len({one(add), one(add)}) == 1
+
+
+class TestCallables:
+    def test_a_bound_method(self):
+        """`Files("a").read` is called on its object, without `self` in the schema (C10)."""
+        made = one(Files("a").read)
+        assert list(made.parameters["properties"]) == ["path"]
+        assert made.bind('{"path": "b"}').run() == "ab"
+
+    @pytest.mark.parametrize("function", [Files.read, functools.wraps(Files.read)(lambda *a: None)])
+    def test_an_unbound_method_is_refused(self, function):
+        """`Files.read` lacks its object: refused before the run, with what to write (C10)."""
+        assert refusal(function) == (
+            "Files.read: is a method without its object; give Files().read, that of an instance",
+        )
+
+    def test_an_unbound_method_of_a_local_class_is_refused(self):
+        """A class inside a function cannot be looked up; its bare `self` gives the method away."""
+
+        class Local:
+            def go(self, x: int): ...
+
+        assert "Local().go" in refusal(Local.go)[0]
+
+    def test_a_method_of_c_is_refused(self):
+        """`dict.get` lacks its object, too."""
+        assert "dict().get" in refusal(dict.get)[0]
+
+    def test_static_and_class_methods(self):
+        """They need no object."""
+        join, opened = make_tools([Files.join, Files.open])
+        assert join.bind({"a": "x", "b": "y"}).run() == "x/y"
+        assert opened.bind({"path": "x"}).run() == "Files:x"
+
+    def test_a_callable_object(self):
+        """It is called by its class's name, and `__call__` is what is described."""
+        made = one(Files())
+        assert (made.name, made.description) == ("Files", "Find a file.")
+        assert made.bind({"query": "q"}).run() == "q"
+
+    def test_a_partial(self):
+        """What is bound by name is hidden and cannot be overridden; name and docstring are the function's (C12)."""
+        made = one(functools.partial(add, b=3))
+        assert (made.name, made.description) == ("add", "Add two numbers.")
+        assert list(made.parameters["properties"]) == ["a"]
+        assert made.bind('{"a": 1}').run() == 4
+        with pytest.raises(ValueError, match="b: no such argument"):
+            made.bind('{"a": 1, "b": 9}')
+
+    def test_a_partial_with_a_value_that_has_no_schema(self):
+        """A connection bound by the person needs no description."""
+
+        def query(sql: str, connection: sqlite3.Connection):
+            return sql, connection
+
+        connection = sqlite3.connect(":memory:")
+        made = one(functools.partial(query, connection=connection))
+        assert made.bind({"sql": "x"}).run() == ("x", connection)
+        connection.close()
+
+    def test_decorated_functions(self):
+        """`@wraps` and `@lru_cache` keep signature, name and docstring."""
+
+        def logged(function):
+            @functools.wraps(function)
+            def wrapper(*args, **kwargs):
+                return function(*args, **kwargs)
+
+            return wrapper
+
+        for decorated in (logged(add), functools.lru_cache(add)):
+            made = one(decorated)
+            assert (made.name, made.description) == ("add", "Add two numbers.")
+            assert made.bind('{"a": "1"}').run() == 3
+
+    def test_kinds(self):
+        """The outermost layer tells how to run it: a sync wrapper of an async function is sync, its result awaited."""
+
+        async def later(x: int): ...
+
+        async def items():
+            yield 1
+
+        def numbers():
+            yield 1
+
+        @functools.wraps(later)
+        def wrapper(*args, **kwargs):
+            return later(*args, **kwargs)
+
+        class Async:
+            async def __call__(self): ...
+
+        kinds = [
+            one(f).kind for f in (add, later, items, numbers, wrapper, functools.partial(later), Async())
+        ]
+        assert kinds == ["sync", "async", "async generator", "generator", "sync", "async", "async"]
+        result = one(wrapper).bind({"x": 1}).run()
+        assert inspect.iscoroutine(result)
+        asyncio.run(result)
+
+    def test_the_same_function_twice_is_one_tool(self):
+        """Also when it is a bound method, which Python makes anew each time."""
+        files = Files()
+        assert len(make_tools([add, add, files.read, files.read])) == 2
+
+
+class TestRefused:
+    def test_all_problems_of_all_tools_in_one_message(self):
+        """Whoever mends the functions sees everything at once, with function, parameter and what to write."""
+
+        def many(x: Missing, *rest: int, conn: sqlite3.Connection, **more): ...  # noqa: F821
+
+        problems = refusal(many, lambda x: x, int, 3)
+        assert problems == (
+            (
+                "many: parameter 'x': its annotation 'Missing' cannot be evaluated (name 'Missing' is not defined); "
+                "define the name at the notebook's top level, before the run"
+            ),
+            (
+                "many: parameter *rest cannot be described to a model; name the parameters, "
+                "or take one rest: list[...] (a decorator of yours keeps them with functools.wraps)"
+            ),
+            (
+                "many: parameter **more cannot be described to a model; name the parameters, "
+                "or take one more: dict[str, ...] (a decorator of yours keeps them with functools.wraps)"
+            ),
+            'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)',
+            "int: is a class; write a function that makes one, or give a method of an instance",
+            "a tool is a function, got 3",
+        )
+
+    def test_an_annotation_without_a_schema(self):
+        """Named with its parameter, and with the way out."""
+
+        def query(sql: str, connection: sqlite3.Connection, other: typing.Callable[[], int] = int): ...
+
+        first, second = refusal(query)
+        assert first.startswith(
+            "query: parameter 'connection': sqlite3.Connection cannot be described to a model ("
+        )
+        assert first.endswith("or fill it yourself with functools.partial(..., connection=...)")
+        assert second.startswith("query: parameter 'other': ")
+
+    def test_a_class_that_the_annotation_cannot_see(self):
+        """A postponed annotation of a class inside a function: one clear line, no NameError (C09)."""
+
+        def make():
+            class Inner(BaseModel):
+                z: int
+
+            def work(q: Inner):
+                return 1
+
+            return work
+
+        assert "work: parameter 'q': its annotation 'Inner' cannot be evaluated" in refusal(make())[0]
+
+    def test_a_class_that_the_function_uses_is_seen(self):
+        """A name that is in the function's closure resolves (C09)."""
+
+        def make():
+            class Inner(BaseModel):
+                z: int
+
+            def work(q: Inner):
+                return type(q) is Inner
+
+            return work
+
+        assert one(make()).bind('{"q": {"z": "1"}}').run() is True
+
+    def test_two_functions_of_one_name(self):
+        """The message names both (C26)."""
+        first = add
+        namespace = {}
+        exec("def add(): pass", namespace)
+        (problem,) = refusal(first, namespace["add"])
+        assert problem.startswith("2 tools are called 'add': ")
+        assert f"test_tools.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
+
+    def test_two_parameters_of_one_name(self):
+        """An alias must not hide another parameter."""
+
+        def work(a: int, b: Annotated[int, Field(alias="a")]): ...
+
+        assert refusal(work) == ("work: two parameters are called 'a'",)
+
+    def test_a_function_without_a_signature(self):
+        """Some functions of C have none."""
+        assert (
+            "Python knows no signature of it"
+            in refusal(type("X", (), {"__signature__": 3, "__call__": add})())[0]
+        )
+
+
+class TestNames:
+    def test_wire_names(self):
+        """Names that providers refuse get valid, unique ones; the notebook's name stays (C26)."""
+
+        def named(name):
+            return tool(name=name)(lambda: name)
+
+        names = ["søk", "a" * 70, "a" * 71, "fs.read", "fs_read", "größe", "3d", "日本", "ok-name"]
+        made = make_tools([named(name) for name in names])
+        wire = [tool.wire_name for tool in made]
+        assert [tool.name for tool in made] == names
+        assert wire[0] == "s_k"
+        assert wire[1] != wire[2]
+        assert wire[3].startswith("fs_read_")
+        assert wire[4:] == ["fs_read", "grosse", "_3d", wire[7], "ok-name"]
+        assert len(set(wire)) == len(wire)
+        assert all(1 <= len(name) <= 64 and name.isascii() for name in wire)
+        assert wire == [tool.wire_name for tool in make_tools([named(name) for name in names])]
+
+    def test_unknown_names(self):
+        """A made-up name is answered with what there is, and the nearest (C72)."""
+        tools = make_tools([add, Files().read])
+        assert suggest("ad", tools) == "unknown tool 'ad'; did you mean add? available: add, read"
+        assert suggest("zzz", tools) == "unknown tool 'zzz'; available: add, read"
+        assert suggest("x", ()) == "unknown tool 'x'; there are no tools, answer without one"
+
+
+GOOGLE = """Find lines.
+
+    More about it.
+
+    Args:
+        a: first number: must be > 0
+        b (int): second,
+            and more
+
+    Returns:
+        The sum.
+    """
+NUMPY = """Find lines.
+
+    More about it.
+
+    Parameters
+    ----------
+    a : int
+        first number: must be > 0
+    b : int, optional
+        second,
+        and more
+    """
+SPHINX = """Find lines.
+
+    More about it.
+
+    :param a: first number: must be > 0
+    :param int b: second,
+        and more
+    :returns: the sum
+    """
+
+
+class TestDocstrings:
+    @pytest.mark.parametrize("text", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
+    def test_styles(self, text):
+        """The summary describes the tool, the parameters' texts the parameters, and the sections go (C27)."""
+
+        def work(a: int, b: int = 1): ...
+
+        work.__doc__ = text
+        made = one(work)
+        assert made.description == "Find lines.\n\nMore about it."
+        properties = made.parameters["properties"]
+        assert properties["a"]["description"] == "first number: must be > 0"
+        assert properties["b"]["description"].split() == ["second,", "and", "more"]
+
+    @pytest.mark.parametrize(
+        "text", ["Just this.", "Note: a: b\n  c", "Args:\n    no colon here", "Args:", ":param:", "  "]
+    )
+    def test_plain_and_odd_ones(self, text):
+        """Whatever a docstring looks like, the function is a tool."""
+
+        def work(a: int): ...
+
+        work.__doc__ = text
+        assert one(work).parameters["properties"] == {"a": {"type": "integer"}}
+
+    def test_types_in_the_docstring_help_where_there_is_no_annotation(self):
+        """They are told, not enforced."""
+
+        def work(a, b: int):
+            """Work.
+
+            Args:
+                a (list of str): names
+                b (float): number
+            """
+
+        properties = one(work).parameters["properties"]
+        assert properties["a"]["description"] == "(list of str) names"
+        assert properties["b"]["description"] == "number"
+
+    def test_no_annotation_and_no_text(self):
+        """Said honestly: any JSON value."""
+
+        def work(a): ...
+
+        assert one(work).parameters["properties"]["a"]["description"] == "Any JSON value."
+
+    def test_an_annotations_text_goes_first(self):
+        """`Annotated[int, "text"]` overrules the docstring."""
+
+        def work(a: Annotated[int, "mine"]):
+            """Work.
+
+            Args:
+                a: the docstring's
+            """
+
+        assert one(work).parameters["properties"]["a"]["description"] == "mine"
+
+
+class TestDecorator:
+    def test_leaves_the_function_as_it_is(self):
+        """Bare and with settings, the function is the same object."""
+
+        def work(): ...
+
+        assert tool(work) is work
+        assert tool(timeout=3)(work) is work
+        assert one(work).settings == ToolSettings(timeout=3)
+
+    def test_sets_everything(self):
+        """Each keyword lands in the tool."""
+
+        @tool(
+            name="other",
+            description="What it does.",
+            permissions="ask",
+            timeout=1.5,
+            thread=False,
+            max_result=10,
+            capture_output=True,
+        )
+        def work():
+            """Not this."""
+
+        made = one(work)
+        assert (made.name, made.description, made.has_docstring) == ("other", "What it does.", True)
+        assert made.settings == ToolSettings("ask", 1.5, thread=False, max_result=10, capture_output=True)
+
+    def test_on_a_method_holds_for_its_objects(self):
+        """The mark is read through the bound method, and through a partial."""
+
+        class Box:
+            @tool(permissions="full")
+            def look(self): ...
+
+        assert one(Box().look).settings.permissions == "full"
+        assert one(functools.partial(Box().look)).settings.permissions == "full"
+
+    def test_on_a_bound_method(self):
+        """Two objects' methods can both be tools, under names of their own."""
+        a, b = make_tools([tool(name="read_a")(Files("a").read), tool(name="read_b")(Files("b").read)])
+        assert (a.bind({"path": "x"}).run(), b.bind({"path": "x"}).run()) == ("ax", "bx")
+        assert a.description == "Read a file."
+
+    @pytest.mark.parametrize(
+        ("settings", "text"),
+        [
+            ({"permissions": "maybe"}, "permissions must be"),
+            ({"timeout": 0}, "timeout is in seconds and more than 0, got 0"),
+            ({"max_result": -1}, "max_result is in characters and more than 0, got -1"),
+            ({"name": " "}, "name must be some text, got ' '"),
+        ],
+    )
+    def test_mistakes_are_told_at_once(self, settings, text):
+        """At the definition, not at the run."""
+        with pytest.raises(ToolDefinitionError, match=text):
+            tool(**settings)
+
+    def test_marks_functions_only(self):
+        """`@tool("name")` is a likely slip."""
+        with pytest.raises(ToolDefinitionError, match="settings are given by name"):
+            tool("name")
+
+    def test_marked_tools_in_the_order_of_definition(self):
+        """The notebook's marked functions, each once; one that was defined again is where it was defined last."""
+        namespace = {}
+
+        def cell(name):
+            namespace[name] = tool(eval(f"lambda: '{name}'"))
+
+        cell("b")
+        cell("a")
+        cell("b")
+        namespace.update(alias=namespace["a"], plain=add, kind=Files, value=3)
+
+        class Lazy:
+            def __getattr__(self, name):
+                raise AssertionError("nobody may touch this")
+
+        namespace["lazy"] = Lazy()
+        assert [function() for function in marked_tools(namespace)] == ["a", "b"]
+
+
+class TestContext:
+    def test_is_hidden_and_filled(self):
+        """The model never sees the parameter; the runner's context reaches the function."""
+        told = []
+
+        def work(n: int, context: ToolContext):
+            context.progress(1, n, "half")
+            return context.call_id
+
+        made = one(work)
+        bound = made.bind({"n": 2})
+        assert made.context_parameter == bound.context_parameter == "context"
+        assert "context" not in made.parameters["properties"]
+        assert "context" not in bound.json
+        assert bound.run(ToolContext("c1", told.append)) == "c1"
+        assert told == [Progress(1, 2, "half")]
+
+    def test_by_hand(self):
+        """In a plain call a context reports to nobody."""
+        assert ToolContext().progress(1) is None
+
+    def test_two_or_positional_only_ones_are_refused(self):
+        """There is one context, passed by name."""
+
+        def two(a: ToolContext, b: ToolContext): ...
+
+        def positional(a: ToolContext, /): ...
+
+        assert refusal(two, positional) == (
+            "two: has two ToolContext parameters, 'a' and 'b'",
+            "positional: parameter 'a': a ToolContext is passed by name; write it after the `/`",
+        )
+
+
+class TestValuesOfACall:
+    def test_mutable_defaults_are_not_shared(self):
+        """What a call does to a default does not reach the next call."""
+
+        def collect(x: int, seen: list = [], index: dict = {"a": []}):  # noqa: B006
+            seen.append(x)
+            index["a"].append(x)
+            return seen, index
+
+        made = one(collect)
+        first = made.bind({"x": 1}).run()
+        assert first == ([1], {"a": [1]})
+        assert made.bind({"x": 2}).run() == ([2], {"a": [2]})
+
+    def test_a_sentinel_default_stays_itself(self):
+        """`x is MISSING` works: only containers are copied."""
+        missing = object()
+
+        def work(x: int = missing):
+            return x is missing
+
+        assert one(work).bind(None).run() is True
+
+    def test_values_are_private(self):
+        """Neither the caller's dict nor the snapshot is what the function gets."""
+
+        def work(x: list, y: dict):
+            x.append(1)
+            y["a"] = 1
+            return x, y
+
+        sent = {"x": [], "y": {}}
+        bound = one(work).bind(sent)
+        assert bound.run() == ([1], {"a": 1})
+        assert sent == {"x": [], "y": {}}
+        assert bound.json == {"x": [], "y": {}}
+
+    def test_models_arrive_as_models(self):
+        """Also in lists and inside each other (C15, C23)."""
+
+        def edit(node: Node, more: list[Node]):
+            return node, more
+
+        node, more = one(edit).bind('{"node": {"v": 1, "kids": [{"v": 2}]}, "more": [{"v": 3}]}').run()
+        assert type(node) is type(node.kids[0]) is type(more[0]) is Node
+
+    def test_a_validator_that_fails_in_its_own_way(self):
+        """A person's validator may raise anything: it is a message to the model, not the end of the run."""
+
+        class Odd(BaseModel):
+            n: int
+
+            def model_post_init(self, context):
+                raise KeyError("odd")
+
+        def work(x: Odd): ...
+
+        work.__annotations__ = {"x": Odd}
+        with pytest.raises(ValueError, match="invalid arguments, work was not run: KeyError: 'odd'"):
+            one(work).bind({"x": {"n": 1}})
+
+    def test_edited_arguments(self):
+        """They are validated like the model's own; a default that stands is left to the function."""
+
+        def work(n: int = "auto", deep: bool = False):
+            return n, deep
+
+        made = one(work)
+        shown = made.bind({}).json
+        assert shown == {"n": "auto", "deep": False}
+        assert made.bind_json({**shown, "deep": True}).run() == ("auto", True)
+        assert made.bind_json({**shown, "n": "5"}).run() == (5, False)
+        with pytest.raises(ValueError, match='n: expected an integer, got "many"'):
+            made.bind_json({**shown, "n": "many"})
+
+    def test_a_typing_typed_dict(self):
+        """`typing.TypedDict` works on every Python (C17)."""
+
+        def work(t: Options):
+            return t
+
+        assert one(work).bind('{"t": {"depth": "3"}}').run() == {"depth": 3}
