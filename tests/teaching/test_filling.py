@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import enum
 import ipaddress
@@ -29,7 +29,9 @@ HITS = '["src/client.py:41: for attempt in range(retries):", "src/client.py:57: 
 
 
 def fill(schema: dict[str, Any], prompt: str = "Review 3 changes", *results: str) -> Any:
-    material = Material(Evidence(prompt), tuple(Evidence(r) for r in results), story="Demonstration: two lines found.")
+    material = Material(
+        Evidence(prompt), tuple(Evidence(r) for r in results), story="Demonstration: two lines found."
+    )
     return Filler(material, schema.get("$defs") or {}, answering=True).value(schema, "answer", sure=False)
 
 
@@ -73,10 +75,10 @@ class Strict(BaseModel):
     code: str = Field(pattern=r"^[A-Z]{3}-\d{4}$")
     colour: Colour
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
-    when: datetime.datetime
-    day: datetime.date
-    clock: datetime.time
-    wait: datetime.timedelta
+    when: dt.datetime
+    day: dt.date
+    clock: dt.time
+    wait: dt.timedelta
     price: decimal.Decimal = Field(gt=0, max_digits=6, decimal_places=2)
     ident: uuid.UUID
     link: AnyUrl
@@ -98,11 +100,26 @@ class Point:
     label: str = "here"
 
 
-KINDS = [Review, Node, Strict, Point, list[Finding], Finding | None, int | str, dict[str, list[int]], bool, Colour]
+KINDS = [
+    Review,
+    Node,
+    Strict,
+    Point,
+    list[Finding],
+    Finding | None,
+    int | str,
+    dict[str, list[int]],
+    bool,
+    Colour,
+]
 
 
-@pytest.mark.parametrize("kind", [*KINDS, list[Colour], tuple[int, str], Annotated[list[int], Field(min_length=4)]])
-@pytest.mark.parametrize("results", [(), (HITS,), ('{"value": 7, "x": 1.5, "line": "no number"}', "plain\ntext")])
+@pytest.mark.parametrize(
+    "kind", [*KINDS, list[Colour], tuple[int, str], Annotated[list[int], Field(min_length=4)]]
+)
+@pytest.mark.parametrize(
+    "results", [(), (HITS,), ('{"value": 7, "x": 1.5, "line": "no number"}', "plain\ntext")]
+)
 def test_an_answer_validates(kind: Any, results: tuple[str, ...]) -> None:
     """Models, unions, recursion, formats, patterns and limits are met, with and without tool results."""
     adapter = TypeAdapter(kind)
@@ -128,7 +145,11 @@ def test_keys_of_json_results_fill_fields_of_the_same_name() -> None:
         temperature: float
         conditions: str
 
-    got = fill(Weather.model_json_schema(), "How is it?", '{"city": "Oslo", "temperature": 3.5, "conditions": "rain"}')
+    got = fill(
+        Weather.model_json_schema(),
+        "How is it?",
+        '{"city": "Oslo", "temperature": 3.5, "conditions": "rain"}',
+    )
     assert got == {"city": "Oslo", "temperature": 3.5, "conditions": "rain"}
 
 
@@ -142,7 +163,11 @@ def test_records_of_a_json_list_become_items() -> None:
     class Basket(BaseModel):
         items: list[Item]
 
-    got = fill(Basket.model_json_schema(), "What costs what?", '[{"name": "tea", "price": 2.5}, {"name": "milk", "price": 1}]')
+    got = fill(
+        Basket.model_json_schema(),
+        "What costs what?",
+        '[{"name": "tea", "price": 2.5}, {"name": "milk", "price": 1}]',
+    )
     assert got == {"items": [{"name": "tea", "price": 2.5}, {"name": "milk", "price": 1}]}
 
 
@@ -186,7 +211,11 @@ def test_a_text_is_made_for_a_pattern(pattern: str) -> None:
 
 
 def _limits(kind: str) -> st.SearchStrategy[dict[str, Any]]:
-    bounds = {"minimum": st.integers(-5, 5), "maximum": st.integers(6, 40), "multipleOf": st.sampled_from([1, 2, 5])}
+    bounds = {
+        "minimum": st.integers(-5, 5),
+        "maximum": st.integers(6, 40),
+        "multipleOf": st.sampled_from([1, 2, 5]),
+    }
     return st.fixed_dictionaries({"type": st.just(kind)}, optional=bounds)
 
 
@@ -211,7 +240,9 @@ def _containers(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[d
             {
                 "type": st.just("object"),
                 "properties": st.just(properties),
-                "required": st.lists(st.sampled_from(sorted(properties)), unique=True) if properties else st.just([]),
+                "required": st.lists(st.sampled_from(sorted(properties)), unique=True)
+                if properties
+                else st.just([]),
                 "additionalProperties": st.booleans(),
             }
         )
@@ -220,7 +251,9 @@ def _containers(inner: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[d
         {"type": st.just("array"), "items": inner},
         optional={"minItems": st.integers(0, 2), "maxItems": st.integers(2, 4)},
     )
-    return st.one_of(objects, arrays, st.lists(inner, min_size=1, max_size=3).map(lambda options: {"anyOf": options}))
+    return st.one_of(
+        objects, arrays, st.lists(inner, min_size=1, max_size=3).map(lambda options: {"anyOf": options})
+    )
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])

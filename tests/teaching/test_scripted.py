@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from toolloop_jupyter.core import provider
-from toolloop_jupyter.core.assembly import Assembly
+from support.asking import ask
 from toolloop_jupyter.core.model import load_litellm
 from toolloop_jupyter.teaching import (
     ScriptedModel,
@@ -25,29 +24,6 @@ from toolloop_jupyter.teaching import (
     reply_with,
     text,
 )
-
-
-async def ask(model: ScriptedModel | str, *messages: Any, **options: Any) -> dict[str, Any]:
-    """One model call; returns the assembled message with "finish_reason" and "usage" in it."""
-    name = model if isinstance(model, str) else model.model
-    provider.ensure(name)
-    sent = [
-        message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages
-    ]
-    stream = await load_litellm().acompletion(
-        model=name,
-        messages=sent or [{"role": "user", "content": "Hi"}],
-        stream=True,
-        stream_options={"include_usage": True},
-        **options,
-    )
-    assembly, usage, finish = Assembly(), None, None
-    async for chunk in stream:
-        usage = getattr(chunk, "usage", None) or usage
-        for choice in chunk.choices:
-            assembly.add(choice.delta)
-            finish = choice.finish_reason or finish
-    return {**assembly.message(), "finish_reason": finish, "usage": usage}
 
 
 async def test_turns_are_played_one_for_each_call() -> None:

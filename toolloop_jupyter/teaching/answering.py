@@ -89,6 +89,7 @@ def _without_tools(talk: Conversation, tools: Sequence[str]) -> Iterator[str]:
         useful = [step for step in talk.earlier_steps if step.kind == "ok"] or list(talk.earlier_steps)
         if useful:
             said = {word for word, _ in word_positions(talk.prompt)}
+            useful = useful[:1] if "first" in said else useful
             best = max(reversed(useful), key=lambda step: len(said & set(name_words(step.name))))
             yield f"From that, I still have this: {describe(best)}"
             return

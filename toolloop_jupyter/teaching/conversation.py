@@ -14,11 +14,13 @@ from .evidence import parse_json
 
 # How this package's loop (and LiteLLM's) begins the results of calls that went wrong.
 _ERROR = re.compile(
-    r"^(?:[\w.]*(?:Error|Exception|Interrupt|Timeout)\b|error\b|invalid arguments?\b|arguments? (?:must|do|does|are)\b"
-    r"|unknown tool|there is no tool|no tool\b|timed out|timeout\b|cancelled\b|stopped\b)",
+    r"^(?:[\w.]*(?:Error|Exception|Interrupt|Timeout)\b|error\b|invalid arguments?\b|arguments? (?:must|do|does|are|hold|have)\b"
+    r"|unknown tool|there is no tool|no tool\b|timed out|timeout\b|cancelled\b|stopped\b"
+    r"|this call was cancelled|the call was not run|the tool ended the run)",
     re.IGNORECASE,
 )
 _DENIED = re.compile(r"^denied\b", re.IGNORECASE)
+_EDITED = re.compile(r"^The person edited the arguments to (\{.*\})\.\n")
 _CORRECTION = re.compile(r"^Your answer did not validate\b")
 
 
@@ -115,8 +117,11 @@ def _steps(messages: list[dict[str, Any]]) -> list[tuple[int, Step]]:
     for i, message in enumerate(messages):
         for call in message.get("tool_calls") or ():
             arguments = parse_json(call["function"].get("arguments") or "{}")
+            result = results.get(call.get("id"), "")
+            if edited := _EDITED.match(result):
+                arguments, result = parse_json(edited.group(1)), result[edited.end() :]
             known = arguments if isinstance(arguments, dict) else {}
-            steps.append((i, Step(call["function"]["name"], known, results.get(call.get("id"), ""))))
+            steps.append((i, Step(call["function"]["name"], known, result)))
     return steps
 
 

@@ -12,10 +12,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from .vocabulary import FOLDERS, STOP_WORDS, stem, words_of
+from .vocabulary import FOLDERS, STOP_WORDS, WRITERS, stem, word_positions, words_of
 
 _MOST_READ = 20_000
-"""Characters of one text that are looked at; some of the patterns take the square of a line's length."""
+_MOST_LINES = 500
+_MOST_WIDE = 300
+"""How much of one text is looked at. Some of the patterns take the square of a word's length, so words longer than
+`_MOST_WIDE`, which name nothing, are left out."""
 
 _QUOTED = re.compile(
     r"```[\w-]*\n(.+?)```|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|«([^»\n]+)»|(?<!\w)'([^'\n]+)'(?!\w)",
@@ -26,10 +29,14 @@ _FILE = re.compile(
 )
 _URL = re.compile(r"https?://[^\s<>\"'`)\]]+")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
-_NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?(?![\w]|\.\d)")
+_NUMBER = re.compile(r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,2})?(?![\w]|\.\d)")
 _IDENTIFIER = re.compile(r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))")
-_HIT = re.compile(r"^[\s\"'\[-]*([\w./\\~-]*\w\.\w+):(\d+)(?::\d+)?:?[ \t]*(.*?)[\"',\]\s]*$", re.MULTILINE)
-_SAYING = re.compile(r"\b(?:saying|says?|that reads?|with the text|:)\s+(?![`\"'“])([^\n]+)", re.IGNORECASE)
+_HIT = re.compile(
+    r"^[\s\"'\[-]*([\w./\\~-]*\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.*?)[\"',\]\s]*$", re.MULTILINE
+)
+_SAYING = re.compile(
+    r"(?:\b(?:saying|says?|that reads?|with the text)\b|:)\s+(?![`\"'“])([^\n]+)", re.IGNORECASE
+)
 _FOR = re.compile(
     r"\b(?:for|about|regarding|containing|contains?|mentions?|mentioning|named|called|of)\s+(?:all |every |the |an? )*([\w.-]*\w)",
     re.IGNORECASE,
@@ -53,7 +60,8 @@ class Evidence:
     """The patterns in one text. `without`: names (of tools) that are no arguments."""
 
     def __init__(self, text: str, without: Collection[str] = ()) -> None:
-        self.text = text[:_MOST_READ]
+        self._whole = text
+        self.text = re.sub(rf"\S{{{_MOST_WIDE},}}", " ", text[:_MOST_READ])
         self._without = frozenset(without)
 
     @cached_property
@@ -67,6 +75,20 @@ class Evidence:
     def bare(self) -> str:
         """The text without what is quoted in it."""
         return _QUOTED.sub(" ", self.text)
+
+    @cached_property
+    def prose(self) -> str:
+        """The text without quotations, addresses and paths."""
+        return _FILE.sub(" ", _URL.sub(" ", self.bare))
+
+    @cached_property
+    def orders(self) -> str:
+        """The text without what is only to be said: "… saying it looks fine", "comment on line 3: look here"."""
+        for match in _SAYING.finditer(self.text):
+            before = {word for word, _ in word_positions(self.text[: match.start()])}
+            if not match.group().startswith(":") or WRITERS & before:
+                return self.text[: match.start()]
+        return self.text
 
     @cached_property
     def files(self) -> list[str]:
@@ -116,9 +138,18 @@ class Evidence:
         )
         return (match.group(1) or match.group(2)) if match else None
 
+    def after(self, name: str) -> list[str]:
+        """Return the words that follow a name: "branch main", "version 1.2.0"."""
+        found = re.findall(rf"\b{re.escape(name)}\s+([\w./-]*\w)", self.bare, re.IGNORECASE)
+        return [word for word in found if stem(word) not in STOP_WORDS]
+
+    @cached_property
+    def versions(self) -> list[str]:
+        return re.findall(r"(?<![\w.])v?\d+(?:\.\d+)+(?:[-.]?(?:a|b|rc|dev|alpha|beta)\.?\d*)?", self.text)
+
     @cached_property
     def identifiers(self) -> list[str]:
-        return _unique(i for i in _IDENTIFIER.findall(self.bare) if i not in self._without)
+        return _unique(i for i in _IDENTIFIER.findall(self.prose) if i not in self._without)
 
     @cached_property
     def names(self) -> list[str]:
@@ -141,14 +172,14 @@ class Evidence:
     @cached_property
     def content_words(self) -> list[str]:
         """The words that carry meaning, in their order."""
-        words = [w for w in words_of(self.bare) if stem(w) not in STOP_WORDS and not w.isdigit()]
+        words = [w for w in words_of(self.prose) if stem(w) not in STOP_WORDS and not w.isdigit()]
         return _unique(w for w in words if w not in self._without)
 
     @cached_property
     def data(self) -> dict[str, list[Any]]:
         """The values of a text that is JSON, by their (lower-case) keys, at any depth."""
         found: dict[str, list[Any]] = {}
-        value = parse_json(self.text)
+        value = parse_json(self._whole)
         if isinstance(value, (dict, list)):
             _collect(value, found, depth=0)
         return found

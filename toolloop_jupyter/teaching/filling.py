@@ -62,6 +62,20 @@ class Filler:
                 self.used.append(value)
         return filled
 
+    def again(self, schema: Mapping[str, Any], failed: Mapping[str, Any]) -> dict[str, Any]:
+        """Fill a tool's arguments once more: other values for those in `avoid`, where there is evidence for one."""
+        schema = samples.resolve(schema, self.definitions)
+        arguments, properties = dict(failed), schema.get("properties") or {}
+        for name in self.avoid:
+            value = self.value(properties.get(name) or {}, name, sure=True)
+            if value is not MISSING:
+                arguments[name] = value
+        for name in set(schema.get("required") or ()) - set(arguments):
+            value = self.value(properties.get(name) or {}, name, sure=False)
+            if value is not MISSING:
+                arguments[name] = value
+        return arguments
+
     def value(self, schema: Mapping[str, Any], name: str, *, sure: bool, depth: int = 0) -> Any:
         """Return a valid value, or MISSING."""
         self.budget[0] -= 1
@@ -77,7 +91,7 @@ class Filler:
             value = self._by_kind(schema, name, sure=True, depth=depth)
             if value is not MISSING or (sure and self.material.hint):
                 return value
-        for value in self._recalled(name):
+        for value in self._recalled(name) if self.answering or not sure else ():
             if self._takes(schema, name, value):
                 return value
         return MISSING if sure and not self.answering else self._by_kind(schema, name, sure=sure, depth=depth)
@@ -110,6 +124,8 @@ class Filler:
         for key in (name, role_of(name, schema)):
             if key in self.given:
                 yield self.given[key]
+        if not role_of(name, schema) and "text" in self.given:
+            yield self.given["text"]
         if not self.answering:
             said = self.material.prompt.said_for(name)
             if said is not None:
@@ -216,7 +232,9 @@ class Filler:
             return value
         others = list(inner.get("enum") or ())
         if isinstance(value, str):
-            others.append(samples.text(inner, f"{value[: int(inner.get('maxLength', 80)) - 3]} {len(found) + 1}"))
+            others.append(
+                samples.text(inner, f"{value[: int(inner.get('maxLength', 80)) - 3]} {len(found) + 1}")
+            )
         elif isinstance(value, (int, float)) and not isinstance(value, bool):
             others.append(samples.number(inner, value + len(found) * (inner.get("multipleOf") or 1)))
         fitting = (o for o in others if o not in found and samples.fits(inner, o, self.definitions))
@@ -344,6 +362,8 @@ class Filler:
             yield from (*prompt.quoted, *prompt.identifiers, *self._terms())
         elif role == "place":
             yield from (*prompt.names, *prompt.quoted)
+        elif role == "version":
+            yield from prompt.versions
         elif role == "expression":
             yield from (*re.findall(r"[\d(][\d\s.+*/()-]*[\d)]", prompt.text), *prompt.quoted)
         elif role == "text" and not self.answering:
@@ -351,7 +371,7 @@ class Filler:
             yield from prompt.saying
             yield from (f"Please look at this line: `{hit.text}`" for hit in self.material.hits[:1])
         elif not role and not self.answering:
-            yield from prompt.quoted
+            yield from (*prompt.after(name), *prompt.quoted)
 
     def _paths(self, name: str) -> Iterator[str]:
         prompt = self.material.prompt

@@ -94,10 +94,14 @@ class Planner:
         if not named:
             harmless = [name for name in scored if not WRITERS & set(name_words(name))]
             best = max(harmless, key=lambda n: scored[n][0], default="")
-            if best and scored[best][0] > 0 and not self._is_chat():
+            if self._is_chat():
+                named = []
+            elif best and scored[best][0] > 0:
                 named = [best]
             else:
-                named = [name for name in self._tools if self._is_filled_by_prompt(name)][:1]
+                # "And in Bergen?" goes to the tool that the conversation used last.
+                used = [step.name for step in reversed(self._talk.earlier_steps) if step.name in self._tools]
+                named = [name for name in [*used, *self._tools] if self._is_filled_by_prompt(name)][:1]
         ordered = sorted(named, key=lambda n: (bool(WRITERS & set(name_words(n))), scored[n][1]))
         return ordered + [name for name in self._readers_on() if name not in ordered]
 
@@ -112,7 +116,7 @@ class Planner:
             w for key in (tool.get("parameters") or {}).get("properties") or {} for w in name_words(key)
         }
         score, place, counted = 0.0, len(self._talk.prompt), set()
-        for word, position in word_positions(self._prompt.text):
+        for word, position in word_positions(self._prompt.orders):
             if word in counted or (word in STOP_WORDS and word not in ("which", "where", "many", "look")):
                 continue
             worth = max((self._worth(word, part) for part in words), default=0)
@@ -137,7 +141,9 @@ class Planner:
         return bool(NEGATIONS & set(before))
 
     def _is_chat(self) -> bool:
-        return len(self._prompt.content_words) < 2 and not self._prompt.quoted
+        prompt = self._prompt
+        concrete = prompt.quoted or prompt.names or prompt.files or prompt.numbers or prompt.identifiers
+        return len(prompt.content_words) < 2 and not concrete
 
     def _is_recall(self) -> bool:
         """Whether the prompt asks about what was found before, and says nothing new to look for."""
@@ -178,19 +184,14 @@ class Planner:
             return Planned(failed.name, dict(failed.arguments), saying)
         text = failed.result
         blamed = {
-            k: [v]
-            for k, v in failed.arguments.items()
-            if str(v) in text or re.search(rf"\b{re.escape(k)}\b", text)
+            key: [value]
+            for key, value in failed.arguments.items()
+            if str(value) in text or re.search(rf"\b{re.escape(key)}\b", text)
         }
-        avoid = blamed or {key: [value] for key, value in failed.arguments.items()}
-        filler = self._filler(failed.name, material, avoid, Evidence(text, without=self._tools))
-        arguments = filler.arguments(self._parameters(failed.name))
-        if arguments is None or arguments == failed.arguments:
-            return None
-        kept = {k: v for k, v in failed.arguments.items() if k not in avoid and k in arguments}
-        arguments = {**arguments, **kept}
-        changed = next((v for k, v in arguments.items() if failed.arguments.get(k, MISSING) != v), None)
-        if changed is None:
+        filler = self._filler(failed.name, material, blamed, Evidence(text, without=self._tools))
+        arguments = filler.again(self._parameters(failed.name), failed.arguments)
+        changed = next((v for k, v in arguments.items() if failed.arguments.get(k, MISSING) != v), MISSING)
+        if changed is MISSING:
             return None
         return Planned(failed.name, arguments, f"That failed; I'll try it once with `{changed}` instead.")
 

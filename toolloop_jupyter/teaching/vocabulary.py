@@ -45,9 +45,9 @@ STOP_WORDS = _stems("""
     a about after again all also an and any are as at be been before but by can could did do does don each else
     every everything few first for from get give had has have he her here him his how i if in into is it its just
     last let like make many may me might more most much must my need new no not now of off on one only or other our
-    out over own please same say she should show so some still such t tell than that the their them then there these
+    out over own please same say she should so some still such t tell than that the their them then there these
     they this those to too two up us very want was way we were what when where which who why will with would yes
-    you your thing using without line file says mention named s hello hi thank
+    you your thing using without line file says mention named s hello hi thanks thank lot
 """)
 COMMANDS = _stems("""
     search find read review explain show tell list look open use call write post summarize summarise describe check
@@ -66,7 +66,7 @@ LISTERS = _stems("search find list grep ls scan walk count glob")
 """Verbs of tools that go through many files, so that their `path` is a place to look in."""
 WRITERS = _stems("post write send delete create update comment save remove publish submit commit")
 READERS = _stems("read open show view load cat get fetch")
-READ_ON = _stems("read review explain summarize summarise how why what understand describe look")
+READ_ON = _stems("read review explain summarize summarise how why what understand describe")
 """Words of a prompt that wants more than a list of matches."""
 WEAK = _stems("get fetch code file data tool run do make text item info set my the a of for")
 """Words of a tool's name that say little."""
@@ -80,8 +80,10 @@ ROLES: Mapping[str, frozenset[str]] = {
     "query": _stems("query pattern search term keyword q needle regex phrase topic symbol"),
     "place": _stems("city place location town country region name person user username author who"),
     "expression": _stems("expression formula equation calculation"),
+    "version": _stems("version"),
     "text": _stems(
         "body message comment content note text title summary description reason subject answer explanation detail"
+        " what finding problem issue remark"
     ),
 }
 """Kinds of parameters -> words of their names."""

@@ -1,0 +1,331 @@
+"""The demonstration model, through LiteLLM's real `acompletion()` and a plain loop around it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import pytest
+from pydantic import BaseModel
+
+from support.asking import Talk, ask, tool
+from toolloop_jupyter.teaching import DEMO_MODEL, ScriptedModel
+from toolloop_jupyter.teaching.conversation import Step
+from toolloop_jupyter.teaching.evidence import Evidence
+
+TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
+SEARCH = tool(
+    "search_code", "Find matching lines in the repository.", {"query": TEXT, "path": {**TEXT, "default": "."}}
+)
+READ = tool("read_file", "Read a file of the repository.", {"path": TEXT})
+POST = tool("post_comment", "Post a review comment on the open change.", {"line": NUMBER, "body": TEXT})
+WEATHER = tool("weather", "The current weather.", {"city": TEXT})
+HITS = [
+    "src/client.py:41: for attempt in range(retries):",
+    "src/client.py:57: if attempt == retries:",
+    "tests/test_client.py:9: retries=3",
+]
+SOURCE = "def send(self, request, retries=3):\n    for attempt in range(retries):\n        ...\n"
+
+
+def read_file(path: str) -> str:
+    return (
+        SOURCE
+        if path in ("src/client.py", "tests/test_client.py")
+        else f"FileNotFoundError: no file {path!r}"
+    )
+
+
+FUNCTIONS: dict[str, Callable[..., str]] = {
+    "search_code": lambda query, path=".": json.dumps(HITS),
+    "read_file": read_file,
+    "post_comment": lambda line, body: "comment 118",
+    "weather": lambda city: json.dumps({"city": city, "temperature": 3.5}),
+}
+
+
+def talk(*tools: dict[str, Any], **functions: Callable[..., str]) -> Talk:
+    return Talk(tools or (SEARCH, READ, POST), {**FUNCTIONS, **functions})
+
+
+class Finding(BaseModel):
+    path: str
+    line: int
+    message: str
+
+
+class Review(BaseModel):
+    summary: str
+    verdict: Literal["approve", "request_changes"]
+    findings: list[Finding]
+
+
+FORMAT = {"type": "json_schema", "json_schema": {"name": "Review", "schema": Review.model_json_schema()}}
+
+
+async def test_it_searches_and_then_reads_a_file_that_was_found() -> None:
+    """Two tools in sequence: the second gets its path from the first one's result, and the answer quotes both."""
+    run = talk(SEARCH, READ)
+    answer = await run.say("Search the code for `retries`, then read the file with the first match.")
+    assert run.calls == [("search_code", {"query": "retries"}), ("read_file", {"path": "src/client.py"})]
+    assert "`search_code` returned 3 items" in answer
+    assert "def send(self, request, retries=3):" in answer
+    assert "demonstration, not a language model" in answer
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calls"),
+    [
+        ("Which lines mention TODO?", [("search_code", {"query": "TODO"})]),
+        ("grep for 'max_turns' in src", [("search_code", {"query": "max_turns", "path": "src"})]),
+        ("Show me src/client.py", [("read_file", {"path": "src/client.py"})]),
+        ("Use read_file on tests/test_client.py", [("read_file", {"path": "tests/test_client.py"})]),
+        ('Comment on line 57: "never true"', [("post_comment", {"line": 57, "body": "never true"})]),
+        (
+            "Post a comment on line 3 saying it looks fine",
+            [("post_comment", {"line": 3, "body": "it looks fine"})],
+        ),
+        ("Do not post anything; look for `x1`.", [("search_code", {"query": "x1"})]),
+        ("Hello!", []),
+        ("Thanks a lot", []),
+    ],
+)
+async def test_tools_and_arguments_come_from_the_words_of_the_prompt(prompt: str, calls: list[Any]) -> None:
+    """Verbs and names pick the tool; quotations, files, folders, numbers and what is said fill its arguments."""
+    run = talk()
+    await run.say(prompt)
+    assert run.calls == calls
+
+
+async def test_arguments_follow_the_schema() -> None:
+    """Enums, booleans (also denied ones), numbers by name, lists, versions and defaults are met."""
+    deploy = tool(
+        "deploy",
+        "Deploy the site.",
+        {
+            "stage": {"enum": ["staging", "production"]},
+            "version": TEXT,
+            "dry_run": {"type": "boolean", "default": False},
+            "notify": {"type": "boolean", "default": True},
+            "retries": {**NUMBER, "default": 0, "maximum": 5},
+            "hosts": {"type": "array", "items": TEXT, "default": []},
+            "region": {"anyOf": [TEXT, {"type": "null"}], "default": None},
+        },
+    )
+    run = talk(deploy, deploy=lambda **_: "done")
+    await run.say(
+        "Deploy version 1.20.3 to production as a dry run with 4 retries, but do not notify anybody"
+    )
+    wanted = {"stage": "production", "version": "1.20.3", "dry_run": True, "notify": False, "retries": 4}
+    assert run.calls == [("deploy", wanted)]
+
+
+async def test_an_error_is_answered_with_one_other_try() -> None:
+    """A file that is not there is replaced by one from the search, once, and the answer tells both."""
+    run = talk(SEARCH, READ)
+    answer = await run.say("Search for retries and read src/cilent.py")
+    assert run.calls == [
+        ("search_code", {"query": "retries"}),
+        ("read_file", {"path": "src/cilent.py"}),
+        ("read_file", {"path": "src/client.py"}),
+    ]
+    assert "FileNotFoundError" in answer
+    assert "so I tried once more" in answer
+
+
+async def test_a_suggestion_in_an_error_is_taken() -> None:
+    """A "did you mean" of a tool is tried."""
+    known = "LookupError: no city 'Oslø'; did you mean 'Oslo'?"
+    run = talk(WEATHER, weather=lambda city: "3 degrees" if city == "Oslo" else known)
+    await run.say("What is the weather in Oslø?")
+    assert [arguments["city"] for _, arguments in run.calls] == ["Oslø", "Oslo"]
+
+
+async def test_an_error_without_a_way_round_is_told() -> None:
+    """A tool that always fails is called once, and the answer quotes its error."""
+    release = tool("release", "Release a version of the package.", {"version": TEXT})
+    run = talk(release, release=lambda version: "RuntimeError: nobody may release on a Friday")
+    answer = await run.say("Release version 1.2.0")
+    assert run.calls == [("release", {"version": "1.2.0"})]
+    assert "RuntimeError: nobody may release on a Friday" in answer
+    assert "I know no other way" in answer
+
+
+async def test_a_failure_that_may_pass_is_tried_again() -> None:
+    """An error that says "try again later" gets the same call once more."""
+    tries: list[str] = []
+
+    def flaky(city: str) -> str:
+        tries.append(city)
+        return "TimeoutError: try again later" if len(tries) == 1 else "4 degrees"
+
+    answer = await talk(WEATHER, weather=flaky).say("What is the weather in Oslo?")
+    assert tries == ["Oslo", "Oslo"]
+    assert "4 degrees" in answer
+
+
+async def test_a_denial_is_accepted_and_its_reason_quoted() -> None:
+    """A denied call is not repeated; the reason is in the answer."""
+    denied = "denied by the user: the change is closed. This was a decision, not a failure: do not repeat the same call."
+    run = talk(post_comment=lambda line, body: denied)
+    answer = await run.say("Find `retries`, and post a comment on the first line found.")
+    assert [name for name, _ in run.calls] == ["search_code", "post_comment"]
+    assert run.calls[1][1] == {
+        "line": 41,
+        "body": "Please look at this line: `for attempt in range(retries):`",
+    }
+    assert "not allowed to run `post_comment`" in answer
+    assert "“the change is closed”" in answer
+
+
+async def test_a_later_turn_refers_to_an_earlier_one() -> None:
+    """The words "these" and "and in …?" use what was found and called before; a question about it calls nothing."""
+    run = talk(SEARCH, READ, WEATHER)
+    await run.say("Search for `retries`.")
+    await run.say("Now read the test file of these.")
+    assert run.calls == [("read_file", {"path": "tests/test_client.py"})]
+    answer = await run.say("And what did you find in that file?")
+    assert run.calls == []
+    assert "Now read the test file of these." in answer
+    assert "def send" in answer
+    await run.say("What is the weather in Oslo?")
+    await run.say("And in Bergen?")
+    assert run.calls == [("weather", {"city": "Bergen"})]
+
+
+@pytest.mark.parametrize("wanted", [FORMAT, Review])
+async def test_a_structured_answer_comes_after_the_tools(wanted: Any) -> None:
+    """With `response_format` (a schema or a class) the tools are called first, then comes only valid JSON."""
+    run = talk(SEARCH, READ)
+    run.options = {"response_format": wanted}
+    answer = await run.say("Review the retry code: search for `retries` and read the file.")
+    assert [name for name, _ in run.calls] == ["search_code", "read_file"]
+    review = Review.model_validate_json(answer)
+    assert [finding.line for finding in review.findings] == [41, 57, 9]
+
+
+async def test_a_schema_in_words_is_filled_too() -> None:
+    """Asked for JSON in a message with a schema, it answers with that, and calls no tool."""
+    run = talk(SEARCH, READ)
+    await run.say("Search for `retries`.")
+    asked = f"Now give your final answer as JSON only. It must validate against this JSON schema:\n{json.dumps(Review.model_json_schema())}"
+    message = await ask(DEMO_MODEL, *run.messages, asked, tools=[SEARCH, READ])
+    review = Review.model_validate_json(message["content"])
+    assert review.findings[0].path == "src/client.py"
+    corrected = await ask(
+        DEMO_MODEL,
+        *run.messages,
+        asked,
+        {"role": "assistant", "content": "{}"},
+        "Your answer did not validate: summary: Field required\nAnswer again, with the corrected JSON only.",
+        tools=[SEARCH, READ],
+    )
+    assert Review.model_validate_json(corrected["content"]) == review
+
+
+async def test_without_tools_it_says_what_it_is() -> None:
+    """No tool, or none that fits: the answer repeats the prompt and says that it is a demonstration."""
+    for tools in ([], [WEATHER]):
+        answer = await Talk(tools, FUNCTIONS).say("Who are you?")
+        assert "Who are you?" in answer
+        assert "demonstration, not a language model" in answer
+
+
+async def test_the_same_messages_get_the_same_answer_in_pieces() -> None:
+    """Two calls give the same message, streamed word by word, with a usage."""
+    messages = [{"role": "user", "content": "Search for `retries`."}]
+    first, second = [await ask(DEMO_MODEL, *messages, tools=[SEARCH]) for _ in range(2)]
+    assert first["tool_calls"] == second["tool_calls"]
+    assert (first["content"], first["finish_reason"]) == (second["content"], "tool_calls")
+    assert first["usage"].prompt_tokens == 4
+    assert first["usage"].completion_tokens > 3
+
+
+async def test_tool_choice_is_kept() -> None:
+    """With "none" it calls no tool; a named tool is called whatever the prompt says."""
+    message = await ask(DEMO_MODEL, "Search for `x1`", tools=[SEARCH, WEATHER], tool_choice="none")
+    assert "tool_calls" not in message
+    chosen = {"type": "function", "function": {"name": "weather"}}
+    message = await ask(DEMO_MODEL, "Search for `x1`", tools=[SEARCH, WEATHER], tool_choice=chosen)
+    assert message["tool_calls"][0]["function"]["name"] == "weather"
+
+
+async def test_reasoning_is_shown_when_asked_for() -> None:
+    """`reasoning_effort` makes it say which rule it follows."""
+    message = await ask(DEMO_MODEL, "Search for `x1`", tools=[SEARCH], reasoning_effort="low")
+    assert "search_code" in message["reasoning_content"]
+
+
+async def test_call_ids_are_new_in_every_turn() -> None:
+    """No id comes twice in one conversation."""
+    run = talk(SEARCH, READ)
+    await run.say("Search for `a1` and read the file.")
+    await run.say("Search for `b2` and read the file.")
+    ids = [call["id"] for message in run.messages for call in message.get("tool_calls") or ()]
+    assert len(ids) == len(set(ids)) == 4
+
+
+async def test_odd_messages_do_not_break_it() -> None:
+    """Pictures, empty prompts, unknown tools in the history and broken arguments still get an answer."""
+    picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+    broken = {"id": "c", "type": "function", "function": {"name": "gone", "arguments": '{"x": '}}
+    for messages in (
+        [{"role": "user", "content": [{"type": "text", "text": "What is this?"}, picture]}],
+        [{"role": "user", "content": ""}],
+        [
+            {"role": "user", "content": "go"},
+            {"role": "assistant", "content": None, "tool_calls": [broken]},
+            {"role": "tool", "tool_call_id": "c", "content": ""},
+        ],
+    ):
+        assert "demonstration" in str((await ask(DEMO_MODEL, *messages, tools=[SEARCH]))["content"])
+
+
+def test_its_name_is_taken() -> None:
+    """No scripted model can take the demonstration's name."""
+    with pytest.raises(ValueError, match="demonstration"):
+        ScriptedModel("x", name="demo")
+
+
+@pytest.mark.parametrize(
+    ("result", "kind"),
+    [
+        ("FileNotFoundError: x", "error"),
+        ("json.decoder.JSONDecodeError: x", "error"),
+        ("invalid arguments, f was not run:\n- x: expected an integer", "error"),
+        ("unknown tool 'x'", "error"),
+        ("This call was cancelled while it ran; whether it had an effect is not known.", "error"),
+        ("denied by the user", "denied"),
+        ("Errors are listed below", "ok"),
+        ("42", "ok"),
+        ("", "ok"),
+    ],
+)
+def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> None:
+    """Errors and denials are told from results by how the loop begins them."""
+    assert Step("f", {}, result).kind == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["a." * 50_000, "/" * 100_000, "'" * 100_000, "[" * 100_000, "1" * 100_000, "a-" * 50_000]
+)
+def test_hostile_results_do_not_hold_the_loop(text: str) -> None:
+    """Long texts made to slow patterns down are read in well under the time that a person notices."""
+    started = time.monotonic()
+    evidence = Evidence(text)
+    for name in (
+        "quoted",
+        "files",
+        "folders",
+        "hits",
+        "identifiers",
+        "names",
+        "numbers",
+        "data",
+        "versions",
+        "emails",
+    ):
+        getattr(evidence, name)
+    assert time.monotonic() - started < 1.5
