@@ -231,8 +231,8 @@ def timeline(result: Result) -> Block:
         took = duration(span.end - span.start)
         mark = "✗" if span.is_error else {"model": "◆", "approval": "?", "tool": "›"}[span.kind]
         rows.append(
-            f'<tr><td align="left" style="white-space:nowrap"><code>{mark} {esc(span.name)}</code></td>'
-            f'<td align="left" style="white-space:pre"><code>{bar}</code></td><td align="right" style="white-space:nowrap">{took}</td></tr>'
+            f'<tr><td style="text-align:left;white-space:nowrap"><code>{mark} {esc(span.name)}</code></td>'
+            f'<td style="text-align:left;white-space:pre"><code>{bar}</code></td><td style="text-align:right;white-space:nowrap">{took}</td></tr>'
         )
         lines.append(f"{mark} {shorten(plain(span.name), 24):<24} {bar} {took}")
     if len(result.spans) > MOST_LINES:

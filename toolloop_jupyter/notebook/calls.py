@@ -87,11 +87,13 @@ def call_block(
     css, mark = _mark(result, decision, state)
     facts = _facts(result, decision, shown, elapsed, state)
     facts += [shorten(note, 80)] if note and result is None else []
+    inner = short_arguments(given)
+    words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(call.name)}</code> '
-        f'<code class="tlj-args">{esc(short_arguments(given))}</code> <span class="tlj-time">{inline(" · ".join(facts))}</span>'
+        f'{words} <span class="tlj-time">{inline(" · ".join(facts))}</span>'
     )
-    text = f"{mark} {plain(call.name)}({plain(short_arguments(given)).replace(chr(10), ' ')})  {plain(' · '.join(facts))}".rstrip()
+    text = f"{mark} {plain(call.name)}({plain(inner)})  {plain(' · '.join(facts))}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
     body = _arguments_html(given, decision) + "".join(_output(kind, data).html for kind, data in outputs)

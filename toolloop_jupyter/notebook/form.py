@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .inert import esc, inline
+from .inert import esc, escaped_json, hides, inline
 
 _EXACT = 2**53
 """Integers from here on are not exact in a browser: they are edited as JSON text."""
@@ -100,8 +100,8 @@ def _field(name: str, schema: Mapping[str, Any], given: Mapping[str, object]) ->
         and abs(value) < _EXACT
     ):
         return FieldSpec(name, "number", float(value), value, description=description)
-    if kind == "string" and isinstance(value, str):
+    if kind == "string" and isinstance(value, str) and not hides(value):
         long = len(value) > _LONG or "\n" in value
         return FieldSpec(name, "textarea" if long else "text", value, value, description=description)
     shown = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
-    return FieldSpec(name, "json", shown, value, description=description)
+    return FieldSpec(name, "json", escaped_json(shown), value, description=description)

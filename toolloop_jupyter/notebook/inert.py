@@ -9,6 +9,7 @@ reads prose must be able to read Arabic and family emoji, and must not be lied t
 from __future__ import annotations
 
 import html
+import json
 import re
 
 _CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -60,6 +61,16 @@ def prose(text: str) -> str:
 def without_ansi(text: str) -> str:
     """Remove complete terminal sequences (colours, titles); what is left of others is for `visible` to show."""
     return _ANSI.sub("", text) if "\x1b" in text or not text.isascii() else text
+
+
+def hides(text: str) -> bool:
+    """Whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
+    return _SHOW_ALL.search(text) is not None
+
+
+def escaped_json(text: str) -> str:
+    """JSON text with its hidden characters as JSON escapes: the same value, all of it to be seen."""
+    return _SHOW_ALL.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
 def plain(text: str) -> str:

@@ -38,25 +38,25 @@ _DARK_PAGES = (
     '[data-theme="dark"]',
 )
 
-# The class is doubled so that these rules win over JupyterLab's `.jp-RenderedHTMLCommon :not(pre) > code` and friends.
+# The class is tripled so that these rules win over JupyterLab's rules for code and striped tables.
 _RULES = """
-.tlj.tlj{--tlj-line:color-mix(in srgb,currentColor 16%,transparent);--tlj-soft:color-mix(in srgb,currentColor 5%,transparent);
+.tlj.tlj.tlj{--tlj-line:color-mix(in srgb,currentColor 16%,transparent);--tlj-soft:color-mix(in srgb,currentColor 5%,transparent);
  overflow-wrap:anywhere;line-height:1.5}
-.tlj.tlj code,.tlj.tlj pre,.tlj.tlj pre code{font:12.5px/1.5 MONO;background:none;color:inherit;padding:0;border:0}
-.tlj.tlj pre{margin:6px 0;padding:8px 10px;background:var(--tlj-soft);border-radius:4px}
-.tlj.tlj p,.tlj.tlj ul,.tlj.tlj ol,.tlj.tlj blockquote{margin:0 0 .5em}
-.tlj.tlj p:last-child{margin-bottom:0}
-.tlj.tlj blockquote{padding-left:10px;border-left:2px solid var(--tlj-line)}
-.tlj.tlj .tlj-h{margin:.9em 0 .3em;line-height:1.35}.tlj.tlj .tlj-h1{font-size:1.25em}.tlj.tlj .tlj-h2{font-size:1.12em}
-.tlj.tlj .tlj-h:first-child{margin-top:0}
-.tlj.tlj table{border-collapse:collapse;margin:4px 0;font-size:inherit;table-layout:auto;border:0}
-.tlj.tlj tr,.tlj.tlj tbody tr:nth-child(odd),.tlj.tlj tbody tr:hover{background:none}
-.tlj.tlj th,.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
-.tlj.tlj th,.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj th{font-weight:600}
+.tlj.tlj.tlj code,.tlj.tlj.tlj pre,.tlj.tlj.tlj pre code{font:12.5px/1.5 MONO;background:none;color:inherit;padding:0;border:0}
+.tlj.tlj.tlj pre{margin:6px 0;padding:8px 10px;background:var(--tlj-soft);border-radius:4px}
+.tlj.tlj.tlj p,.tlj.tlj.tlj ul,.tlj.tlj.tlj ol,.tlj.tlj.tlj blockquote{margin:0 0 .5em}
+.tlj.tlj.tlj p:last-child{margin-bottom:0}
+.tlj.tlj.tlj blockquote{padding-left:10px;border-left:2px solid var(--tlj-line)}
+.tlj.tlj.tlj .tlj-h{margin:.9em 0 .3em;line-height:1.35}.tlj.tlj.tlj .tlj-h1{font-size:1.25em}.tlj.tlj.tlj .tlj-h2{font-size:1.12em}
+.tlj.tlj.tlj .tlj-h:first-child{margin-top:0}
+.tlj.tlj.tlj table{border-collapse:collapse;margin:4px 0;font-size:inherit;table-layout:auto;border:0}
+.tlj.tlj.tlj tr,.tlj.tlj.tlj tbody tr:nth-child(n),.tlj.tlj.tlj tbody tr:hover{background:none}
+.tlj.tlj.tlj th,.tlj.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
+.tlj.tlj.tlj th,.tlj.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj.tlj th{font-weight:600}
 .tlj-text.tlj,.tlj-answer.tlj{margin:6px 0!important}
-.tlj.tlj table table{margin:0}.tlj.tlj table table tr:last-child>*{border-bottom:0}
-.tlj.tlj a{color:var(--tlj-m);text-decoration:underline}.tlj.tlj summary{cursor:pointer}
-.tlj.tlj img{max-width:100%}
+.tlj.tlj.tlj table table{margin:0}.tlj.tlj.tlj table table tr:last-child>*{border-bottom:0}
+.tlj.tlj.tlj a{color:var(--tlj-m);text-decoration:underline}.tlj.tlj.tlj summary{cursor:pointer}
+.tlj.tlj.tlj img{max-width:100%}
 .tlj-head.tlj{border-bottom:1px solid var(--tlj-line);padding-bottom:4px;margin-bottom:8px}
 .tlj-foot.tlj{border-top:1px solid var(--tlj-line);padding-top:4px;margin-top:8px}
 .tlj-call.tlj>summary{display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline;list-style:none}
@@ -65,14 +65,14 @@ _RULES = """
 .tlj-call.tlj[open]>summary::after{content:"\\25BE"}
 .tlj-call.tlj{border-left-color:var(--tlj-line)!important}
 .tlj-call.tlj>summary>.tlj-name{white-space:nowrap}
-.tlj.tlj .tlj-name{font-weight:600}
-.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;opacity:.72}
-.tlj.tlj .tlj-time{opacity:.72;font-size:12px;max-width:100%}
+.tlj.tlj.tlj .tlj-name{font-weight:600}
+.tlj.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;opacity:.72}
+.tlj.tlj.tlj .tlj-time{opacity:.72;font-size:12px;max-width:100%}
 .tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
 @media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:calc(100% - 8em)}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}}
-@media print{.tlj.tlj pre{max-height:none!important}}
+@media print{.tlj.tlj.tlj pre{max-height:none!important}}
 """
 
 

@@ -179,8 +179,8 @@ class _Field:
         self.spec = spec
         self.input = _input(spec)
         label = ipywidgets.HTML(spec.label_html)
-        label.add_class("tlj-label")
-        self.widget = ipywidgets.VBox([label, _labelled(self.input, f"New value of {plain(spec.name)}")])
+        parts = [label, _labelled(self.input, f"New value of {plain(spec.name)}")]
+        self.widget = ipywidgets.VBox(parts)
         self.widget.add_class("tlj-field")
 
     def put_into(self, arguments: dict[str, object]) -> None:
@@ -190,7 +190,7 @@ class _Field:
 
 def _input(spec: FieldSpec) -> Any:
     if spec.kind == "checkbox":
-        return ipywidgets.Checkbox(value=bool(spec.shown), description=plain(spec.name), indent=False)
+        return ipywidgets.Checkbox(value=bool(spec.shown), description="yes", indent=False)
     if spec.kind == "choice":
         return ipywidgets.Dropdown(options=spec.choices, value=spec.shown)
     if spec.kind == "integer":
