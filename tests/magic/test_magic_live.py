@@ -1,0 +1,254 @@
+"""`%%toolloop` in a live kernel, as a front-end drives it: the main job, its mistakes and its settings."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.servers import answer, calls
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = '''
+from pydantic import BaseModel
+runs = []
+
+def double(x: int) -> int:
+    """Double a number."""
+    runs.append(x)
+    return 2 * x
+
+class Shelf:
+    def find(self, title: str) -> str:
+        """Find a book."""
+        return f"{title} is on shelf 3"
+
+shelf = Shelf()
+
+class Book(BaseModel):
+    title: str
+    pages: int
+'''
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """One kernel for this module, with the extension loaded and some tools."""
+    with LiveKernel() as live:
+        loaded = live.execute(
+            "%load_ext toolloop_jupyter\nimport sys\nprint([m for m in ('litellm', 'pydantic') if m in sys.modules])"
+        )
+        assert (loaded.status, loaded.stdout.strip(), loaded.stderr) == ("ok", "[]", "")
+        assert live.execute(SET_UP).status == "ok"
+        yield live
+
+
+def run(kernel, cell, **options):
+    """Run one cell to its end; the first one also waits for litellm's import."""
+    return kernel.execute(cell, timeout=120, **options)
+
+
+def test_demo_run(kernel):
+    """A cell without a model runs on the demonstration model: a call, its result, an answer, a footer."""
+    done = run(kernel, "%%toolloop --tools double --as r\nPlease double 21")
+    assert done.status == "ok"
+    assert "double(x=21)" in done.text
+    assert "42" in done.text
+    assert "demonstration, not a language model" in done.text
+    assert "done · 2 model calls · 1 tool call" in done.text
+    assert done.value is None, "the Result is shown by its transcript and not a second time"
+    assert run(kernel, "print(r.stop_reason, r.tool_results[0].value, _ is r)").stdout == "done 42 True\n"
+
+
+@pytest.mark.parametrize(("click", "ran"), [("Approve", "[7]"), ("Deny", "[]")])
+def test_click_while_the_cell_runs(kernel, click, ran):
+    """A click reaches the waiting cell; the queued next cell runs after it."""
+    run(kernel, "runs.clear()")
+    cell = kernel.submit("%%toolloop -p ask -t double --as r\nDouble 7", allow_stdin=True)
+    after = kernel.submit("print(runs, r.approvals[0].decision.by, r.stop_reason)")
+    kernel.click(click, timeout=60)
+    kernel.wait(cell, after)
+    assert (cell.status, after.stdout) == ("ok", f"{ran} click done\n")
+    assert kernel.open_widgets() == [], "a finished run leaves no widget"
+
+
+def test_prompt_and_requests_through_the_real_client(kernel, serve):
+    """Through litellm's client: the prompt byte for byte, the schema, the streamed call, the result, then no more."""
+    server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
+    prompt = 'f-string {x}, {{nope}}, $HOME, 100%, !ls, "q"'
+    done = run(
+        kernel,
+        f"%%toolloop --model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double\n{prompt}",
+    )
+    assert "no such environment or notebook variable" in done.text
+    run(kernel, "STUB_KEY = 'sk-not-a-real-key-000'")
+    done = run(
+        kernel,
+        f"%%toolloop --model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double --set temperature=0.5\n"
+        f"  {prompt}\n\n  {{{{STUB_NAME}}}}",
+    )
+    assert "It is 8." in done.text
+    first, second = (request.body for request in server.requests)
+    assert first["messages"] == [{"role": "user", "content": f"  {prompt}\n\n  {{{{STUB_NAME}}}}"}]
+    assert first["tools"][0]["function"]["name"] == "double"
+    assert first["tools"][0]["function"]["parameters"]["properties"] == {"x": {"type": "integer"}}
+    assert (first["stream"], first["temperature"]) == (True, 0.5)
+    assert [m["role"] for m in second["messages"]] == ["user", "assistant", "tool"]
+    assert second["messages"][2]["content"] == "8"
+    everything = json.dumps([m["content"] for m in kernel.messages], default=str)
+    assert "sk-not-a-real-key-000" not in everything.replace("STUB_KEY = 'sk-not-a-real-key-000'", "")
+
+
+def test_output_model_and_bound_method(kernel):
+    """`--output` gives a model instance; a bound method is a tool."""
+    done = run(kernel, '%%toolloop -t shelf.find --output Book --as b\nFind the book "Momo"')
+    assert done.status == "ok", done.text
+    assert run(kernel, "print(type(b.output).__name__, b.calls[0].name)").stdout == "Book find\n"
+
+
+def test_session_goes_on_and_is_listed(kernel):
+    """Two cells of one session share the conversation."""
+    run(kernel, "%%toolloop -s talk -t double\nDouble 2", silent=False)
+    run(kernel, "%%toolloop -s talk --append -t double\nDouble 3")
+    history = run(
+        kernel,
+        "print([m['role'] for m in %toolloop history talk])"
+        if False
+        else "h = %toolloop history talk\nprint([m['role'] for m in h])",
+    )
+    assert history.stdout.count("'user'") == 2
+    assert "talk: 2 turns" in run(kernel, "%toolloop").stdout
+    assert run(kernel, "%toolloop reset talk").status == "ok"
+    assert "there is no session 'talk'" in run(kernel, "%toolloop history talk").text
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%%toolloop --tool double\nhi", "toolloop: unknown option --tool; did you mean --tools?"),
+        (
+            "%%toolloop -t doubel\nhi",
+            "toolloop: there is no tool 'doubel' in this notebook; did you mean 'double'?",
+        ),
+        ("%%toolloop -t shelf.fnd\nhi", "toolloop: there is no tool 'shelf.fnd': Shelf has no 'fnd'"),
+        (
+            "%%toolloop -t double\n  \n",
+            "toolloop: the prompt is empty; write below the %%toolloop line what the model should do",
+        ),
+        (
+            "%%toolloop -t double",
+            "toolloop: the prompt is empty; write below the %%toolloop line what the model should do",
+        ),
+        ("%%toolloop --as 2x\nhi", "toolloop: --as '2x' is not a variable name"),
+        ("%toolloop reviev", "toolloop: %toolloop reviev is no command"),
+    ],
+)
+def test_a_mistake_is_one_line_and_an_error(kernel, cell, message):
+    """A mistake gives one clear line without a traceback, and the cell counts as failed."""
+    done = run(kernel, cell)
+    assert done.status == "error"
+    assert done.text.startswith(message)
+    assert "\n" not in done.text.strip()
+    assert "Traceback" not in done.text
+
+
+def test_a_literal_key_is_refused_and_not_repeated(kernel):
+    """A key typed into the cell is refused with the reason, and does not show up in the message."""
+    done = run(kernel, "%%toolloop --api-key sk-abc123def456ghi789jkl0\nhi")
+    assert done.status == "error"
+    assert "takes the NAME of a variable" in done.text
+    assert "sk-abc123" not in done.text
+
+
+def test_redefined_tool_is_the_new_one(kernel):
+    """A function that is defined again is the new one at the next run."""
+    run(kernel, 'def pick(x: int) -> str:\n    "Pick."\n    return "old"')
+    run(kernel, "%%toolloop -t pick --as r\nPick 1")
+    run(kernel, 'def pick(x: int) -> str:\n    "Pick."\n    return "new"')
+    run(kernel, "%%toolloop -t pick --as r\nPick 1")
+    assert run(kernel, "print(r.tool_results[0].value)").stdout == "new\n"
+
+
+def test_marked_tools_are_the_default(kernel):
+    """Without --tools, the functions marked with @tool are the tools."""
+    run(
+        kernel,
+        'from toolloop_jupyter import tool\n@tool\ndef marked(x: int) -> int:\n    "Count."\n    return x',
+    )
+    done = run(kernel, "%%toolloop --as r\nmarked 5")
+    assert "marked" in done.text
+    run(kernel, "del marked")
+
+
+def test_defaults_are_set_and_reset(kernel):
+    """`%toolloop --…` and `%config` work on the same settings."""
+    assert "ask" in run(kernel, "%toolloop --permissions ask --tools double").stdout
+    assert run(kernel, "%config ToolLoop.permissions").text.strip("'") == "ask"
+    run(kernel, "%config ToolLoop.permissions = 'full'")
+    assert "permissions" not in run(kernel, "%toolloop").stdout.replace("permissions  full", "")
+    run(kernel, "%toolloop reset")
+    assert run(kernel, "%config ToolLoop.tools").text == "[]"
+
+
+def test_help_documents_the_options(kernel):
+    """`%%toolloop?` shows the options."""
+    done = run(kernel, "%%toolloop?")
+    shown = json.dumps(done.reply.get("payload"))
+    assert "--permissions" in shown
+    assert "--api-key" in shown
+
+
+def test_run_cell_magic_and_time(kernel):
+    """The registered magic works in sync code, as within `%%time`."""
+    done = run(
+        kernel, "x = get_ipython().run_cell_magic('toolloop', '-t double', 'Double 8')\nprint(x.stop_reason)"
+    )
+    assert "done\n" in done.stdout
+    assert "16" in done.text
+    timed = run(kernel, "%%time\n%%toolloop -t double --as t\nDouble 9")
+    assert timed.status == "ok", timed.text
+    assert "Wall time" in timed.text
+    assert run(kernel, "print(t.stop_reason)").stdout == "done\n"
+
+
+@pytest.mark.parametrize("where", ["approval", "tool", "model"])
+def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
+    """■ ends the run with one line; the history is valid and the same session goes on."""
+    server = serve(
+        [{**answer("late"), "stall": 20}] if where == "model" else [calls(("slow", {"s": 20})), answer("no")]
+    )
+    run(
+        kernel,
+        "import time\ndef slow(s: int) -> str:\n    'Sleep.'\n    time.sleep(s)\n    return 'slept'\nKEY='k'*8",
+    )
+    line = f"--model openai/stub --api-base {server.base_url} --api-key KEY -s cut_{where} --as r -t slow"
+    cell = kernel.submit(f"%%toolloop {line} {'-p ask' if where == 'approval' else ''}\ngo", allow_stdin=True)
+    after = kernel.submit("print('AFTER', r.stop_reason)")
+    if where == "approval":
+        kernel.button("Approve", timeout=30)
+    else:
+        server.wait_for_requests(1)
+        kernel.settle(0.7)
+    kernel.interrupt()
+    kernel.wait(cell, after, timeout=10)
+    assert after.stdout == "AFTER cancelled\n", cell.text
+    assert kernel.open_widgets() == []
+    checked = run(
+        kernel,
+        f"from toolloop_jupyter.core import history\nh = %toolloop history cut_{where}\nprint(history.validate(h), len(h))",
+    )
+    assert checked.stdout.startswith("[]")
+    go_on = run(kernel, f"%%toolloop -s cut_{where} --append -t double --as r2\nDouble 1")
+    assert "done ·" in go_on.text
+
+
+def test_a_failed_run_is_an_error_of_the_cell(kernel, serve):
+    """A provider that fails for good gives one line that says what to set, and the cell counts as failed."""
+    server = serve([{"status": 401, "body": {"error": {"message": "bad key sk-secret-secret-1"}}}])
+    done = run(kernel, f"%%toolloop --model openai/stub --api-base {server.base_url} --api-key KEY\nhi")
+    assert done.status == "error"
+    assert "OPENAI_API_KEY" in done.text
+    assert "sk-secret-secret-1" not in done.text
+    assert "Traceback" not in done.text
