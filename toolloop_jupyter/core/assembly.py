@@ -49,7 +49,7 @@ class _Call:
 
     @property
     def arguments(self) -> str:
-        return "".join(self._parts)
+        return whole_characters("".join(self._parts))
 
     @property
     def whole(self) -> bool:
@@ -107,6 +107,17 @@ def _text_of(content: object) -> str:
     return ""
 
 
+def whole_characters(text: str) -> str:
+    """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
+
+    A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
+    cannot be encoded: it would break the notebook's messages and every later request.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
 def split_objects(arguments: str) -> list[str]:
     """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
     decoder, position, found = json.JSONDecoder(), 0, []
@@ -140,6 +151,8 @@ class Assembly:
         """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
         self._names = frozenset(names)
         self._text: list[str] = []
+        self._half = ""
+        """The first half of a surrogate pair whose second half is still to come."""
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
         self._calls: list[_Call] = []
@@ -184,7 +197,10 @@ class Assembly:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
             return "", ""
-        text, reasoning = _text_of(get(delta, "content")), get(delta, "reasoning_content") or ""
+        text = self._half + _text_of(get(delta, "content"))
+        reasoning = whole_characters(get(delta, "reasoning_content") or "")
+        text, self._half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
+        text = whole_characters(text)
         if text:
             self._text.append(text)
         if reasoning:

@@ -63,6 +63,14 @@ class History:
     def add_user(self, text: str) -> None:
         self._messages.append({"role": "user", "content": text})
 
+    def withdraw_question(self) -> None:
+        """Forget the user message at the end, if there is one that this session has added."""
+        if (
+            len(self._messages) > (self._turns[-1] if self._turns else 0)
+            and self._messages[-1]["role"] == "user"
+        ):
+            del self._messages[-1]
+
     def add_assistant(self, message: dict[str, Any]) -> None:
         """Append an assistant message and, for each of its calls, the answer it has until a result comes."""
         answers = [
@@ -70,11 +78,17 @@ class History:
             for call in message.get("tool_calls", ())
         ]
         self._messages.extend([message, *answers])
-        self._answers = {answer["tool_call_id"]: answer for answer in answers}
+        if answers:
+            self._answers = {answer["tool_call_id"]: answer for answer in answers}
 
     def answer(self, call_id: str, content: str) -> None:
         """Set the tool message of a call of the last assistant message."""
         self._answers[call_id]["content"] = content
+
+    def answer_of(self, call_id: str) -> str:
+        """What the tool message of a call of the last assistant message with calls says now; "" for another call."""
+        answer = self._answers.get(call_id)
+        return str(answer["content"]) if answer is not None else ""
 
 
 def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
@@ -94,10 +108,13 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     problems: list[str] = []
     waiting: list[str] = []
     seen: set[str] = set()
-    for number, message in enumerate(messages):
-        role, where = message.get("role"), f"message {number}"
+    entries: Sequence[Any] = messages  # from outside: anything
+    for number, message in enumerate(entries):
+        where = f"message {number}"
+        role = message.get("role") if isinstance(message, Mapping) else None
         if role not in _ROLES:
-            problems.append(f"{where}: role {role!r} is none of {', '.join(_ROLES)}")
+            what = f"role {role!r}" if isinstance(message, Mapping) else type(message).__name__
+            problems.append(f"{where}: {what} is none of {', '.join(_ROLES)}")
             continue
         if role == "tool":
             problems.extend(_answer_problems(message, where, waiting))
@@ -106,14 +123,18 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             problems.append(f"{where}: the calls {waiting} before it have no tool message")
             waiting = []
         if role == "assistant":
-            call_ids = _calls(message, where, problems, seen)
-            waiting = list(call_ids)
-            if not call_ids and not _has_content(message):
+            waiting = _calls(message, where, problems, seen)
+            if not message.get("tool_calls") and not has_content(message):
                 problems.append(f"{where}: an assistant message with neither content nor tool_calls")
+            if message.get("function_call"):
+                problems.append(f"{where}: function_call is out of use; tool_calls has taken its place")
         elif not isinstance(message.get("content"), str | list):
-            problems.append(
-                f"{where}: {role} content must be text, got {type(message.get('content')).__name__}"
-            )
+            kind = type(message.get("content")).__name__
+            problems.append(f"{where}: {role} content must be text, got {kind}")
+        elif role == "user" and not has_content(message):
+            problems.append(f"{where}: a user message without content")
+        if _has_empty_text(message):
+            problems.append(f"{where}: an empty text block, which Anthropic refuses")
     if waiting:
         problems.append(f"the calls {waiting} at the end have no tool message")
     return problems
@@ -133,24 +154,27 @@ def _answer_problems(message: Mapping[str, Any], where: str, waiting: list[str])
 
 
 def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]) -> list[str]:
-    ids = []
+    ids: list[str] = []
     for call in message.get("tool_calls") or ():
-        call_id, function = call.get("id"), call.get("function") or {}
+        call_id = call.get("id") if isinstance(call, Mapping) else None
         if not isinstance(call_id, str) or not call_id:
             problems.append(f"{where}: a tool call without an id")
             continue
-        if call_id in ids:
+        if call_id in seen:
             problems.append(f"{where}: two tool calls with the id {call_id!r}")
         ids.append(call_id)
         seen.add(call_id)
+        function = call.get("function") or {}
         if not function.get("name"):
             problems.append(f"{where}: tool call {call_id!r} has no name")
-        if not _is_json_object(function.get("arguments")):
+        if not is_json_object(function.get("arguments")):
             problems.append(f"{where}: the arguments of {call_id!r} are not a JSON object as text")
     return ids
 
 
-def _is_json_object(text: object) -> bool:
+def is_json_object(text: object) -> bool:
+    """Whether `text` is a strict JSON object as text, as the arguments of a stored call must be."""
+
     def refuse(constant: str) -> None:
         raise ValueError(constant)
 
@@ -160,67 +184,26 @@ def _is_json_object(text: object) -> bool:
         return False
 
 
-def _has_content(message: Mapping[str, Any]) -> bool:
+def has_content(message: Mapping[str, Any]) -> bool:
     content = message.get("content")
     return bool(content.strip()) if isinstance(content, str) else bool(content)
 
 
+def _has_empty_text(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return isinstance(content, list) and any(is_empty_text(part) for part in content)
+
+
+def is_empty_text(part: object) -> bool:
+    is_text = isinstance(part, Mapping) and part.get("type") == "text"
+    return is_text and not str(part.get("text") or "").strip()  # type: ignore[attr-defined]  # is_text says so
+
+
 def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Make a conversation from outside valid, changing as little as possible; returns new messages.
+    """Make a conversation from outside valid, changing as little as possible; returns new messages (see `mending`)."""
+    from . import mending  # here, since it imports this module
 
-    Calls without a result get one that says so, tool messages without a call are dropped, results are put in the
-    order of their calls, arguments that are no JSON object become {}, empty assistant messages go.
-    """
-    given = [copy.deepcopy(dict(message)) for message in messages]
-    repaired: list[dict[str, Any]] = []
-    for number, message in enumerate(given):
-        role = message.get("role")
-        if role not in _ROLES or role == "tool":
-            continue
-        if role != "assistant":
-            if not isinstance(message.get("content"), str | list):
-                message["content"] = "" if message.get("content") is None else str(message["content"])
-            repaired.append(message)
-            continue
-        calls = _repair_calls(message)
-        if not calls and not _has_content(message):
-            continue
-        repaired.append(message)
-        answers = _answers_after(given, number)
-        for call in calls:
-            content = answers.get(call["id"])
-            content = content if isinstance(content, str | list) and content else NOT_RUN
-            repaired.append({"role": "tool", "tool_call_id": call["id"], "content": content})
-    return repaired
-
-
-def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    calls: list[dict[str, Any]] = []
-    for call in message.pop("tool_calls", None) or ():
-        function = call.get("function") or {}
-        if (
-            not call.get("id")
-            or not function.get("name")
-            or any(call["id"] == known["id"] for known in calls)
-        ):
-            continue
-        if not _is_json_object(function.get("arguments")):
-            call["function"] = {**function, "arguments": "{}"}
-        calls.append(call)
-    if calls:
-        message["tool_calls"] = calls
-    return calls
-
-
-def _answers_after(messages: Sequence[Mapping[str, Any]], number: int) -> dict[str, Any]:
-    """The tool messages between this assistant message and the next one, by call id; the first counts."""
-    answers: dict[str, Any] = {}
-    for message in messages[number + 1 :]:
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") == "tool":
-            answers.setdefault(str(message.get("tool_call_id")), message.get("content"))
-    return answers
+    return mending.repair(messages)
 
 
 def dump(messages: Sequence[Mapping[str, Any]], path: str | Path) -> None:

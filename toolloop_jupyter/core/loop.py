@@ -3,83 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import json
 import time
 import traceback
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
-from .approvals import SAME_DENIALS, Allowed, decide, refusal, wait_for
+from .approvals import SAME_DENIALS, decide, refusal, wait_for
 from .arguments import InvalidArguments, parse_arguments
-from .config import Config
 from .context import Progress, ToolContext
-from .events import (
-    Approval,
-    Decision,
-    Event,
-    Reasoning,
-    Retry,
-    Span,
-    StopReason,
-    Text,
-    ToolCall,
-    ToolResult,
-    Usage,
-)
-from .history import History
-from .model import ModelCall, Reply, Request, loaded, takes_response_format
+from .errors import ModelCallFailed
+from .events import Approval, Decision, Span, ToolCall, ToolResult
+from .model import Reply, takes_response_format
 from .output import OutputProblem
 from .results import describe
 from .running import RunEnded, attempt, call_function
 from .tools import BoundCall, Tool, suggest
+from .turn import Turn, TurnEnded, call_model, make_request
 
+CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
-CUT_OFF = "The call was not run: the answer was cut off by the length limit (finish_reason 'length'), so it may be incomplete."
-
-
-class TurnEnded(Exception):  # noqa: N818 - a signal, not an error
-    """The turn ends early with `reason`; `error` is the text for a runtime error."""
-
-    def __init__(self, reason: StopReason, error: str | None = None) -> None:
-        super().__init__(error or reason)
-        self.reason = reason
-        self.error = error
-
-
-@dataclass
-class Turn:
-    """The state of one turn, filled as it goes, so that a cancelled turn leaves what it had."""
-
-    config: Config
-    history: History
-    prompt: str
-    emit: Callable[[Event], Awaitable[None]]
-    session_allowed: Allowed
-    interactive: bool = True
-    """Whether a reader of the stream may answer approvals."""
-    run_allowed: Allowed = field(default_factory=Allowed)
-    started: float = field(default_factory=time.monotonic)
-    usage: Usage = Usage()
-    cost: float | None = 0.0
-    spans: list[Span] = field(default_factory=list)
-    tool_calls: int = 0
-    final_text: str = ""
-    partial_text: str = ""
-    output: Any = None
-    output_problem: str | None = None
-    output_attempts: int = 0
-    denied: Counter[str] = field(default_factory=Counter)
-    note: str | None = None
-    """What a person should know of a cancelled tool: whether its thread was stopped."""
-    tools_closed: bool = False
-    """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
-
-    def now(self) -> float:
-        """Seconds since the turn began."""
-        return time.monotonic() - self.started
+CUT_OFF = "The call was not run: the answer was cut off ({reason}), so it may be incomplete."
+CLOSED = "No more tool calls are possible: answer with what you have."
+STOP_WAIT = 1.0
+"""Seconds that a tool gets to end after its own timeout."""
+TAKEN = "Taken as the final answer."
 
 
 async def run_turn(turn: Turn) -> None:
@@ -87,36 +37,44 @@ async def run_turn(turn: Turn) -> None:
     turn.history.begin_turn(turn.config.instructions)
     turn.history.add_user(turn.prompt)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
-    await loaded()
-    in_words = _output_in_words(turn)
+    in_words = output_in_words(turn)
     try:
         while True:
-            reply, as_sent = await _call_model(turn, in_words=in_words)
+            reply, as_sent = await call_model(turn, in_words=in_words)
             calls = reply.message.get("tool_calls", ())
+            if _is_answer_as_call(turn, tools, calls, as_sent):
+                return
             for call, arguments in zip(calls, as_sent, strict=True):
-                cut_off = reply.finish_reason == "length" and call is calls[-1]
-                await _one_call(turn, tools, call, arguments, cut_off=cut_off)
-            if not calls and await _is_final(turn, reply, in_words=in_words):
+                await _one_call(turn, tools, call, arguments, refusal=_why_not(turn, reply, call))
+            if (not calls or turn.tools_closed) and _is_final(turn, reply, in_words=in_words):
                 return
     except TurnEnded as end:
-        if turn.config.options.on_limit != "answer" or end.reason not in (
-            "max_turns",
-            "max_model_calls",
-            "max_cost",
-        ):
-            raise
-        await _closing_answer(turn)
+        if turn.config.options.on_limit == "answer" and end.reason in LIMITS:
+            await _closing_answer(turn, end)
         raise
 
 
-async def _closing_answer(turn: Turn) -> None:
+LIMITS = ("max_turns", "max_model_calls", "max_cost")
+
+
+async def _closing_answer(turn: Turn, end: TurnEnded) -> None:
+    """One last call without tools. When it fails, the reason for the end stays, and says so."""
+    output = turn.config.output
     turn.tools_closed = True
-    turn.history.add_user("No more tool calls are possible. Answer now with what you have.")
-    reply, _ = await _call_model(turn, in_words=True, limited=False)
+    turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
+    try:
+        reply, _ = await call_model(turn, in_words=True, limited=False)
+    except (ModelCallFailed, TurnEnded) as error:
+        end.error = f"{end.error or end.reason}; there is no closing answer: {error}"
+        return
     turn.final_text = reply.message.get("content") or ""
+    if output is not None:
+        turn.output_attempts += 1
+        with contextlib.suppress(OutputProblem):
+            turn.output = output.read(turn.final_text)
 
 
-def _output_in_words(turn: Turn) -> bool:
+def output_in_words(turn: Turn) -> bool:
     """Whether `output=` has to be asked for in words, since the model takes no response_format beside tools."""
     output = turn.config.output
     if output is None:
@@ -125,96 +83,49 @@ def _output_in_words(turn: Turn) -> bool:
     return not takes_response_format(turn.config.route.model, specs, output.response_format())
 
 
-def make_request(turn: Turn, *, in_words: bool = True) -> Request:
-    """The next model call, exactly as it will be sent."""
-    options, secrets = turn.config.completion_options()
-    if turn.config.output is not None and not in_words:
-        options["response_format"] = turn.config.output.response_format()
-    if turn.tools_closed and turn.config.tools:
-        options["tool_choice"] = (
-            "none"  # tools stay in the request: Anthropic refuses a history with calls without them
-        )
-    return Request(
-        model=turn.config.route.model,
-        messages=turn.history.for_request(),
-        tools=[tool.spec for tool in turn.config.tools],
-        options=options,
-        secrets=secrets,
-    )
+def _why_not(turn: Turn, reply: Reply, call: dict[str, Any]) -> str:
+    """Why a call of this reply is not run, or "": tools are closed, or it is the one that was being written at a cut."""
+    if turn.tools_closed:
+        return CLOSED
+    if reply.finish_reason in ("length", "content_filter") and call is reply.message["tool_calls"][-1]:
+        return CUT_OFF.format(reason=f"finish_reason {reply.finish_reason!r}")
+    return ""
 
 
-async def _call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tuple[Reply, list[object]]:
-    """One model call, into the history; returns the reply and each call's arguments as the model sent them."""
-    limits = turn.config.options
-    if limited and turn.usage.calls >= limits.max_model_calls:
-        raise TurnEnded("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
-    if limited and limits.max_cost is not None and (turn.cost or 0.0) >= limits.max_cost:
-        raise TurnEnded("max_cost", f"stopped at ${turn.cost:.4f}: max_cost is ${limits.max_cost}")
-    request = make_request(turn, in_words=in_words)
-    await turn.config.observer.before_model(request)
-    call = ModelCall(request, turn.emit, tap=turn.config.observer.tap)
-    began = turn.now()
+def _is_answer_as_call(
+    turn: Turn, tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]], as_sent: Sequence[object]
+) -> bool:
+    """Take a call of no tool of ours whose arguments are the wanted output: some models answer so."""
+    output = turn.config.output
+    if output is None or len(calls) != 1 or calls[0]["function"]["name"] in tools:
+        return False
     try:
-        reply = await call.run()
-    except BaseException:
-        _keep_partial(turn, call)
-        raise
-    turn.usage += reply.usage
-    turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
-    turn.spans.append(Span("model", request.model, began, turn.now(), reply.usage, reply.cost))
-    as_sent = _make_arguments_valid(reply.message)
-    empty = not reply.message.get("tool_calls") and not (reply.message.get("content") or "").strip()
-    if not empty:
-        turn.history.add_assistant(reply.message)
-    await turn.config.observer.after_model(reply)
-    if empty and not turn.tool_calls and turn.config.output is None:
-        raise TurnEnded("runtime_error", _empty_answer(reply))
-    return reply, as_sent
+        turn.output = output.read(str(as_sent[0]))
+    except OutputProblem:
+        return False
+    turn.output_attempts += 1
+    turn.output_problem, turn.final_text = None, str(as_sent[0])
+    turn.history.answer(calls[0]["id"], TAKEN)
+    return True
 
 
-def _empty_answer(reply: Reply) -> str:
-    if reply.finish_reason == "length":
-        return "the answer is empty: the token limit was reached before any text. Raise max_tokens (--set max_tokens=…)."
-    if reply.finish_reason == "content_filter":
-        return "the provider's content filter stopped the answer. Rephrase the prompt."
-    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
-
-
-def _keep_partial(turn: Turn, call: ModelCall) -> None:
-    """Keep the text that had arrived when a call was cut: in the history as an answer, calls that were half sent not."""
-    text = call.assembly.text
-    turn.partial_text = text
-    if text.strip():
-        turn.history.add_assistant({"role": "assistant", "content": text})
-
-
-def _make_arguments_valid(message: dict[str, Any]) -> list[object]:
-    """Let every stored call have a JSON object for arguments, since they are replayed; returns them as they were sent."""
-    as_sent = [call["function"]["arguments"] for call in message.get("tool_calls", ())]
-    for call, raw in zip(message.get("tool_calls", ()), as_sent, strict=True):
-        try:
-            parsed = parse_arguments(raw)
-            as_it_stands = isinstance(raw, str) and raw.strip().startswith("{")
-            call["function"]["arguments"] = raw if as_it_stands else json.dumps(parsed, ensure_ascii=False)
-        except InvalidArguments:
-            call["function"]["arguments"] = "{}"
-    return as_sent
-
-
-async def _is_final(turn: Turn, reply: Reply, *, in_words: bool) -> bool:
+def _is_final(turn: Turn, reply: Reply, *, in_words: bool) -> bool:
     """Take an answer without calls; False when the model has to try again (structured output)."""
     text = reply.message.get("content") or ""
     turn.final_text = text
     output = turn.config.output
     if output is None:
         return True
+    turn.output_attempts += 1
     try:
-        turn.output_attempts += 1
         turn.output = output.read(text)
         turn.output_problem = None
         return True
     except OutputProblem as problem:
         turn.output_problem = str(problem)
+    if reply.refusal:
+        turn.output_problem = f"the model refused: {reply.refusal}"
+        return True
     if in_words and not turn.tools_closed:
         turn.tools_closed = True
         turn.output_attempts -= 1  # the answer before the question does not count
@@ -222,12 +133,14 @@ async def _is_final(turn: Turn, reply: Reply, *, in_words: bool) -> bool:
         return False
     if turn.output_attempts > turn.config.options.output_retries:
         return True
+    if reply.finish_reason == "length":
+        turn.output_problem += " (it was cut off by the token limit)"
     turn.history.add_user(output.correction(turn.output_problem))
     return False
 
 
 async def _one_call(
-    turn: Turn, tools: Mapping[str, Tool], raw: dict[str, Any], arguments: object, *, cut_off: bool
+    turn: Turn, tools: Mapping[str, Tool], raw: dict[str, Any], arguments: object, *, refusal: str
 ) -> None:
     """Emit a call, see to it, emit its result; at each await point the history has an answer to it."""
     limit = turn.config.max_turns
@@ -241,10 +154,12 @@ async def _one_call(
     except InvalidArguments:
         shown = {}
     call = ToolCall(raw["id"], tool.name if tool else wire_name, wire_name, shown, builtin=False)
+    turn.history.answer(call.id, CANCELLED_BEFORE)  # until there is something else to say
     await turn.emit(call)
     began = turn.now()
-    result = _refused(call, CUT_OFF) if cut_off else await call_tool(turn, tool, call, arguments)
+    result = _refused(call, refusal) if refusal else await call_tool(turn, tool, call, arguments)
     turn.history.answer(call.id, result.output)
+    turn.unsent = result
     turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=result.is_error))
     await turn.emit(result)
 
@@ -254,7 +169,7 @@ def _refused(call: ToolCall, message: str) -> ToolResult:
 
 
 async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: object) -> ToolResult:
-    """ask -> validate -> run -> result, in the order that nobody is asked about a call that cannot run."""
+    """Ask -> validate -> run -> result, in the order that nobody is asked about a call that cannot run."""
     if tool is None:
         return _refused(call, suggest(call.name, turn.config.tools))
     try:
@@ -351,15 +266,23 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
     )
 
 
-class ToolTimeout(Exception):  # noqa: N818 - named as it reads in the model's message
+class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
 
 
-async def _limited(running: Awaitable[Any], limit: float) -> Any:
+async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
+    """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
+    task = asyncio.ensure_future(running)
+    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else may ask for it
     try:
-        return await asyncio.wait_for(running, limit)
-    except asyncio.TimeoutError:
-        raise ToolTimeout(f"the tool took longer than its timeout of {limit} s") from None
+        await asyncio.wait({task}, timeout=limit)
+        if task.done():
+            return task.result()
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=STOP_WAIT)
+    raise ToolTimeout(f"the tool took longer than its timeout of {limit} s")
 
 
 def _report(turn: Turn, call: ToolCall, progress: Progress) -> None:
@@ -402,4 +325,4 @@ def _persons_traceback(error: Exception) -> str:
     return "".join(["Traceback (most recent call last):\n", *lines]) if frames else "".join(lines)
 
 
-__all__ = ["Reasoning", "Retry", "Text", "Turn", "TurnEnded", "call_tool", "make_request", "run_turn"]
+__all__ = ["Turn", "TurnEnded", "call_tool", "make_request", "run_turn"]

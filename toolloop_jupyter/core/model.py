@@ -31,6 +31,8 @@ Tap = Callable[[float, Mapping[str, Any]], None]
 MANAGED = frozenset(
     {"model", "messages", "tools", "api_key", "api_base", "extra_headers", "response_format", "stream"}
 )
+_UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
+"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
 BREATH = 64
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
@@ -84,20 +86,29 @@ def takes_response_format(model: str, tools: list[dict[str, Any]], response_form
     ):
         return False
     extra = {"tools": tools} if tools else {}
+    mapped = _mapped(litellm, name, where, response_format=response_format, **extra)
+    return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
+
+
+def takes_no_tool_choice(model: str, tools: list[dict[str, Any]]) -> bool:
+    """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    if provider.is_ours(model):
+        return True
+    litellm = load_litellm()
     try:
-        mapped = litellm.get_optional_params(
-            model=name, custom_llm_provider=where, response_format=response_format, **extra
-        )
-    except (
-        litellm.BadRequestError,
-        litellm.UnsupportedParamsError,
-        ValueError,
-        KeyError,
-        TypeError,
-        AttributeError,
-    ):
-        return False
-    return not tools or "json_tool_call" not in str(mapped.get("tool_choice"))
+        name, where, _, _ = litellm.get_llm_provider(model)
+    except (litellm.BadRequestError, ValueError):
+        return True
+    return _mapped(litellm, name, where, tools=tools, tool_choice="none") is not None
+
+
+def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, Any] | None:
+    """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    try:
+        mapped: dict[str, Any] = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
+    except (litellm.BadRequestError, litellm.UnsupportedParamsError, *_UNMAPPED):
+        return None
+    return mapped
 
 
 @dataclass(frozen=True)
@@ -236,7 +247,7 @@ class ModelCall:
             await self._show(self.assembly.refuse("".join(refusals)), "")
         if ended_early(response) and self.assembly.half_sent:
             raise StreamCut("the stream ended in the middle of a tool call")
-        self._cost = self._cost if self._cost is not None else _header_cost(hidden)
+        self._cost = _header_cost(hidden)
 
     async def _take(self, chunk: Any) -> None:
         usage = get(chunk, "usage")
@@ -328,19 +339,16 @@ class ModelCall:
             return None
         try:
             name, where, _, _ = litellm.get_llm_provider(model)
-            parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=self._usage)
-        except (
-            litellm.BadRequestError,
-            litellm.NotFoundError,
-            ValueError,
-            KeyError,
-            TypeError,
-            AttributeError,
-        ):
+        except (litellm.BadRequestError, litellm.NotFoundError, *_UNMAPPED):
             return None
-        # A model that LiteLLM knows nothing about raises, or (openai-compatible ones) comes back as free.
-        known = name in litellm.model_cost or f"{where}/{name}" in litellm.model_cost
-        return float(sum(parts)) if known else None
+        # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
+        if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
+            return None
+        try:
+            parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=self._usage)
+        except (litellm.BadRequestError, litellm.NotFoundError, *_UNMAPPED):
+            return None
+        return float(sum(parts))
 
 
 def _header_cost(hidden: Any) -> float | None:

@@ -9,8 +9,10 @@ must neither use up the pool nor keep the interpreter from ending (the pool's th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import ctypes
+import functools
 import inspect
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -25,8 +27,12 @@ class ToolStopped(BaseException):
     """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
 
 
-class RunEnded(Exception):  # noqa: N818 - a signal, not an error
+class RunEnded(Exception):
     """A tool raised KeyboardInterrupt or SystemExit: the run ends, the kernel lives."""
+
+
+class Cancelled(Exception):
+    """Something that foreign code awaited was cancelled, though the run was not."""
 
 
 @dataclass(frozen=True)
@@ -45,10 +51,20 @@ async def attempt(work: Awaitable[Any]) -> Outcome:
     """
     try:
         return Outcome(await work)
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        return Outcome(error=Cancelled(str(error) or "what it waited for was cancelled"))
     except (KeyboardInterrupt, SystemExit) as exit_request:
         return Outcome(error=RunEnded(f"{type(exit_request).__name__}: {exit_request}".rstrip(": ")))
     except Exception as error:  # noqa: BLE001 - the one place: foreign code may raise anything
         return Outcome(error=error)
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task is being cancelled; Python 3.10 cannot tell, so there every CancelledError counts."""
+    task = asyncio.current_task()
+    return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
 
 
 async def in_thread(function: Callable[[], Any], on_left_behind: Callable[[bool], None] | None = None) -> Any:
@@ -59,58 +75,78 @@ async def in_thread(function: Callable[[], Any], on_left_behind: Callable[[bool]
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     future: asyncio.Future[Any] = loop.create_future()
-    ended = threading.Event()
-
-    def deliver(outcome: BaseException | None, value: object) -> None:
-        if future.done():
-            return
-        if outcome is not None:
-            future.set_exception(outcome)
-        else:
-            future.set_result(value)
-
-    def body() -> None:
-        value: object = None
-        raised: BaseException | None = None
-        try:
-            value = context.run(function)
-        except ToolStopped:
-            raised = asyncio.CancelledError()
-        except StopIteration as error:  # a future cannot carry it
-            raised = RuntimeError(f"StopIteration: {error}")
-        except BaseException as error:  # noqa: BLE001 - carried to the loop, where `attempt` sorts it
-            raised = error
-        finally:
-            ended.set()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, raised, value)
-
-    thread = threading.Thread(target=body, name="toolloop-tool", daemon=True)
-    thread.start()
+    worker = _Worker(functools.partial(context.run, function), functools.partial(_deliver, loop, future))
+    worker.thread.start()
     try:
         return await future
     except asyncio.CancelledError:
-        if not ended.is_set():
-            stopped = await asyncio.shield(_stop(thread, ended))
+        if future.cancelled() and not worker.ended:
+            stopped = await asyncio.shield(worker.stop())
             if on_left_behind is not None:
                 on_left_behind(stopped)
         raise
 
 
-async def _stop(thread: threading.Thread, ended: threading.Event) -> bool:
-    """Ask the thread's Python code to stop; True when it did within the grace time.
+def _deliver(
+    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: object, raised: BaseException | None
+) -> None:
+    """Hand a thread's outcome to the loop; nobody takes it when the wait was cancelled or the loop is closed."""
 
-    CPython's `PyThreadState_SetAsyncExc`: raised at the thread's next bytecode, so not while it sleeps or waits in C.
-    """
-    if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(ToolStopped)
-        )
-    waited = 0.0
-    while waited < STOP_GRACE and not ended.is_set():
-        await asyncio.sleep(0.01)
-        waited += 0.01
-    return ended.is_set()
+    def settle() -> None:
+        if future.done():
+            return
+        if raised is not None:
+            future.set_exception(raised)
+        else:
+            future.set_result(value)
+
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(settle)
+
+
+class _Worker:
+    """A thread that calls one function and can be asked to stop."""
+
+    def __init__(
+        self, function: Callable[[], Any], deliver: Callable[[object, BaseException | None], None]
+    ) -> None:
+        self._function, self._deliver = function, deliver
+        self._lock = threading.Lock()
+        self.ended = False
+        """Whether the function has returned: from then on the thread is not stopped any more."""
+        self.thread = threading.Thread(target=self._run, name="toolloop-tool", daemon=True)
+
+    def _run(self) -> None:
+        with contextlib.suppress(ToolStopped):  # one that was sent before `ended` may come after it
+            value, raised = self._outcome()
+            with self._lock:
+                self.ended = True
+            self._deliver(value, raised)
+
+    def _outcome(self) -> tuple[object, BaseException | None]:
+        try:
+            return self._function(), None
+        except ToolStopped:
+            raise
+        except StopIteration as error:  # a future cannot carry it
+            return None, RuntimeError(f"StopIteration: {error}")
+        except BaseException as error:  # noqa: BLE001 - carried to the loop, where `attempt` sorts it
+            return None, error
+
+    async def stop(self) -> bool:
+        """Ask the thread's Python code to stop; True when it did within the grace time.
+
+        CPython's `PyThreadState_SetAsyncExc`: raised at the thread's next bytecode, so not while it sleeps or waits in C.
+        """
+        with self._lock:
+            if self.thread.ident is not None and not self.ended:
+                ident, exception = ctypes.c_ulong(self.thread.ident), ctypes.py_object(ToolStopped)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, exception)
+        waited = 0.0
+        while waited < STOP_GRACE and self.thread.is_alive():
+            await asyncio.sleep(0.01)
+            waited += 0.01
+        return not self.thread.is_alive()
 
 
 async def call_function(

@@ -1,0 +1,263 @@
+"""The event streams of one turn: the channel that carries its events, and what its reader holds.
+
+A turn runs in a task of its own, so that it can be cancelled at every await point for one of several reasons, and
+always ends with a Result. A stream that is no longer read or held by anybody cancels its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .errors import HarnessError
+from .events import Approval, Done, Event, Result, Retry, StopReason, Text
+
+if TYPE_CHECKING:
+    from .session import AsyncSession
+
+RunSync = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+
+MOST_UNREAD = 256
+"""Events that may wait for their reader before the turn waits for it."""
+
+
+class Channel:
+    """Events on their way from a turn to its reader, and the way to stop the turn."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.recorded: list[Event] = []
+        self.changed = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.reason: StopReason | None = None
+        """Why the turn ends: set once, by a stop or by its own end."""
+        self.task: asyncio.Task[Result] | None = None
+        self.started = False
+        """Whether the task has begun: one that is cancelled before never runs its first line."""
+        self.problem: tuple[str, str] | None = None
+        """(problem, raw answer) where the answer does not fit `output=`."""
+
+    def begin(self, run: Coroutine[Any, Any, Result]) -> None:
+        """Run the turn in a task."""
+        self.task = asyncio.ensure_future(run)
+        self.task.add_done_callback(lambda _: self.changed.set())
+
+    @property
+    def running(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def checkpoint(self) -> None:
+        """End the turn here when it is to stop: what it awaited may have swallowed the CancelledError."""
+        if self.reason is not None:
+            raise asyncio.CancelledError
+
+    async def emit(self, event: Event) -> None:
+        """Send an event of the turn; raises CancelledError when it is to stop."""
+        self.checkpoint()
+        await self.post(event)
+
+    async def post(self, event: Event) -> None:
+        """Send an event, also after the turn's end."""
+        self.recorded.append(event)
+        self.events.append(event)
+        self.changed.set()
+        if len(self.events) >= MOST_UNREAD and self.reason is None:
+            self.room.clear()
+            await self.room.wait()
+
+    def take(self) -> Event:
+        event = self.events.popleft()
+        if len(self.events) < MOST_UNREAD:
+            self.room.set()
+        return event
+
+    def stop(self, reason: StopReason) -> None:
+        """Cancel the turn, once; the first reason counts. On the turn's own loop."""
+        self.room.set()
+        if self.reason is None and self.task is not None and not self.task.done():
+            self.reason = reason
+            if self.started:
+                self.task.cancel()
+
+    def stop_soon(self, reason: StopReason) -> None:
+        """The same from any thread (a click on a subshell's thread, the garbage collector's)."""
+        if self.task is None or self.task.done():
+            return
+        loop = self.task.get_loop()
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            self.stop(reason)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            loop.call_soon_threadsafe(self.stop, reason)
+
+    async def ended(self) -> None:
+        """Wait until the turn's task has ended, however it does."""
+        if self.running:
+            assert self.task is not None
+            await asyncio.wait({self.task})
+
+
+class AsyncEventStream:
+    """Async iterator over the events of one turn; the last one is `Done`. `.result` is set with it.
+
+    With `permissions="ask"` and no `on_approval`, answer each `Approval` before asking for the next event; one that
+    is not answered by then is denied (LiteLLM's rule).
+    """
+
+    def __init__(
+        self, session: AsyncSession, prompt: str, *, interactive: bool, close_session: bool = False
+    ) -> None:
+        self._session, self._prompt, self._interactive = session, prompt, interactive
+        self._close_session = close_session
+        self._channel: Channel | None = None
+        self._asked: Approval | None = None
+        self._result: Result | None = None
+        self._cancelled = False
+        self._ended = False
+
+    def __aiter__(self) -> AsyncEventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._channel is None:
+            await self._session.settled()
+            self._channel = self._session.begin(self._prompt, interactive=self._interactive)
+            if self._cancelled:
+                self._channel.stop("cancelled")
+        if self._asked is not None:
+            self._asked.deny("approval not answered", by="unattended")
+            self._asked = None
+        event = await self._next(self._channel)
+        if isinstance(event, Approval) and self._session.config.on_approval is None:
+            self._asked = event
+        return event
+
+    async def _next(self, channel: Channel) -> Event:
+        task = channel.task
+        assert task is not None
+        while not channel.events:
+            if task.done():
+                return await self._finish(channel, task)
+            channel.changed.clear()
+            try:
+                await channel.changed.wait()
+            except asyncio.CancelledError:
+                channel.stop("cancelled")
+                raise
+        return channel.take()
+
+    async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
+        """The Done event; then, at the next call, OutputInvalid or the end."""
+        if self._result is None:
+            self._result = task.result()
+            if self._close_session:
+                await self._session.aclose()
+            return Done(self._result)
+        self._ended = True
+        self._session.raise_output_invalid(channel.problem, self._result)
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> Result | None:
+        """The Result, once `Done` has been read or the stream has been closed."""
+        return self._result
+
+    def cancel(self) -> None:
+        """Stop the turn, from any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
+        self._cancelled = True
+        if self._channel is not None:
+            self._channel.stop_soon("cancelled")
+
+    async def aclose(self) -> None:
+        """Stop the turn and wait until it has ended."""
+        self._ended = True
+        if self._channel is not None and self._channel.task is not None:
+            self._channel.stop("cancelled")
+            await self._channel.ended()
+            if self._result is None and not self._channel.task.cancelled():
+                self._result = self._channel.task.result()
+        if self._close_session:
+            await self._session.aclose()
+
+    def __del__(self) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is not None:
+            channel.stop_soon("cancelled")
+
+
+def shown_text(events: Sequence[Event]) -> str:
+    """All the text of a turn, as it was shown: without what a retry has taken back."""
+    text = ""
+    for event in events:
+        if isinstance(event, Text):
+            text += event.delta
+        elif isinstance(event, Retry) and event.discard:
+            text = text.removesuffix(event.discard)
+    return text
+
+
+async def collect(stream: AsyncIterator[Event]) -> Result:
+    """Read a stream to its end and return its Result. Raises what the stream raises after `Done`."""
+    result: Result | None = None
+    async for event in stream:
+        if isinstance(event, Done):
+            result = event.result
+    if result is None:
+        raise HarnessError("turn ended without a result")
+    return result
+
+
+async def _anext(stream: AsyncEventStream) -> Event | None:
+    try:
+        return await stream.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+class EventStream:
+    """Sync iterator over the events of one turn: an AsyncEventStream, one step of the loop at a time."""
+
+    def __init__(self, stream: AsyncEventStream, run_sync: RunSync) -> None:
+        self._stream, self._run_sync = stream, run_sync
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        event: Event | None = self._run_sync(lambda: _anext(self._stream))
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def aio(self) -> AsyncEventStream:
+        """The AsyncEventStream behind this one."""
+        return self._stream
+
+    @property
+    def result(self) -> Result | None:
+        return self._stream.result
+
+    def cancel(self) -> None:
+        """Stop the turn. Iteration still ends with `Done(stop_reason="cancelled")`."""
+        self._stream.cancel()
+
+    def close(self) -> None:
+        """Abandon the stream and stop its turn."""
+        self._run_sync(self._stream.aclose)

@@ -1,0 +1,169 @@
+"""One turn's state, and its model calls: the limits, the request, the reply into the history."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from .approvals import Allowed
+from .arguments import InvalidArguments, parse_arguments
+from .config import Config
+from .errors import ModelCallFailed
+from .events import Event, Span, StopReason, ToolResult, Usage
+from .history import History, is_json_object
+from .model import ModelCall, Reply, Request, takes_no_tool_choice
+
+
+class TurnEnded(Exception):
+    """The turn ends early with `reason`; `error` is the text for a runtime error."""
+
+    def __init__(self, reason: StopReason, error: str | None = None) -> None:
+        super().__init__(error or reason)
+        self.reason = reason
+        self.error = error
+
+
+def _go_on() -> None:
+    return None
+
+
+@dataclass
+class Turn:
+    """The state of one turn, filled as it goes, so that a cancelled turn leaves what it had."""
+
+    config: Config
+    history: History
+    prompt: str
+    emit: Callable[[Event], Awaitable[None]]
+    session_allowed: Allowed
+    interactive: bool = True
+    """Whether a reader of the stream may answer approvals."""
+    checkpoint: Callable[[], None] = _go_on
+    """Raises CancelledError when the turn is to stop: a tool may have swallowed the one that it was sent."""
+    run_allowed: Allowed = field(default_factory=Allowed)
+    started: float = field(default_factory=time.monotonic)
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    spans: list[Span] = field(default_factory=list)
+    tool_calls: int = 0
+    final_text: str = ""
+    output: Any = None
+    output_problem: str | None = None
+    output_attempts: int = 0
+    denied: Counter[str] = field(default_factory=Counter)
+    note: str | None = None
+    """What a person should know of how it ended: an answer that was cut off, a tool whose thread could not be stopped."""
+    unsent: ToolResult | None = None
+    """The result of a call between its end and its event."""
+    tools_closed: bool = False
+    """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
+
+    def now(self) -> float:
+        """Seconds since the turn began."""
+        return time.monotonic() - self.started
+
+
+def make_request(turn: Turn, *, in_words: bool = True) -> Request:
+    """The next model call, exactly as it will be sent."""
+    options, secrets = turn.config.completion_options()
+    model, tools = turn.config.route.model, [tool.spec for tool in turn.config.tools]
+    if turn.config.output is not None and not in_words:
+        options["response_format"] = turn.config.output.response_format()
+    if turn.tools_closed and tools:
+        # The tools stay in the request: Anthropic refuses a history with calls without them.
+        options.pop("tool_choice", None)
+        if takes_no_tool_choice(model, tools):
+            options["tool_choice"] = "none"
+    return Request(
+        model=model, messages=turn.history.for_request(), tools=tools, options=options, secrets=secrets
+    )
+
+
+async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tuple[Reply, list[object]]:
+    """One model call, into the history; returns the reply and each call's arguments as the model sent them.
+
+    Raises TurnEnded for a limit (with `limited`) and for an answer that cannot be one, ModelCallFailed.
+    """
+    if limited:
+        _check_limits(turn)
+    request = make_request(turn, in_words=in_words)
+    await turn.config.observer.before_model(request)
+    turn.checkpoint()
+    call = ModelCall(request, turn.emit, tap=turn.config.observer.tap)
+    began = turn.now()
+    try:
+        reply = await call.run()
+    except BaseException as error:
+        _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
+        raise
+    turn.usage += reply.usage
+    turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
+    turn.spans.append(Span("model", request.model, began, turn.now(), reply.usage, reply.cost))
+    as_sent = _make_arguments_valid(reply.message)
+    calls, text = reply.message.get("tool_calls"), (reply.message.get("content") or "").strip()
+    if calls or text:
+        turn.history.add_assistant(reply.message)
+    await turn.config.observer.after_model(reply)
+    if not calls:
+        _check_answer(turn, reply, text)
+    return reply, as_sent
+
+
+def _check_limits(turn: Turn) -> None:
+    limits = turn.config.options
+    if turn.usage.calls >= limits.max_model_calls:
+        raise TurnEnded("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
+    if limits.max_cost is not None and (turn.cost or 0.0) >= limits.max_cost:
+        raise TurnEnded("max_cost", f"stopped at ${turn.cost:.4f}: max_cost is ${limits.max_cost}")
+
+
+def _check_answer(turn: Turn, reply: Reply, text: str) -> None:
+    """An answer that the provider stopped, or that is none, ends the turn; one that was only cut off gets a note."""
+    if reply.finish_reason == "content_filter":
+        turn.final_text = text
+        raise TurnEnded(
+            "runtime_error", "the provider's content filter stopped the answer. Rephrase the prompt."
+        )
+    if reply.finish_reason == "length":
+        how = "cut off by the token limit" if text else "empty: the token limit was reached before any text"
+        turn.note = f"the answer is {how}. Raise max_tokens (--set max_tokens=…)."
+        if not text:
+            raise TurnEnded("runtime_error", turn.note)
+    elif not text and not turn.tool_calls and turn.config.output is None:
+        raise TurnEnded(
+            "runtime_error",
+            f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model.",
+        )
+
+
+def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
+    """Keep the text that had arrived when a call was cut: in the history as an answer, calls that were half sent not.
+
+    A call that failed with nothing to keep takes its question with it: one that the provider refuses (too long, a
+    content filter) would have every later request refused.
+    """
+    text = call.shown
+    if text.strip():
+        turn.history.add_assistant({"role": "assistant", "content": text})
+    elif failed:
+        turn.history.withdraw_question()
+
+
+def _make_arguments_valid(message: dict[str, Any]) -> list[object]:
+    """Let every stored call have a JSON object for arguments, since they are replayed; returns them as they were sent."""
+    as_sent: list[object] = []
+    for call in message.get("tool_calls", ()):
+        raw = call["function"]["arguments"]
+        as_sent.append(raw)
+        try:
+            parsed = parse_arguments(raw)
+        except InvalidArguments:
+            call["function"]["arguments"] = "{}"
+        else:
+            if not is_json_object(raw):
+                call["function"]["arguments"] = json.dumps(parsed, ensure_ascii=False)
+    return as_sent
