@@ -14,7 +14,7 @@ from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
-from .style import BLOCK, CALL, DIM, PRE, NAME, STYLE, SUMMARY, WIDE
+from .style import BLOCK, CALL, DIM, NAME, PRE, STYLE, SUMMARY, WIDE
 
 MOST_LINES = 200
 """Lines of a diff or a listing that the saved file keeps."""
@@ -64,14 +64,14 @@ def head(
     return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n> " + plain(prompt).replace("\n", "\n> "))
 
 
-def text_block(text: str, final: bool = False, streaming: bool = False) -> Block:
+def text_block(text: str, *, final: bool = False, streaming: bool = False) -> Block:
     """What the model says, in markdown. `final` marks the answer, `streaming` a text that is still being written."""
     kind = "tlj tlj-answer" if final else "tlj tlj-text"
     body = markdown_html(text, streaming=streaming)
     return Block(f'<div class="{kind}" style="{BLOCK}" dir="auto">{body}</div>', plain(text).strip())
 
 
-def reasoning_block(text: str, streaming: bool = False) -> Block:
+def reasoning_block(text: str, *, streaming: bool = False) -> Block:
     """The model's reasoning, folded; the summary shows its first words."""
     body = markdown_html(text, streaming=streaming)
     label = "thinking…" if streaming else "thought"
@@ -139,7 +139,7 @@ def cut_lines(text: str, most: int) -> tuple[str, str]:
 
 
 def duration(seconds: float) -> str:
-    """ "0.31 s" below ten seconds, "0:21" or "1:02:03" from there."""
+    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there."""
     if seconds < 10:
         return f"{seconds:.2f} s"
     minutes, rest = divmod(round(seconds), 60)
@@ -162,7 +162,7 @@ def clock(at: float) -> str:
 
 
 def counted(count: int, word: str) -> str:
-    """ "1 tool call", "2 tool calls"."""
+    """Count in words: "1 tool call", "2 tool calls"."""
     return f"{count:,} {word}{'' if count == 1 else 's'}"
 
 

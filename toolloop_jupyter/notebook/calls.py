@@ -9,6 +9,7 @@ from ..core.events import Approval, Decision, ToolCall, ToolResult
 from .blocks import Block, clock, duration
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
+from .places import with_cell_names
 from .rich import Shown, cut, show_bundle, show_text, show_value
 from .style import BLOCK, CALL, CELL, DIM, NAME, PRE, SUMMARY, TABLE
 
@@ -155,11 +156,10 @@ def _arguments_html(given: Mapping[str, object], decision: Decision | None) -> s
         elif edited is not None and name not in edited:
             change = " <span>(removed by a person)</span>"
         rows.append(_row(str(name), argument_html(value) + change))
-    for name in edited or {}:
-        if name not in given:
-            rows.append(
-                _row(str(name), f"<span>added by a person:</span> {argument_html((edited or {})[name])}")
-            )
+    added = {} if edited is None else {name: edited[name] for name in edited if name not in given}
+    rows += [
+        _row(str(name), f"<span>added by a person:</span> {argument_html(added[name])}") for name in added
+    ]
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
 
 
@@ -200,7 +200,7 @@ def _result_html(result: ToolResult | None, shown: Shown | None) -> str:
     if result.is_error:
         failed = show_text(result.output).html
         if result.traceback:
-            trace = show_text(result.traceback, language="").html
+            trace = show_text(with_cell_names(result.traceback), language="").html
             failed += f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">traceback</summary>{trace}</details>'
         return failed
     html = shown.html if shown else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import inspect
 import json
 
 from ..core.events import Approval
@@ -36,9 +37,8 @@ def _what_it_does(approval: Approval) -> str:
     summary = (
         f"what it does: {first_line(approval.description, 160)}" if approval.description else "what it does"
     )
-    words = (
-        f'<p style="white-space:pre-wrap">{inline(approval.description)}</p>' if approval.description else ""
-    )
+    description = inspect.cleandoc(approval.description)
+    words = f'<p style="white-space:pre-wrap">{inline(description)}</p>' if description else ""
     source = f'<pre style="{PRE}">{highlight(approval.source, "python")}</pre>' if approval.source else ""
     hint = " (source)" if approval.source else ""
     return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{inline(summary)}{hint}</summary>{words}{source}</details>'

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
 from markdown_it import MarkdownIt
 from markdown_it.renderer import RendererHTML
@@ -71,7 +72,7 @@ class _Renderer(RendererHTML):
 
     def math(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
         token = tokens[idx]
-        formula = formula_html(token.content, token.meta["display"], not env.get("streaming"))
+        formula = formula_html(token.content, display=token.meta["display"], typeset=not env.get("streaming"))
         return f"<p>{formula}</p>\n" if token.block else formula
 
 
@@ -113,6 +114,7 @@ def _parser() -> MarkdownIt:
     # "commonmark" bounds the nesting of blocks at 20 levels.
     md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
     md.validateLink = _is_safe_link  # type: ignore[method-assign]  # the documented way to change it
+    md.normalizeLink = _normalized  # type: ignore[method-assign]
     md.core.ruler.push("bound_nesting", _bound_nesting)
     add_math(md)
     return md
@@ -120,6 +122,11 @@ def _parser() -> MarkdownIt:
 
 def _is_safe_link(url: str) -> bool:
     return bool(_SAFE_LINK.match(url)) and len(url) <= 2_000
+
+
+def _normalized(url: str) -> str:
+    """Percent-encode what an address may not hold, homographs of other scripts included (cheaper than a URL parser)."""
+    return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
 def markdown_html(text: str, *, streaming: bool = False) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import html as html_module
 import io
 import json
 import re
@@ -20,15 +19,14 @@ from functools import lru_cache
 from typing import Any
 
 from .highlight import highlight
-from .inert import esc, guard_math, plain, prose, without_ansi
+from .inert import esc, plain, without_ansi
 from .markdown import markdown_html
+from .sanitize import MOST_IMAGE, clean_html, words_of
 from .style import PRE, WIDE
 
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 MOST_HTML = 200_000
-MOST_IMAGE = 3_000_000
-"""Characters of base64; a larger picture is named, not kept."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +166,7 @@ def _foreign(function: Any) -> Any:
         return None
     try:
         return function()
-    except Exception:
+    except Exception:  # noqa: BLE001 - as the line above says
         return None
 
 
@@ -194,9 +192,7 @@ def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
     if isinstance(raw, str) and len(raw) <= MOST_HTML:
         clean = clean_html(raw)
         if clean.strip():
-            return Shown(
-                f'<div style="overflow-x:auto">{clean}</div>', plain(words) or _words_of(clean), "", True
-            )
+            return Shown(f'<div style="{WIDE}">{clean}</div>', plain(words) or words_of(clean), "", True)
     for kind in ("text/markdown", "text/latex"):
         if isinstance(bundle.get(kind), str):
             text = bundle[kind]
@@ -220,71 +216,9 @@ def _picture(kind: str, data: Any, words: str) -> Shown | None:
         return None
     if kind == "image/png" and not start.startswith(b"\x89PNG"):
         return None
-    size = f"{kind.split('/')[1].split('+')[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
+    size = f"{kind.split('/')[1].split('+', maxsplit=1)[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
     if len(encoded) > MOST_IMAGE:
         return Shown(f"<p>{size}: too large to keep in the notebook</p>", size, size)
     alt = esc(words[:200] or size)
     html = f'<img src="data:{kind};base64,{encoded}" alt="{alt}" style="max-width:100%">'
     return Shown(html, f"[{size}]", size, True)
-
-
-_TAGS = set(
-    "a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure h1 h2 h3 h4 h5 h6 hr i "
-    "img ins kbd li mark ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var".split()
-)
-_ATTRIBUTES = {
-    "*": {"title", "dir", "lang"},
-    "a": {"href"},
-    "img": {"src", "alt", "width", "height"},
-    "th": {"colspan", "rowspan", "scope", "align"},
-    "td": {"colspan", "rowspan", "align"},
-    "col": {"span"},
-    "colgroup": {"span"},
-    "ol": {"start"},
-}
-_DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
-
-
-def _attribute(tag: str, name: str, value: str) -> str | None:
-    if tag == "img" and name == "src":
-        return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
-    if tag == "a" and name == "href":
-        return value if re.match(r"(?:https?://|mailto:)", value, re.IGNORECASE) else None
-    return plain(value)  # nh3 escapes it
-
-
-_PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
-
-
-def clean_html(raw: str) -> str:
-    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id."""
-    import nh3
-
-    clean = nh3.clean(
-        raw,
-        tags=_TAGS,
-        clean_content_tags={
-            "script",
-            "style",
-            "title",
-            "template",
-            "iframe",
-            "noscript",
-            "svg",
-            "math",
-            "select",
-        },
-        attributes=_ATTRIBUTES,
-        attribute_filter=_attribute,
-        url_schemes={"http", "https", "mailto", "data"},
-        link_rel="noopener noreferrer",
-        set_tag_attribute_values={"a": {"target": "_blank"}},
-        strip_comments=True,
-    )
-    pieces = _PIECE.split(clean)
-    return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
-
-
-def _words_of(clean: str) -> str:
-    text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
-    return plain(html_module.unescape(_PIECE.sub(" ", text))).strip()

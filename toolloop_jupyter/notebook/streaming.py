@@ -44,7 +44,7 @@ class StreamingText:
         """Everything so far, as the model wrote it."""
         return "".join(self._parts)
 
-    def block(self, final: bool = False) -> Block:
+    def block(self, *, final: bool = False) -> Block:
         """The text so far. With `final`, rendered as a whole, with code in colour and formulas typeset."""
         text = self.text
         if final:

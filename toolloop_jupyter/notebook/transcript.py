@@ -82,7 +82,7 @@ class _Call:
         self.approval: Approval | None = None
         self.result: ToolResult | None = None
 
-    def block(self, expression: str, brief: bool) -> Block:
+    def block(self, expression: str, *, brief: bool) -> Block:
         """The call as a block."""
         approval = self.approval
         return call_block(
