@@ -313,7 +313,7 @@ class TestNames:
         assert wire[0] == "s_k"
         assert wire[1] != wire[2]
         assert wire[3].startswith("fs_read_")
-        assert wire[4:] == ["fs_read", "grosse", "_3d", wire[7], "ok-name"]
+        assert wire[4:] == ["fs_read", "grosse", "t_3d", "tool_cf2abf0c", "ok-name"]
         assert len(set(wire)) == len(wire)
         assert all(1 <= len(name) <= 64 and name.isascii() for name in wire)
         assert wire == [tool.wire_name for tool in make_tools([named(name) for name in names])]

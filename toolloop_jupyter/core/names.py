@@ -38,9 +38,11 @@ def _valid(name: str, taken: set[str]) -> str:
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
     plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
     plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
-    if not re.match(r"[a-zA-Z_]", plain):
-        plain = f"_{plain}"
-    if len(plain) <= 64 and plain not in taken and plain.strip("_-"):
+    if not plain.strip("_-"):
+        plain = "tool"
+    elif not plain[0].isalpha():
+        plain = f"t_{plain}"  # Bedrock's names begin with a letter
+    if len(plain) <= 64 and plain not in taken and plain != "tool":
         return plain
     return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 

@@ -1,0 +1,255 @@
+"""Arguments as models really send them."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from support.tool_kinds import Color
+from toolloop_jupyter.core.arguments import InvalidArguments, parse_arguments, snapshot
+from toolloop_jupyter.core.tools import make_tools
+
+
+class Plain(BaseModel):
+    f: float
+    inner: list[Plain] = []
+
+
+class Allowed(BaseModel):
+    model_config = ConfigDict(allow_inf_nan=True)
+    f: float
+
+
+class AllowedField(BaseModel):
+    f: float = Field(allow_inf_nan=True)
+
+
+def refusal(raw):
+    """The message that the arguments are refused with."""
+    with pytest.raises(InvalidArguments) as caught:
+        parse_arguments(raw)
+    return str(caught.value)
+
+
+def bind(function, raw):
+    """The call of a function for the arguments."""
+    (tool,) = make_tools([function])
+    return tool.bind(raw)
+
+
+class TestParse:
+    @pytest.mark.parametrize(
+        "raw", ["", "  ", "\n", None, "null", " null ", '""', '"null"', "{}", '"{}"', b"", {}]
+    )
+    def test_no_arguments(self, raw):
+        """Empty text, blanks, null and nothing at all mean {} (C29, C30)."""
+        assert parse_arguments(raw) == {}
+
+    @pytest.mark.parametrize(
+        ("raw", "got"),
+        [
+            ('["oops"]', 'list: ["oops"]'),
+            ("42", "number: 42"),
+            ("true", "boolean: true"),
+            ('"x"', 'string: "x"'),
+            ("1.5", "number: 1.5"),
+            ([1], "list: [1]"),
+        ],
+    )
+    def test_no_object(self, raw, got):
+        """A list or a scalar is refused, with what came (C31)."""
+        assert refusal(raw) == f"arguments must be a JSON object, got {got}"
+
+    def test_encoded_twice(self):
+        """An object in a JSON string, even twice over, is taken out (C32)."""
+        text = json.dumps({"items": [], "note": "n"})
+        assert parse_arguments(json.dumps(text)) == {"items": [], "note": "n"}
+        assert parse_arguments(json.dumps(json.dumps(text))) == {"items": [], "note": "n"}
+
+    @pytest.mark.parametrize("raw", ['{"d":1}{"d":2}', '{"d":1} {"d":2}', '{"d":1} and so on', '{"d":1},'])
+    def test_more_than_one_object(self, raw):
+        """Joined calls and trailing text are refused: nothing may run with half of them (C34)."""
+        assert refusal(raw).startswith("arguments are not a single JSON object: after its end comes ")
+
+    def test_braces_inside_strings_are_text(self):
+        """They end no object."""
+        assert parse_arguments('{"q":"}{"}') == {"q": "}{"}
+
+    def test_cut_off(self):
+        """Text cut by a length limit is never completed (C36)."""
+        text = '{"path":"a","content":"line1'
+        assert refusal(text).startswith(
+            "arguments are not valid JSON: Unterminated string starting at at character "
+        )
+
+    @pytest.mark.parametrize(
+        "raw", ["{'a': 1}", "{a: 1}", '{"a": 1,}', "{", "f(a=1)", "```json\n{}\n```", '{"a": True}']
+    )
+    def test_no_json(self, raw):
+        """What only looks like JSON is refused, with the place."""
+        assert "at character" in refusal(raw)
+
+    @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "-1e400"])
+    def test_numbers_that_json_has_not(self, number):
+        """NaN, infinities and floats that overflow name their place (C37)."""
+        assert refusal(f'{{"a": [0, {number}]}}').startswith("a[1]: expected a finite number, got ")
+        assert refusal({"a": [0, float(number)]}).startswith("a[1]: expected a finite number, got ")
+
+    def test_huge_integers(self):
+        """More digits than Python converts are an error result, not a crash (C43)."""
+        assert refusal('{"n":' + "9" * 4301 + "}") == "arguments hold an integer with more than 4300 digits"
+        assert parse_arguments('{"n":' + "9" * 4300 + "}")["n"] > 10**4299
+
+    @pytest.mark.parametrize("depth", [101, 5_000, 100_000])
+    def test_deep_nesting(self, depth):
+        """Deep nesting is an error result, however deep (C43)."""
+        text = '{"a":' + "[" * depth + "]" * depth + "}"
+        assert refusal(text) == "arguments are nested more than 100 levels deep"
+
+    @pytest.mark.parametrize("raw", ['{"a":1,"a":1}', '{"b":{"a":1,"a":2}}'])
+    def test_duplicate_keys(self, raw):
+        """Which of the two was meant, nobody knows; at any depth."""
+        assert refusal(raw) == 'arguments have "a" more than once'
+
+    def test_line_breaks_inside_strings(self):
+        """Many models send them raw; they can mean nothing else."""
+        assert parse_arguments('{"code":"a\n\tb"}') == {"code": "a\n\tb"}
+
+    def test_half_a_surrogate_pair(self):
+        """It is no character and no request can carry it; a whole pair is one."""
+        assert refusal('{"a":"\\ud83d"}') == 'a: half of a surrogate pair is no character, got "\\ud83d"'
+        assert parse_arguments('{"a":"\\ud83d\\ude00"}') == {"a": "😀"}
+
+    def test_a_mapping_is_copied(self):
+        """What came as a dict stays the sender's."""
+        sent = {"a": [{"b": (1, 2)}]}
+        before = copy.deepcopy(sent)
+        got = parse_arguments(sent)
+        got["a"][0]["b"].append(3)
+        assert sent == before
+
+    def test_messages_are_short(self):
+        """A megabyte of nonsense is not sent back."""
+        for raw in (
+            "[" + '"x",' * 300_000 + '"x"]',
+            '{"a":1}' + "x" * 1_000_000,
+            '"' + "y" * 1_000_000 + '"',
+        ):
+            assert len(refusal(raw)) < 250
+
+
+class TestBind:
+    def test_one_message_for_all(self):
+        """Every wrong argument is listed with what is expected and what was sent (C42)."""
+
+        def find(limit: int, deep: bool, path: str, color: Color = Color.RED): ...
+
+        with pytest.raises(InvalidArguments) as caught:
+            bind(find, '{"limit":"12.5","deep":"maybe","pth":"x","color":"RED"}')
+        assert str(caught.value).splitlines() == [
+            "invalid arguments, find was not run:",
+            '- limit: expected an integer, got "12.5"',
+            '- deep: expected true or false, got "maybe"',
+            "- path: missing, and required",
+            "- color: expected 'red' or 2, got \"RED\"",
+            "- pth: no such argument; did you mean path?",
+        ]
+
+    def test_text_for_a_text_parameter_stays_text(self):
+        """However much it looks like JSON or a number (C33, C39, C40)."""
+
+        def save(text: str):
+            return text
+
+        for text in (
+            "[1, 2]",
+            '{"a":1}',
+            "42",
+            "020",
+            "1e5",
+            "null",
+            "true",
+            '"quoted"',
+            "58aa9efd-faad-4901",
+        ):
+            assert bind(save, json.dumps({"text": text})).run() == text
+
+    def test_text_for_any_value_stays_text(self):
+        """A parameter that can take the text gets it as it is."""
+
+        def save(a, b: str | list[int], c: int | str | dict):
+            return a, b, c
+
+        text = '{"a":"[1]","b":"[1]","c":"{}"}'
+        assert bind(save, text).run() == ("[1]", "[1]", "{}")
+
+    def test_many_problems_are_counted(self):
+        """Ten are shown, the rest is a number."""
+
+        def work(x: list[int]): ...
+
+        with pytest.raises(InvalidArguments) as caught:
+            bind(work, {"x": ["a"] * 25})
+        lines = str(caught.value).splitlines()
+        assert len(lines) == 12
+        assert lines[-1] == "- and 15 more"
+
+    def test_long_inputs_are_shortened(self):
+        """The model knows what it sent; 80 characters remind it."""
+
+        def work(x: int): ...
+
+        with pytest.raises(InvalidArguments) as caught:
+            bind(work, {"x": "y" * 1_000_000})
+        assert len(str(caught.value)) < 200
+
+    def test_nan_in_models(self):
+        """The text "NaN" is refused inside models too, unless their author allows it (C37)."""
+
+        def work(p: Plain = None, a: Allowed = None, f: AllowedField = None):
+            return a or f
+
+        with pytest.raises(InvalidArguments, match=r"p\.f: expected a finite number"):
+            bind(work, '{"p":{"f":"nan"}}')
+        with pytest.raises(InvalidArguments, match=r"p\.inner\[0\].f: expected a finite number"):
+            bind(work, '{"p":{"f":1,"inner":[{"f":"-inf"}]}}')
+        assert math.isnan(bind(work, '{"a":{"f":"NaN"}}').run().f)
+        assert math.isnan(bind(work, '{"f":{"f":"NaN"}}').run().f)
+
+    def test_the_word_nan_is_a_word(self):
+        """For text it means nothing special."""
+
+        def work(x: str):
+            return x
+
+        assert bind(work, '{"x":"NaN"}').run() == "NaN"
+
+    def test_the_snapshot_is_strict_json(self):
+        """It can be written as JSON whatever the values are, and changing it changes nothing."""
+
+        def work(x: float = Field(allow_inf_nan=True), y: bytes = b"\xff", z: set[int] = frozenset()):
+            return x, z
+
+        bound = bind(work, '{"x":"Infinity","y":"é","z":[3]}')
+        assert json.loads(json.dumps(bound.json, allow_nan=False)) == {"x": "Infinity", "y": "é", "z": [3]}
+        bound.json["z"].append(4)
+        assert bound.run() == (math.inf, {3})
+
+
+class TestSnapshot:
+    def test_never_raises(self):
+        """An object that cannot even be shown is named by its type."""
+
+        class Bad:
+            def __repr__(self):
+                raise RuntimeError
+
+        loop = []
+        loop.append(loop)
+        assert snapshot(Bad()) == "<Bad>"
+        assert snapshot(loop) == "<list>"
+        assert snapshot({1: object}) == {"1": "<class 'object'>"}
