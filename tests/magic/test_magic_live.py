@@ -252,3 +252,37 @@ def test_a_failed_run_is_an_error_of_the_cell(kernel, serve):
     assert "OPENAI_API_KEY" in done.text
     assert "sk-secret-secret-1" not in done.text
     assert "Traceback" not in done.text
+
+
+def test_dry_run_sends_nothing(kernel, serve):
+    """`--dry-run` shows the first request as it would be sent, and sends nothing."""
+    server = serve([answer("never")])
+    done = run(
+        kernel,
+        f"%%toolloop --dry-run --model openai/stub --api-base {server.base_url} --api-key KEY -t double\nhi there",
+    )
+    assert done.status == "ok", done.text
+    assert "would be sent: 1 message, 1 tool" in done.text
+    assert "hi there" in done.text
+    assert "kkkkkkkk" not in done.html
+    assert server.requests == []
+
+
+def test_step_mode_holds_before_each_call(kernel, serve):
+    """`--step` waits for Next before a model call and before a tool call, and shows what the server then gets."""
+    server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
+    cell = kernel.submit(
+        f"%%toolloop --step --model openai/stub --api-base {server.base_url} --api-key KEY -t double --as r\nDouble 4",
+        allow_stdin=True,
+    )
+    kernel.button("Next", timeout=60)
+    assert server.requests == []
+    kernel.click("Next")
+    kernel.wait_for_text("next: run double")
+    assert len(server.requests) == 1
+    kernel.click("Run to end")
+    kernel.wait(cell)
+    assert cell.status == "ok", cell.text
+    assert "to the model: 3 messages, 1 tool" in cell.text
+    assert "from the model: 10 tokens read, 5 written" in cell.text
+    assert kernel.open_widgets() == []

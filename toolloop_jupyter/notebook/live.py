@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
     from ..core.context import Progress
     from ..core.model import Reply, Request
+    from .stepping import Stepper
 
 TICK = 0.1
 """Seconds between two looks at what has to be shown."""
@@ -129,19 +130,28 @@ class View(Observer):
         self._bar: Any = None
         self._bar_place = _Shown(cell)
         self._ticker: asyncio.Task[None] | None = None
+        self.stepper: Stepper | None = None
+        """Set in step mode."""
 
     # --- the run's own hooks: put aside, show later -------------------------------------------------------------
 
     async def before_model(self, request: Request) -> None:
         if self._state == LOADING and self._bar is None:
             self._bar_place.put(mimebundle([self.head]))
+        if self.stepper is not None:
+            await self.stepper.before_model(request)
         self._state = "the model answers"
 
     async def after_model(self, reply: Reply) -> None:
         self._usage += reply.usage
         self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost  # type: ignore[assignment]
 
+        if self.stepper is not None:
+            await self.stepper.after_model(reply)
+
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        if self.stepper is not None:
+            await self.stepper.before_tool(call.name, arguments)
         self._state = f"running {call.name}"
         self._live(call).arguments = arguments
 
@@ -164,6 +174,18 @@ class View(Observer):
         if call.id not in self._calls:
             self._calls[call.id] = _LiveCall(call, self.cell, next(self._numbers))
         return self._calls[call.id]
+
+    def place(self) -> _Shown:
+        """A new place for something in the cell's output."""
+        return _Shown(self.cell)
+
+    def put(self, block: Block) -> None:
+        """Show a block as a new output."""
+        self.place().put(mimebundle([block]))
+
+    def waits(self, *, for_what: str) -> None:
+        """Say in the toolbar what the run waits for."""
+        self._state = for_what
 
     # --- the reader ---------------------------------------------------------------------------------------------
 
@@ -230,7 +252,7 @@ class View(Observer):
                 mimebundle([notice("the connection broke; the answer begins again", "warning")])
             )
             return
-        _Shown(self.cell).put(mimebundle([retry_block(event)]))
+        self.put(retry_block(event))
 
     def _on_toolcall(self, event: Any) -> None:
         live = self._live(event)
@@ -284,17 +306,17 @@ class View(Observer):
             self._show_call(live, event)
 
     def _on_filechange(self, event: Any) -> None:
-        _Shown(self.cell).put(mimebundle([files_block([event])]))
+        self.put(files_block([event]))
 
     def _on_done(self, event: Any) -> None:
         result = event.result
         if result.output is not None:
-            place = self._text_place if self._text_place.is_there else _Shown(self.cell)
+            place = self._text_place if self._text_place.is_there else self.place()
             place.put(mimebundle([answer_block("", result.output)]))
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
-            _Shown(self.cell).put(mimebundle([notice(result.error, kind)]))
-        _Shown(self.cell).put(mimebundle([foot(result, self.name)]))
+            self.put(notice(result.error, kind))
+        self.put(foot(result, self.name))
 
     # --- showing ------------------------------------------------------------------------------------------------
 

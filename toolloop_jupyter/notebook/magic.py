@@ -61,11 +61,11 @@ def notebook() -> Notebook:
     return found
 
 
-async def run_cell(line: str, body: str) -> Result:
-    """Run one `%%toolloop` cell. Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs."""
+async def run_cell(line: str, body: str) -> Result | None:
+    """Run one `%%toolloop` cell; None for a dry run. Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs."""
     book = notebook()
     result = await book.run(parse(line), body)
-    if result.stop_reason == "runtime_error":
+    if result is not None and result.stop_reason == "runtime_error":
         raise RunFailed(result.error or "the run failed", result)
     return result
 

@@ -128,8 +128,11 @@ class Notebook:
             "options": ToolLoopOptions(completion_kwargs=pairs(options.set, "--set")),
         }
 
-    async def run(self, options: Options, body: str) -> Result:
-        """Run a cell: check everything, then run and show. Raises before anything is shown for a mistake."""
+    async def run(self, options: Options, body: str) -> Result | None:
+        """Run a cell: check everything, then run and show. Raises before anything is shown for a mistake.
+
+        A dry run gives None.
+        """
         cell = kernel.Cell.here()
         prompt = fill_in(body, self.names)
         if not prompt.strip():
@@ -137,13 +140,23 @@ class Notebook:
         if options.name is not None and (not options.name.isidentifier() or keyword.iskeyword(options.name)):
             raise Mistake(f"--as {options.name!r} is not a variable name")
         named = self._session(options)
-        notice = (
-            self._rewind(named, cell.cell_id, append=options.append)
-            if options.session or self.settings.session
-            else None
-        )
+        if options.dry_run:
+            await self._dry_run(named, prompt, cell)
+            return None
+        note = self._rewind(named, cell.cell_id, append=options.append) if self._name(options) else None
         async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, cell, notice))
+            return await kernel.uninterrupted(self._turn(options, named, prompt, cell, note))
+
+    async def _dry_run(self, named: NamedSession, prompt: str, cell: kernel.Cell) -> None:
+        from .stepping import request_block
+        from .transcript import mimebundle
+
+        request = await named.session.preview(prompt)
+        cell.display(mimebundle([request_block(request, sent=False)]))
+
+    def _name(self, options: Options) -> str | None:
+        """The session that the cell belongs to, or None."""
+        return options.session or self.settings.session or None
 
     def new_session(self, options: Options) -> Any:
         """A fresh AsyncSession with these options over the defaults."""
@@ -154,8 +167,8 @@ class Notebook:
 
     def _session(self, options: Options) -> NamedSession:
         made = self.new_session(options)
-        name = options.session or self.settings.session
-        if not name:
+        name = self._name(options)
+        if name is None:
             return NamedSession(made)
         named = self.sessions.setdefault(name, NamedSession(made))
         if named.session.busy:
@@ -177,27 +190,12 @@ class Notebook:
     async def _turn(
         self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, note: str | None
     ) -> Result:
-        from .live import View, follow
-        from .transcript import head, mimebundle, notice
+        from .live import follow
+        from .transcript import mimebundle, notice
 
         session = named.session
-        stream = session.astream(prompt)
-        config = session.config
-        top = head(
-            config.route.model,
-            [tool.name for tool in config.tools],
-            options.permissions or self.settings.permissions,
-            config.output.name if config.output else None,
-            session=options.session or self.settings.session or None,
-        )
-        view = View(
-            cell,
-            top,
-            name=options.name,
-            stop=stream.cancel,
-            unattended=options.on_unattended or self.settings.on_unattended,
-            wish=self.settings.ask,
-        )
+        config, stream = session.config, session.astream(prompt)
+        view = self._view(options, config, cell, stream.cancel)
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
         if note:
@@ -211,6 +209,30 @@ class Notebook:
             session.config = config
         self._keep(result, options.name)
         return result
+
+    def _view(self, options: Options, config: Any, cell: kernel.Cell, stop: Any) -> Any:
+        from .live import View
+        from .stepping import Stepper
+        from .transcript import head
+
+        top = head(
+            config.route.model,
+            [tool.name for tool in config.tools],
+            options.permissions or self.settings.permissions,
+            config.output.name if config.output else None,
+            session=self._name(options),
+        )
+        view = View(
+            cell,
+            top,
+            name=options.name,
+            stop=stop,
+            unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
+            wish=self.settings.ask,
+        )
+        if options.step:
+            view.stepper = Stepper(view)
+        return view
 
     def _keep(self, result: Result | None, name: str | None) -> None:
         self.last = result
