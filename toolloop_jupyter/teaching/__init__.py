@@ -6,11 +6,16 @@ Importing it provides the models "toolloop/…" to LiteLLM once LiteLLM is loade
 from .demo import DemoModel
 from .offline import DEMO_MODEL, use_with_litellm
 from .parts import call, deltas, end, error, expect, pause, reasoning, reply_with, text
+from .recording import Recorder, RecordingError, Replay, ReplayMismatch
 from .scripted import ScriptedModel
 
 __all__ = [
     "DEMO_MODEL",
     "DemoModel",
+    "Recorder",
+    "RecordingError",
+    "Replay",
+    "ReplayMismatch",
     "ScriptedModel",
     "call",
     "deltas",

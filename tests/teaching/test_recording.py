@@ -1,0 +1,305 @@
+"""Recordings: written by a run of the package's own loop, replayed through LiteLLM's real `acompletion()`."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from support.asking import ask
+from support.servers import ScriptedServer
+from toolloop_jupyter.api import aagent, aagent_session
+from toolloop_jupyter.core.config import Harness, ToolLoopOptions
+from toolloop_jupyter.core.events import Result
+from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.teaching import (
+    Recorder,
+    RecordingError,
+    Replay,
+    ReplayMismatch,
+    ScriptedModel,
+    call,
+    reasoning,
+    text,
+)
+
+
+def double(n: int) -> int:
+    """Double a number."""
+    return 2 * n
+
+
+def script() -> ScriptedModel:
+    return ScriptedModel(
+        [reasoning("Let me see.", signature="SIG"), text("I'll ask. ", pace=0.02), call("double", n=4)],
+        lambda messages: f"It is {messages[-1]['content']}.",
+    )
+
+
+async def run(model: Any, tool: Any = double, prompt: str = "Double 4", **options: Any) -> Result:
+    result: Result = await aagent(Harness.TOOL_LOOP, prompt, model=model, tools=[tool], **options)
+    return result
+
+
+async def recorded(path: Path, **options: Any) -> Result:
+    return await run(script(), observer=Recorder(path), **options)
+
+
+def said(result: Result) -> list[Any]:
+    return [event for event in result.events if type(event).__name__ != "Done"]
+
+
+async def test_a_replay_gives_the_same_events(tmp_path: Path) -> None:
+    """A recorded run replayed has the same events, answer and usage, with the real tool called again."""
+    path = tmp_path / "lesson.jsonl"
+    first = await recorded(path)
+    calls: list[int] = []
+
+    def double(n: int) -> int:
+        """Double a number."""
+        calls.append(n)
+        return 2 * n
+
+    replay = Replay(path)
+    again = await run(replay, double)
+    assert (again.text, again.stop_reason, again.usage) == ("It is 8.", "done", first.usage)
+    assert said(again) == said(first)
+    assert calls == [4]
+    assert replay.recorded_model.startswith("toolloop/scripted-")
+
+
+async def test_a_server_is_not_needed_any_more(tmp_path: Path) -> None:
+    """Recorded through LiteLLM's HTTP client against a server, it replays with the server gone and without the key."""
+    path = tmp_path / "lesson.jsonl"
+    entries = [
+        {"tool_calls": [{"id": "c1", "name": "double", "arguments": '{"n": 4}'}]},
+        {"content": "It is 8, that is sure."},
+    ]
+    with ScriptedServer(entries) as server:
+        first = await run(
+            "openai/stub", api_base=server.base_url, api_key="sk-verysecret123", observer=Recorder(path)
+        )
+    assert first.text == "It is 8, that is sure."
+    again = await run(Replay(path))
+    assert said(again) == said(first)
+    assert again.usage == first.usage
+    content = path.read_text(encoding="utf-8")
+    assert "verysecret" not in content
+    assert "127.0.0.1" not in content
+
+
+async def test_the_file_is_readable_and_each_call_lists_only_what_is_new(tmp_path: Path) -> None:
+    """One JSON object a line: a version, then for each call its head, new tools and messages, deltas and end."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path, options=ToolLoopOptions(completion_kwargs={"temperature": 0.5}))
+    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    assert lines[0] == {"toolloop-recording": 1}
+    heads = [line for line in lines if "call" in line]
+    assert [(head["call"], head.get("kept", 0)) for head in heads] == [(1, 0), (2, 1)]
+    assert heads[0]["options"]["temperature"] == 0.5
+    assert [line["tool"]["name"] for line in lines if "tool" in line] == ["double"]
+    assert [line["sent"]["role"] for line in lines if "sent" in line] == ["user", "assistant", "tool"]
+    assert (
+        "".join(line["delta"].get("content", "") for line in lines if "delta" in line) == "I'll ask. It is 8."
+    )
+    assert lines[-1]["end"]["finish_reason"] == "stop"
+
+
+async def test_two_recordings_of_the_same_run_differ_in_times_only(tmp_path: Path) -> None:
+    """Recording again gives the same file apart from the times and the scripted model's number."""
+    texts = []
+    for name in ("a", "b"):
+        await recorded(tmp_path / name)
+        lines = [json.loads(line) for line in (tmp_path / name).read_text(encoding="utf-8").splitlines()]
+        texts.append([{k: v for k, v in line.items() if k not in ("at", "model")} for line in lines])
+    assert texts[0] == texts[1]
+
+
+async def test_the_pace_is_kept(tmp_path: Path) -> None:
+    """A replay takes as long as the recorded stream took, and no time with speed 0."""
+    path = tmp_path / "lesson.jsonl"
+    recorder = Recorder(path)
+    request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    recorder.record(request, [(0.1, {"content": "a"}), (0.3, {"content": "b"})], {"finish_reason": "stop"})
+    for speed, least, most in ((1.0, 0.3, 5.0), (0, 0.0, 0.25)):
+        replay = Replay(path, speed=speed)
+        await ask(Replay(path, speed=0), "Hi")  # LiteLLM's first call of a kind is slow
+        started = time.monotonic()
+        assert (await ask(replay, "Hi"))["content"] == "ab"
+        assert least <= time.monotonic() - started < most
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (
+            {"prompt": "Double 5"},
+            ["message 1 (user) differs", "recorded: 'Double 4'", "now:      'Double 5'"],
+        ),
+        ({"instructions": "Be brief."}, ["message 1 is from 'system', recorded was 'user'"]),
+    ],
+)
+async def test_a_changed_request_stops_with_a_short_difference(
+    tmp_path: Path, change: dict[str, Any], told: list[str]
+) -> None:
+    """A changed prompt ends the run; its error quotes the place, before and after, and what to do."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    result = await run(Replay(path), **change)
+    assert result.stop_reason == "runtime_error"
+    for piece in [*told, "lesson.jsonl, model call 1", "--replay-loose"]:
+        assert " ".join(piece.split()) in " ".join((result.error or "").split())
+
+
+async def test_changed_tools_and_results_are_told_apart(tmp_path: Path) -> None:
+    """A changed schema and a changed result are named by the tool's name."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+
+    def double(n: float) -> int:
+        """Double a number."""
+        return 8
+
+    def other(n: int) -> int:
+        """Double a number."""
+        return 8
+
+    assert "the tool 'double' differs in parameters.properties.n.type" in str(
+        (await run(Replay(path), double)).error
+    )
+    assert "the tool 'double' was recorded and is not there now" in str(
+        (await run(Replay(path), other)).error
+    )
+    double_again = run.__globals__["double"]
+
+    def wrong(n: int) -> int:
+        """Double a number."""
+        return 9
+
+    wrong.__name__ = double_again.__name__
+    result = await run(Replay(path), wrong)
+    assert "model call 2: message 3 (result of double) differs" in str(result.error)
+    assert "recorded: '8' now: '9'" in " ".join(str(result.error).split())
+
+
+async def test_loose_goes_on_and_keeps_the_differences(tmp_path: Path) -> None:
+    """With loose=True the recorded answers come all the same; the differences can be read."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    replay = Replay(path, loose=True)
+    result = await run(replay, prompt="Double 5")
+    assert result.text == "It is 8."
+    assert len(replay.differences) == 2
+    assert "model call 1: message 1 (user) differs" in replay.differences[0]
+
+
+async def test_a_mismatch_is_the_cause_of_litellms_error(tmp_path: Path) -> None:
+    """Through plain LiteLLM it is a BadRequestError whose cause has the difference."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    replay = Replay(path)
+    with pytest.raises(load_litellm().BadRequestError) as caught:
+        await ask(replay, "Something else")
+    assert isinstance(caught.value.__cause__, ReplayMismatch)
+    assert caught.value.__cause__.difference.startswith("message 1 (user) differs")
+
+
+async def test_more_calls_than_recorded_say_so(tmp_path: Path) -> None:
+    """A second run of a recording of one is told that it is over; after reset() it starts again."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    replay = Replay(path)
+    await run(replay)
+    assert "the recording is over, it has 2 calls" in str((await run(replay)).error)
+    replay.reset()
+    assert (await run(replay)).text == "It is 8."
+
+
+async def test_a_session_and_a_structured_answer_replay(tmp_path: Path) -> None:
+    """Two turns of a session with `output=` go through a recording."""
+
+    class Answer(BaseModel):
+        value: int
+
+    path = tmp_path / "lesson.jsonl"
+    model = ScriptedModel(Answer(value=1), Answer(value=2))
+    for which in (model, None):
+        observed = {"observer": Recorder(path)} if which else {}
+        session = await aagent_session(
+            Harness.TOOL_LOOP, model=which or Replay(path), output=Answer, **observed
+        )
+        values = [(await session.run(prompt)).output.value for prompt in ("one", "two")]
+        assert values == [1, 2]
+        await session.close()
+
+
+async def test_appending_goes_on_behind_what_is_there(tmp_path: Path) -> None:
+    """append=True keeps the calls of an earlier recording; without it they are replaced."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    await run(script(), observer=Recorder(path, append=True))
+    assert len(Replay(path).calls) == 4
+    await recorded(path)
+    assert len(Replay(path).calls) == 2
+
+
+async def test_a_failed_call_is_replayed_as_a_failure(tmp_path: Path) -> None:
+    """A call recorded with an error breaks off there with its status."""
+    path = tmp_path / "lesson.jsonl"
+    request = {"model": "m", "messages": [{"role": "user", "content": "Hi"}]}
+    Recorder(path).record(request, [(0.0, {"content": "par"})], {"error": "overloaded", "status": 503})
+    with pytest.raises(load_litellm().exceptions.MidStreamFallbackError, match="overloaded"):
+        await ask(Replay(path), "Hi")
+
+
+def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
+    """Options that hold keys, headers or addresses are not written, nor are texts that look like a key."""
+    path = tmp_path / "lesson.jsonl"
+    schema = {"type": "object", "properties": {"api_key": {"type": "string"}}}
+    request = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "My key is sk-abcdef123456789"}],
+        "tools": [{"type": "function", "function": {"name": "login", "parameters": schema}}],
+        "api_key": "hidden-1",
+        "api_base": "http://hidden-2/",
+        "extra_headers": {"x": "hidden-3"},
+        "extra_body": {"auth": {"token": "hidden-4"}, "top_k": 5},
+    }
+    deltas = [(0.1, {"content": "It is sk-abc"}), (0.2, {"content": "def123456789, see?"})]
+    Recorder(path).record(request, deltas, {"finish_reason": "stop"})
+    content = path.read_text(encoding="utf-8")
+    assert "hidden" not in content
+    assert "123456789" not in content
+    assert '"api_key": {"type": "string"}' in content
+    assert '"top_k": 5' in content
+    assert '"content": "It is [key], see?"' in content
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("", "is empty"),
+        ('{"toolloop-recording": 99}\n', "version 99; this toolloop_jupyter reads 1"),
+        ('{"toolloop-recording": 1}\n{"call": 1}\nnot json\n', "line 3 is no line of a recording"),
+        ('{"toolloop-recording": 1}\n{"sent": {"role": "user"}}\n', "line 2"),
+        ("[1]\n", "line 1"),
+    ],
+)
+def test_a_broken_file_names_the_line(tmp_path: Path, content: str, told: str) -> None:
+    """What is no recording is refused with the line and the reason."""
+    path = tmp_path / "broken.jsonl"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecordingError, match=told):
+        Replay(path)
+
+
+def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
+    """A missing file to replay and a missing folder to record to are named before anything runs."""
+    with pytest.raises(RecordingError, match="cannot read the recording"):
+        Replay(tmp_path / "none.jsonl")
+    with pytest.raises(RecordingError, match="there is no folder"):
+        Recorder(tmp_path / "none" / "lesson.jsonl")
