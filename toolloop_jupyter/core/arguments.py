@@ -18,6 +18,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from .complaints import complaint, kind_of_json, path_text, shortened, steps
+from .foreign import Raised, attempt
 from .schema import OMITTED, default_json
 from .signatures import Parameter
 
@@ -108,13 +109,14 @@ class Arguments:
         raise InvalidArguments(complaint(self.tool, given, problems, keys))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
-        try:
-            values: dict[str, Any] = self.adapter.validate_python(given)
-        except ValidationError:
-            raise
-        except Exception as error:  # a validator of the person's own types may raise anything
-            text = f"{type(error).__name__}: {error}"
-            raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from error
+        values: dict[str, Any] | Raised = attempt(self.adapter.validate_python, given)
+        if isinstance(values, Raised):
+            if isinstance(values.error, ValidationError):
+                raise values.error
+            text = (
+                f"{type(values.error).__name__}: {values.error}"  # of a validator of the person's own types
+            )
+            raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
         if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
             raise InvalidArguments(
                 f"invalid arguments, {self.tool} was not run:\n- {path}: expected a finite number, got NaN or infinity"
@@ -166,16 +168,24 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
 
 def snapshot(value: Any) -> Any:
     """The value as JSON data, to show and to keep; `repr` where it is none. Never raises."""
-    try:
-        return _strict(to_jsonable_python(value, by_alias=True, fallback=repr))
-    except Exception:  # noqa: BLE001 - a person's own serialiser or __repr__ may raise anything
-        return f"<{type(value).__name__}>"
+    told = attempt(_jsonable, value)
+    return f"<{type(value).__name__}>" if isinstance(told, Raised) else _strict(told)
+
+
+def _jsonable(value: Any) -> Any:
+    return to_jsonable_python(value, by_alias=True, fallback=repr)
 
 
 def _strict(value: Any) -> Any:
     """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
     if isinstance(value, float):
-        return value if math.isfinite(value) else "NaN" if math.isnan(value) else f"{value}".replace("inf", "Infinity")
+        return (
+            value
+            if math.isfinite(value)
+            else "NaN"
+            if math.isnan(value)
+            else f"{value}".replace("inf", "Infinity")
+        )
     if isinstance(value, dict):
         return {key: _strict(item) for key, item in value.items()}
     return [_strict(item) for item in value] if isinstance(value, list) else value

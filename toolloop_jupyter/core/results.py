@@ -26,6 +26,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from . import pictures, tables
+from .foreign import Raised, attempt
 
 LIMIT = 20_000
 """Characters of a result that the model gets unless the tool or the run says otherwise."""
@@ -50,10 +51,9 @@ class Described:
 def describe(value: Any, limit: int | None = None) -> Described:
     """The value as text of at most `limit` characters (LIMIT when None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
-    try:
-        described = _describe(value, limit)
-    except Exception as error:  # noqa: BLE001 - a value's own __repr__, properties or iterators may raise anything
-        text = f"<{_type_name(value)} without a text form: {type(error).__name__}>"
+    described = attempt(_describe, value, limit)
+    if isinstance(described, Raised):
+        text = _textless(value, described)
         described = Described(text, len(text))
     text = cut(_encodable(described.text), limit, _size(value), described.full_length)
     return Described(text, max(described.full_length, len(text)))
@@ -99,12 +99,9 @@ class _Walk:
         if depth > _MAX_DEPTH:
             return f"<{_type_name(value)}, nested deeper>"
         self._inside.add(id(value))
-        try:
-            return self._compound(value, depth + 1)
-        except Exception as error:  # noqa: BLE001 - as in describe(); what is around the value is still told
-            return f"<{_type_name(value)} without a text form: {type(error).__name__}>"
-        finally:
-            self._inside.discard(id(value))
+        found = attempt(self._compound, value, depth + 1)
+        self._inside.discard(id(value))
+        return _textless(value, found) if isinstance(found, Raised) else found
 
     def _compound(self, value: Any, depth: int) -> Any:
         for reader in (tables.table, pictures.picture):
@@ -229,6 +226,10 @@ def _words(value: Any) -> str:
 
 def _html_text(markup: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", markup))).strip()
+
+
+def _textless(value: Any, raised: Raised) -> str:
+    return f"<{_type_name(value)} without a text form: {type(raised.error).__name__}>"
 
 
 def _type_name(value: Any) -> str:
