@@ -50,11 +50,12 @@ from .kernel_output import (
     Sink,
     capture,
     current_target,
+    flush,
     into,
     shell,
     unwrapped,
 )
-from .kernel_pump import Pump
+from .kernel_pump import Pump, aside
 
 __all__ = [
     "PATIENCE",
@@ -64,6 +65,7 @@ __all__ = [
     "attending",
     "capture",
     "has_stdin",
+    "has_subshells",
     "has_widget_frontend",
     "in_kernel",
     "interruptible",
@@ -151,7 +153,7 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     context = copy_context()
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
-    with into(None), Pump.aside(outer):
+    with into(None), aside(_kernel(), outer):
         return drive(attended, context, _idle_loop())
 
 
@@ -247,6 +249,7 @@ class _KernelTarget:
         # ipykernel >= 6.23 keeps parents in a contextvar for each object; set in a context that nobody keeps, it
         # leaves the object's own default, which holds in all threads and tasks.
         copy_context().run(self._copy, kernel, parent)
+        flush(None)  # what the cell printed before the run comes before
 
     def _copy(self, kernel: Any, parent: Mapping[str, Any]) -> None:
         from ipykernel import iostream, zmqshell
@@ -265,17 +268,13 @@ class _KernelTarget:
                 copied.set_parent(parent)
                 stream = copied
             self._streams[name] = stream
-        publisher = shell().display_pub
-        if isinstance(publisher, publisher_class):
-            copied = publisher_class(shell=shell())
-            copied.session, copied.pub_socket, copied.topic = (
-                publisher.session,
-                publisher.pub_socket,
-                publisher.topic,
-            )
-            copied.set_parent(parent)
-            publisher = copied
-        self._publisher: Any = publisher
+        self._publisher: Any = shell().display_pub
+        self._copied = isinstance(self._publisher, publisher_class)
+        if self._copied:
+            found, self._publisher = self._publisher, publisher_class(shell=shell())
+            for name in ("session", "pub_socket", "topic"):
+                setattr(self._publisher, name, getattr(found, name))
+            self._publisher.set_parent(parent)
 
     def write(self, name: str, text: str) -> None:
         self._streams[name].write(text)
@@ -284,10 +283,17 @@ class _KernelTarget:
         self._streams[name].flush()
 
     def publish(self, bundle: Bundle) -> None:
-        for stream in self._streams.values():
-            stream.flush()  # what was printed before comes before
+        flush(self)  # what was printed before comes before
         transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
-        with into(self):  # the publisher flushes sys.stdout and sys.stderr: ours again, which are empty now
+        # The copy flushes sys.stdout and sys.stderr: better ours again than those of the running cell. What is found
+        # as it is has our hook on it, which must fall through.
+        with into(self if self._copied else None):
             self._publisher.publish(
                 data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
             )
+
+
+def has_subshells() -> bool:
+    """Whether this kernel can run subshells (ipykernel 7), over which a front-end may send its clicks."""
+    # private: _supports_kernel_subshells, ipykernel 7; kernel_info's "supported_features" says the same to front-ends.
+    return bool(getattr(_kernel(), "_supports_kernel_subshells", False))

@@ -267,4 +267,20 @@ class StepCard(_Panel):
         act()
 
 
-__all__ = ["WIDGET_MIME", "ApprovalCard", "StepCard", "Toolbar"]
+class ClickTest(_Panel):
+    """A button that only wants to be clicked: `%toolloop doctor` finds out whether clicks come back."""
+
+    def __init__(self, wait: float, on_click: Callable[[], None]) -> None:
+        label = ipywidgets.HTML(f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>")
+        button = _button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
+        card = ipywidgets.VBox([label, button])
+        card.add_class("tlj-card")
+        super().__init__(card)
+
+    def finish(self) -> None:
+        """Take the button away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._close()
+
+
+__all__ = ["WIDGET_MIME", "ApprovalCard", "ClickTest", "StepCard", "Toolbar"]
