@@ -286,3 +286,82 @@ def test_step_mode_holds_before_each_call(kernel, serve):
     assert "to the model: 3 messages, 1 tool" in cell.text
     assert "from the model: 10 tokens read, 5 written" in cell.text
     assert kernel.open_widgets() == []
+
+
+def test_policy_variable_and_a_tool_of_its_own_mind(kernel):
+    """`--permissions` takes a variable with a policy; what it lets through is not asked."""
+    run(kernel, "policy = {'double': 'full', '*': 'ask'}")
+    done = run(kernel, "%%toolloop -t double -p policy --as r\nDouble 5")
+    assert "42" not in done.text
+    assert run(kernel, "print(r.approvals, r.tool_results[0].value)").stdout == "[] 10\n"
+
+
+def test_conversation_comes_back_in_a_new_kernel(kernel, start_kernel, tmp_path):
+    """--keep-history keeps the messages in the notebook's outputs; `%toolloop resume` goes on with them."""
+    done = run(kernel, "%%toolloop -s diary --keep-history -t double\nDouble 6")
+    kept = [o.data for o in done.outputs if "application/vnd.toolloop.conversation+json" in o.data]
+    assert len(kept) == 1
+    notebook = tmp_path / "n.ipynb"
+    notebook.write_text(json.dumps({"cells": [{"outputs": [{"data": kept[0]}]}]}))
+    fresh = start_kernel()
+    fresh.execute("%load_ext toolloop_jupyter")
+    said = fresh.execute(f"%toolloop resume diary {notebook}")
+    assert "session 'diary' goes on with 4 messages" in said.stdout, said.text
+    again = fresh.execute("h = %toolloop history diary\nprint([m['role'] for m in h])")
+    assert again.stdout == "['user', 'assistant', 'tool', 'assistant']\n"
+    assert "keeps no conversation 'other'" in fresh.execute(f"%toolloop resume other {notebook}").text
+
+
+def test_export_and_show(kernel, tmp_path):
+    """The last run is shown again, and written as Markdown, HTML and JSON."""
+    run(kernel, "%%toolloop -t double\nDouble 21")
+    assert "42" in run(kernel, "%toolloop show").text
+    for ending in ("md", "html", "json"):
+        target = tmp_path / f"run.{ending}"
+        assert run(kernel, f"%toolloop export {target}").status == "ok"
+        assert "42" in target.read_text()
+    assert "must end in .md, .html or .json" in run(kernel, "%toolloop export run.txt").text
+
+
+def test_save_and_load(kernel, tmp_path):
+    """A session's conversation goes to a file and comes back under another name."""
+    run(kernel, "%%toolloop -s keepme -t double\nDouble 2")
+    target = tmp_path / "talk.json"
+    assert "saved 4 messages" in run(kernel, f"%toolloop save keepme {target}").stdout
+    assert "goes on with 4 messages" in run(kernel, f"%toolloop load other {target}").stdout
+
+
+def test_show_renders_streams(kernel):
+    """`show()` renders the streams of the API in the cell, sync and async, and gives back the Result."""
+    run(kernel, "from toolloop_jupyter import agent, aagent, show, Harness\nM = 'toolloop/demo'")
+    done = run(
+        kernel,
+        "a = show(agent(Harness.TOOL_LOOP, 'Double 3', model=M, tools=[double], stream=True))\n"
+        "b = await show(aagent(Harness.TOOL_LOOP, 'Double 4', model=M, tools=[double], stream=True))\n"
+        "print(a.tool_results[0].value, b.tool_results[0].value)",
+    )
+    assert "6 8" in done.stdout, done.text
+    assert done.text.count("done ·") == 2
+
+
+def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
+    """`agent(permissions="ask")` puts up the card in the cell; the Result as a value shows its transcript."""
+    cell = kernel.submit(
+        "res = agent(Harness.TOOL_LOOP, 'Double 11', model=M, tools=[double], permissions='ask')\nprint(res.tool_results[0].value)",
+        allow_stdin=True,
+    )
+    after = kernel.submit("print('AFTER')")
+    kernel.click("Approve", timeout=30)
+    kernel.wait(cell, after)
+    assert "22" in cell.stdout, cell.text
+    assert "demonstration" not in cell.text
+    assert after.stdout == "AFTER\n"
+    assert "demonstration" in run(kernel, "res").text
+
+
+def test_unload(kernel):
+    """`%unload_ext` takes the magics back out, and `%load_ext` brings them again."""
+    assert run(kernel, "%unload_ext toolloop_jupyter").status == "ok"
+    assert "not found" in run(kernel, "%toolloop").text
+    assert run(kernel, "%load_ext toolloop_jupyter").status == "ok"
+    assert "model" in run(kernel, "%toolloop").stdout

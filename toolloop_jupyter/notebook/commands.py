@@ -117,6 +117,15 @@ def load(book: Notebook, words: list[str]) -> None:
     _begin(book, name, conversation.load(path))
 
 
+def resume(book: Notebook, words: list[str]) -> None:
+    """Go on with a conversation of a saved notebook or file, in a new kernel."""
+    from . import resuming
+
+    if len(words) not in (1, 2):
+        raise Mistake("write: %toolloop resume SESSION [FILE]")
+    _begin(book, words[0], resuming.find(words[0], words[1] if len(words) > 1 else None, book.names))
+
+
 def _begin(book: Notebook, name: str, messages: list[dict[str, Any]]) -> None:
     from ..core.session import AsyncSession
     from .runs import NamedSession
@@ -175,6 +184,7 @@ _COMMANDS = {
     "show": show,
     "save": save,
     "load": load,
+    "resume": resume,
     "export": export,
     "doctor": doctor,
 }

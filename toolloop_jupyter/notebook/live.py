@@ -26,6 +26,7 @@ from .transcript import (
     Block,
     StreamingText,
     answer_block,
+    approval_record,
     call_block,
     files_block,
     foot,
@@ -132,6 +133,8 @@ class View(Observer):
         self._ticker: asyncio.Task[None] | None = None
         self.stepper: Stepper | None = None
         """Set in step mode."""
+        self.keep: Callable[[], Mapping[str, Any]] | None = None
+        """Gives what the last output keeps for a later kernel (the conversation), with --keep-history."""
 
     # --- the run's own hooks: put aside, show later -------------------------------------------------------------
 
@@ -275,7 +278,7 @@ class View(Observer):
         self._show_call(live, None)
 
     def _waiting_call(self, approval: Approval) -> _LiveCall:
-        if approval.call_id:
+        if approval.call_id in self._calls:
             return self._calls[approval.call_id]
         unfinished = [
             live for live in self._calls.values() if not live.done and live.call.name == approval.tool
@@ -288,16 +291,9 @@ class View(Observer):
 
     async def _card(self, approval: Approval) -> None:
         """Put the card in the call's place, until the approval is decided."""
-        from .widgets import ApprovalCard
-
         live = self._waiting_call(approval)
-        card = ApprovalCard(approval, position=f"call {live.number + 1}")
         fallback = mimebundle([self._block(live, None)])
-        live.place.put({**fallback, **card.mimebundle()})
-        try:
-            await approval.wait()
-        finally:
-            card.finish(approval.decision)
+        await _put_card(live.place, approval, fallback, f"call {live.number + 1}")
 
     def _on_toolresult(self, event: Any) -> None:
         live = self._calls.get(event.id)
@@ -316,7 +312,8 @@ class View(Observer):
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
             self.put(notice(result.error, kind))
-        self.put(foot(result, self.name))
+        kept = self.keep() if self.keep is not None else {}
+        self.place().put({**mimebundle([foot(result, self.name)]), **kept})
 
     # --- showing ------------------------------------------------------------------------------------------------
 
@@ -373,6 +370,18 @@ class View(Observer):
                 self._show_call(live, None)
 
 
+async def _put_card(place: _Shown, approval: Approval, fallback: Mapping[str, Any], position: str) -> None:
+    """Show the approval card at `place` until it is decided; what cannot show widgets shows `fallback`."""
+    from .widgets import ApprovalCard
+
+    card = ApprovalCard(approval, position=position)
+    place.put({**fallback, **card.mimebundle()})
+    try:
+        await approval.wait()
+    finally:
+        card.finish(approval.decision)
+
+
 def _adopted(event: Any) -> Approval:
     """Our Approval for one of LiteLLM's, which has no card's worth of facts."""
     return Approval(tool=event.tool, input=dict(event.input), why="the agent asks")
@@ -411,9 +420,16 @@ def card_handler() -> Callable[[Approval], Any] | None:
         return None
 
     async def handler(approval: Approval) -> bool:
-        view = View(kernel.Cell.here(), head("", (), "ask", None))
-        await view.take(approval)
-        return bool(approval.decision and approval.decision.allowed)
+        place = _Shown(kernel.Cell.here())
+
+        async def card(asked: Approval) -> None:
+            await _put_card(place, asked, mimebundle([approval_record(asked, None)]), "")
+
+        try:
+            decision = await ask(approval, card)
+        finally:
+            place.put(mimebundle([approval_record(approval, approval.decision)]))
+        return decision.allowed
 
     return handler
 

@@ -195,7 +195,7 @@ class Notebook:
 
         session = named.session
         config, stream = session.config, session.astream(prompt)
-        view = self._view(options, config, cell, stream.cancel)
+        view = self._view(options, named, cell, stream.cancel)
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
         if note:
@@ -210,11 +210,13 @@ class Notebook:
         self._keep(result, options.name)
         return result
 
-    def _view(self, options: Options, config: Any, cell: kernel.Cell, stop: Any) -> Any:
+    def _view(self, options: Options, named: NamedSession, cell: kernel.Cell, stop: Any) -> Any:
+        from . import resuming
         from .live import View
         from .stepping import Stepper
         from .transcript import head
 
+        config = named.session.config
         top = head(
             config.route.model,
             [tool.name for tool in config.tools],
@@ -232,6 +234,8 @@ class Notebook:
         )
         if options.step:
             view.stepper = Stepper(view)
+        if options.keep_history or self.settings.keep_history:
+            view.keep = lambda: resuming.bundle(self._name(options), named.session.messages())
         return view
 
     def _keep(self, result: Result | None, name: str | None) -> None:
