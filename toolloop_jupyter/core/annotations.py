@@ -43,12 +43,38 @@ def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
         return list[_convert(arguments[0], inside)] if arguments else list  # type: ignore[misc]
     if origin is None or origin is typing.Literal:
         return annotation
-    members = tuple(_convert(argument, inside) for argument in arguments)
+    return _rebuilt(annotation, tuple(_convert(argument, inside) for argument in arguments))
+
+
+def with_references(annotation: Any) -> Any:
+    """`list["Node"]` with a reference in place of the text: Python 3.10 evaluates only those of `typing`'s generics."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if not arguments or origin is typing.Literal:
+        return annotation
+    if origin is Annotated:
+        first = with_references(arguments[0])
+        return annotation if first is arguments[0] else operator.getitem(Annotated, (first, *arguments[1:]))
+    builtin = isinstance(annotation, types.GenericAlias)
+    return _rebuilt(
+        annotation,
+        tuple(
+            typing.ForwardRef(a) if builtin and isinstance(a, str) else with_references(a) for a in arguments
+        ),
+    )
+
+
+def _rebuilt(annotation: Any, members: tuple[Any, ...]) -> Any:
+    """The same generic of other members; itself if they are the same."""
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
     if origin in (typing.Union, types.UnionType):
         return operator.getitem(typing.Union, members)
-    return annotation.copy_with(members) if hasattr(annotation, "copy_with") else origin[members]
+    return (
+        annotation.copy_with(members)
+        if hasattr(annotation, "copy_with")
+        else operator.getitem(origin, members)
+    )
 
 
 def _is_old_typed_dict(annotation: Any) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import math
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -173,7 +174,14 @@ def snapshot(value: Any) -> Any:
 
 
 def _jsonable(value: Any) -> Any:
-    return to_jsonable_python(value, by_alias=True, fallback=repr)
+    return to_jsonable_python(value, by_alias=True, fallback=_other_json)
+
+
+def _other_json(value: Any) -> Any:
+    """What pydantic before 2.14 does not put into JSON."""
+    if isinstance(value, deque):
+        return list(value)
+    return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
 def _strict(value: Any) -> Any:

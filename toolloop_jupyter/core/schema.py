@@ -200,8 +200,8 @@ def _clean(node: dict[str, Any]) -> dict[str, Any]:
         del node["pattern"]
     if node.get("type") == "array" and "items" not in node:
         node["items"] = _any_of(node.get("prefixItems", []))
-    if "properties" in node:
-        node.setdefault("additionalProperties", False)  # types that take more say so themselves
+    if node.get("type") == "object":  # types with fields that take more say so themselves
+        node.setdefault("additionalProperties", "properties" not in node)
     for child in _children(node):
         _clean(child)
     if not node.keys() & _SAYS_A_TYPE or any(member == ANY_VALUE for member in node.get("anyOf", ())):

@@ -19,7 +19,7 @@ import docstring_parser
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
-from .annotations import understood
+from .annotations import understood, with_references
 from .context import ToolContext
 from .errors import ToolDefinitionError
 
@@ -249,9 +249,8 @@ def _resolve(
     """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
     if parameter.annotation is EMPTY:
         return Any
-    holder = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        hints = typing.get_type_hints(holder, *namespace, include_extras=True)
+        return understood(_evaluate(parameter.annotation, namespace))
     except _ANNOTATION_ERRORS as error:
         written = parameter.annotation
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
@@ -260,7 +259,14 @@ def _resolve(
             "define the name at the notebook's top level, before the run"
         )
         raise ToolDefinitionError([problem]) from None
-    return understood(hints[parameter.name])
+
+
+def _evaluate(annotation: Any, namespace: tuple[dict[str, Any], dict[str, Any]]) -> Any:
+    holder = types.SimpleNamespace(__annotations__={"it": annotation})
+    found = typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
+    if sys.version_info < (3, 11) and (referring := with_references(found)) is not found:
+        return _evaluate(referring, namespace)
+    return found
 
 
 def _is_context(annotation: Any) -> bool:
