@@ -11,7 +11,7 @@ share an index, so tool calls are put together here, by these rules:
 - a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
 - several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
   an empty one in front of another is a placeholder;
-- a call without an id, or with an id already used, gets one of ours.
+- a call without an id, or with an id already used (by another call of the message, or earlier), gets one of ours.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
 history without them (Anthropic's signatures, Gemini's thought signatures).
@@ -250,8 +250,9 @@ class Assembly:
 
     def _call_for(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """The call that a fragment belongs to; None when it opens a new one."""
-        if call_id in self._by_id:
-            return self._by_id[call_id]
+        known = self._by_id.get(call_id)
+        if known is not None and not (name and known.begun and name != known.name):
+            return known
         call, newest = self._at_index.get(index), self._calls[-1] if self._calls else None
         if call is None:
             return None if call_id or name else newest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .provider import is_ours
@@ -13,6 +13,12 @@ from .provider import is_ours
 if TYPE_CHECKING:
     from .model import Request
 
+_BY_STATUS = {
+    401: "AuthenticationError",
+    403: "PermissionDeniedError",
+    404: "NotFoundError",
+    429: "RateLimitError",
+}
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 
@@ -21,6 +27,9 @@ _KEY_SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
+_SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
+_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
+"""User and password in an address."""
 _SECRET_NAMES = re.compile(r"(API_KEY|_TOKEN|_SECRET|SECRET_KEY|PASSWORD|MASTER_KEY)$")
 
 
@@ -30,16 +39,18 @@ def redact(text: str, secrets: Iterable[object] = ()) -> str:
     values |= {value for name, value in os.environ.items() if _SECRET_NAMES.search(name.upper())}
     for value in sorted((v for v in values if len(v) >= 6), key=len, reverse=True):
         text = text.replace(value, "[key]")
-    return _KEY_SHAPES.sub("[key]", text)
+    return _KEY_SHAPES.sub("[key]", _IN_ADDRESS.sub("", text))
 
 
 def secrets_of(request: Request) -> list[object]:
-    """Every string among the request's secrets that must not be seen."""
-    headers = request.secrets.get("extra_headers") or {}
-    return [
-        request.secrets.get("api_key"),
-        *(v for k, v in headers.items() if re.search("auth|key|token", k, re.I)),
-    ]
+    """Every text among the request's secrets that must not be seen; the gateway's tags are none."""
+    found: list[object] = []
+    for name, value in request.secrets.items():
+        if isinstance(value, Mapping):
+            found += [v for k, v in value.items() if name != "extra_headers" or _SECRET_HEADER.search(str(k))]
+        else:
+            found.append(value)
+    return found
 
 
 def _advice(kind: str, text: str, request: Request) -> str:
@@ -72,13 +83,18 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return "Rate limit: wait and run again, or --set num_retries=3 to let LiteLLM wait and retry."
     if kind == "ContextWindowExceededError":
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
-    if kind == "ContentPolicyViolationError":
+    if (
+        kind == "ContentPolicyViolationError"
+        or "content management policy" in text
+        or "content_filter" in text
+    ):
         return "The provider's content filter refused the request: rephrase the prompt."
     if kind in (
         "InternalServerError",
         "ServiceUnavailableError",
         "BadGatewayError",
         "MidStreamFallbackError",
+        "StreamCut",
     ):
         return "The provider failed: run again, or --set num_retries=2 to retry by itself."
     return ""
@@ -103,11 +119,19 @@ def explain(error: Exception, request: Request) -> tuple[str, str]:
         text = text.replace(prefix, "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
     short = text if len(text) <= MOST else text[:MOST] + " …"
-    cause = type(original).__name__ if kind == "MidStreamFallbackError" and original is not None else kind
-    advice = _advice(cause, text, request)
-    if kind == "MidStreamFallbackError":
-        return f"the connection broke in the middle of the answer ({cause}): {short}", advice
-    return f"{kind}: {short}", advice
+    if kind == "StreamCut" or (kind == "MidStreamFallbackError" and original is not None):
+        cause = type(original or error).__name__
+        happened = f"the connection broke in the middle of the answer ({cause}): {_said_once(short)}"
+        return happened, _advice(cause, text, request)
+    status = getattr(error, "status_code", None)
+    if kind == "APIError" and status in _BY_STATUS:  # what LiteLLM has no class for, with some providers
+        kind = _BY_STATUS[status]
+    return f"{kind}: {short}", _advice(kind, text, request)
+
+
+def _said_once(text: str) -> str:
+    """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
+    return text.split(" Original exception: ", maxsplit=1)[0]
 
 
 def proxy_in_use() -> bool:

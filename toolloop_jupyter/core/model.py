@@ -33,6 +33,8 @@ MANAGED = frozenset(
 )
 _UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
 """What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
+REPLAY = "toolloop/replay"
+"""Recordings say themselves what their calls have cost, if that was known."""
 BREATH = 64
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
@@ -245,8 +247,10 @@ class ModelCall:
             await close(response)
         if refusals and not self.assembly.text:
             await self._show(self.assembly.refuse("".join(refusals)), "")
-        if ended_early(response) and self.assembly.half_sent:
-            raise StreamCut("the stream ended in the middle of a tool call")
+        if ended_early(response):
+            self.assembly.finish_reason = None
+            if self.assembly.half_sent:
+                raise StreamCut("the stream ended in the middle of a tool call")
         self._cost = _header_cost(hidden)
 
     async def _take(self, chunk: Any) -> None:
@@ -330,11 +334,11 @@ class ModelCall:
     def _priced(self, litellm: Any) -> float | None:
         """The cost by the usage chunk or LiteLLM's price list; None where neither knows (not 0)."""
         model = self.request.model
-        if provider.is_ours(model):
-            return 0.0
         told = get(self._usage, "cost")
         if isinstance(told, int | float) and not isinstance(told, bool):
             return float(told)
+        if provider.is_ours(model):
+            return None if model.startswith(REPLAY) else 0.0
         if self._usage is None or model.startswith("litellm_proxy/"):
             return None
         try:

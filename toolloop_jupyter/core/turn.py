@@ -123,28 +123,36 @@ def _check_limits(turn: Turn) -> None:
 
 def _check_answer(turn: Turn, reply: Reply, text: str) -> None:
     """An answer that the provider stopped, or that is none, ends the turn; one that was only cut off gets a note."""
-    if reply.finish_reason == "content_filter":
+    problem = _problem(turn, reply, text)
+    if problem and not text:
+        turn.history.withdraw_question()
+    if problem:
         turn.final_text = text
-        raise TurnEnded(
-            "runtime_error", "the provider's content filter stopped the answer. Rephrase the prompt."
-        )
+        raise TurnEnded("runtime_error", problem)
     if reply.finish_reason == "length":
-        how = "cut off by the token limit" if text else "empty: the token limit was reached before any text"
-        turn.note = f"the answer is {how}. Raise max_tokens (--set max_tokens=…)."
-        if not text:
-            raise TurnEnded("runtime_error", turn.note)
-    elif not text and not turn.tool_calls and turn.config.output is None:
-        raise TurnEnded(
-            "runtime_error",
-            f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model.",
-        )
+        turn.note = "the answer was cut off by the token limit. Raise max_tokens (--set max_tokens=…)."
+
+
+def _problem(turn: Turn, reply: Reply, text: str) -> str:
+    """Why this reply without calls is no answer, or ""."""
+    if reply.finish_reason == "content_filter":
+        return "the provider's content filter stopped the answer. Rephrase the prompt."
+    if text:
+        return ""
+    if reply.finish_reason == "length":
+        return "the answer is empty: the token limit was reached before any text. Raise max_tokens (--set max_tokens=…)."
+    if turn.tool_calls or turn.config.output is not None:
+        return ""
+    if reply.finish_reason is None:
+        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
     """Keep the text that had arrived when a call was cut: in the history as an answer, calls that were half sent not.
 
-    A call that failed with nothing to keep takes its question with it: one that the provider refuses (too long, a
-    content filter) would have every later request refused.
+    A call that failed with nothing to keep takes its question with it, as an answer that is none does: one that the
+    provider refuses (too long, a content filter) would have every later request refused.
     """
     text = call.shown
     if text.strip():

@@ -1,0 +1,9 @@
+"""All cases of the corpus."""
+
+from __future__ import annotations
+
+from .calls import CALLS
+from .failures import FAILURES
+from .words import WORDS
+
+CASES = [*CALLS, *WORDS, *FAILURES]
