@@ -1,0 +1,131 @@
+"""A real LiteLLM proxy in an environment of its own, on a loopback port, in front of a scripted server.
+
+Built once under build/stacks/gateway. `TOOLLOOP_STACK_GATEWAY=/path/to/python` takes an environment that is already
+there. The pinned release is the newest whose companion packages are all published.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from support import stacks
+from support.optional import optional
+
+PIN = "litellm[proxy]==1.106.12"
+PRICES = {"input_cost_per_token": 0.001, "output_cost_per_token": 0.002}
+"""US dollars, for the group `coder`; the group `unpriced` has none."""
+MASTER, ALLOWED, REVOKED = "sk-master-of-tests", "sk-allowed", "sk-revoked"
+START_TIMEOUT = 180.0
+"""Seconds; importing the proxy alone takes ten and more."""
+
+
+def python() -> str:
+    """The Python of the proxy's environment, made on first use."""
+    if given := os.environ.get("TOOLLOOP_STACK_GATEWAY"):
+        return given
+    folder = stacks.ROOT / "build" / "stacks" / "gateway"
+    executable, stamp = folder / "bin" / "python", folder / "stamp"
+    wanted = f"{sys.version_info[:2]} {PIN}"
+    if not (stamp.exists() and stamp.read_text("utf-8") == wanted):
+        print(f"building the environment of the gateway ({PIN}) …", file=sys.stderr, flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        stacks._run(sys.executable, "-m", "venv", str(folder))
+        stacks._install(str(executable), PIN)
+        stamp.write_text(wanted, "utf-8")
+    return str(executable)
+
+
+class Proxy:
+    """A running proxy. `entries()` is what its callback has logged."""
+
+    def __init__(self, base_url: str, log: Path) -> None:
+        self.base_url = base_url
+        self._log = log
+
+    def entries(self, count: int, timeout: float = 20.0) -> list[dict[str, Any]]:
+        """Wait for `count` logged calls and return all of them; the proxy logs behind its answer."""
+        deadline = time.monotonic() + timeout
+        while len(lines := self._log.read_text("utf-8").splitlines()) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{len(lines)} of {count} calls were logged within {timeout} s")
+            time.sleep(0.1)
+        return [json.loads(line) for line in lines]
+
+    def forget(self) -> None:
+        """Begin a new log."""
+        self._log.write_text("", "utf-8")
+
+
+def _group(name: str, upstream: str, prices: dict[str, float]) -> dict[str, Any]:
+    parameters = {
+        "model": "openai/scripted",
+        "api_base": upstream,
+        "api_key": "sk-upstream",
+        "max_retries": 0,
+    }
+    return {"model_name": name, "litellm_params": {**parameters, **prices}}
+
+
+@contextlib.contextmanager
+def running(folder: Path, upstream: str, **settings: Any) -> Iterator[Proxy]:
+    """Start the proxy with the groups `coder` and `unpriced` at `upstream`; `settings` are its `litellm_settings`."""
+    optional(os.name == "posix", "a POSIX system (for the proxy)")
+    shutil.copy(Path(__file__).with_name("proxy_hooks.py"), folder)
+    config = {
+        "model_list": [_group("coder", upstream, PRICES), _group("unpriced", upstream, {})],
+        "general_settings": {"master_key": MASTER, "custom_auth": "proxy_hooks.authenticate"},
+        "litellm_settings": {"callbacks": ["proxy_hooks.log"], "num_retries": 0, **settings},
+        "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+    }
+    (folder / "config.yaml").write_text(json.dumps(config), "utf-8")  # JSON is YAML
+    (folder / "log.jsonl").write_text("", "utf-8")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("LITELLM_", "PYTHON"))}
+    environment = {
+        **kept,
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "LITELLM_MASTER_KEY": MASTER,
+        "PROXY_LOG": str(folder / "log.jsonl"),
+    }
+    command = [str(Path(python()).with_name("litellm")), "--config", "config.yaml"]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    with (folder / "output.txt").open("wb") as output:
+        process = subprocess.Popen(
+            command, cwd=folder, env=environment, stdout=output, stderr=output, start_new_session=True
+        )
+    try:
+        _wait(process, f"http://127.0.0.1:{port}/health/liveliness", folder / "output.txt")
+        yield Proxy(f"http://127.0.0.1:{port}", folder / "log.jsonl")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGTERM)
+        try:
+            process.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(15)
+
+
+def _wait(process: subprocess.Popen[bytes], url: str, output: Path) -> None:
+    deadline = time.monotonic() + START_TIMEOUT
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return
+        time.sleep(0.3)
+    raise RuntimeError(f"the proxy did not start; its output ends:\n{output.read_text('utf-8')[-3000:]}")
