@@ -165,11 +165,8 @@ class Config:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""
         given: dict[str, Any] = dict(self.options.completion_kwargs)
         stream = given.get("stream") is not False
-        kept = {
-            k: v
-            for k, v in given.items()
-            if k not in MANAGED or k in ("extra_headers", "api_key", "api_base")
-        }
+        free = {"extra_headers", "api_key", "api_base"} | ({"response_format"} if self.output is None else set())
+        kept = {k: v for k, v in given.items() if k not in MANAGED or k in free}
         secrets = {k: kept.pop(k) for k in list(kept) if _SECRET_OPTION.search(k) and k not in _NOT_SECRET}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
         secrets.update(self.route.secrets)
