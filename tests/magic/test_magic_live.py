@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -14,6 +15,7 @@ pytestmark = pytest.mark.kernel
 SET_UP = '''
 from pydantic import BaseModel
 runs = []
+KEY = 'k' * 8
 
 def double(x: int) -> int:
     """Double a number."""
@@ -365,3 +367,19 @@ def test_unload(kernel):
     assert "not found" in run(kernel, "%toolloop").text
     assert run(kernel, "%load_ext toolloop_jupyter").status == "ok"
     assert "model" in run(kernel, "%toolloop").stdout
+
+
+def test_record_and_replay(kernel, serve, tmp_path):
+    """A recorded cell runs again without its server: same answer, same transcript but for the times."""
+    server = serve([calls(("double", {"x": 4}), content="Let me see. "), answer("It is 8.")])
+    tape = tmp_path / "lesson.jsonl"
+    cell = "%%toolloop {} -t double --as r\nDouble 4"
+    live = run(kernel, cell.format(f"--record {tape} --model openai/stub --api-base {server.base_url} --api-key KEY"))
+    server.stop()
+    assert "kkkkkkkk" not in tape.read_text()
+    again = run(kernel, cell.format(f"--replay {tape}"))
+    times = re.compile(r"\d+(\.\d+)? s|\d+:\d\d|· \$\d[\d.]*|· cost not reported")
+    assert times.sub("", again.text) == times.sub("", live.text)
+    changed = run(kernel, f"%%toolloop --replay {tape} -t double\nDouble 5")
+    assert changed.status == "error"
+    assert "the recording is over" in changed.text

@@ -147,6 +147,19 @@ def export(book: Notebook, words: list[str]) -> None:
     print(f"wrote {exporting.write(book.last, words[0])}")  # noqa: T201 - a magic's answer
 
 
+def record(book: Notebook, words: list[str]) -> None:
+    """Record every run of the notebook from now on, or no more."""
+    if words == ["off"]:
+        book.tapes.always = None
+        print("not recording")  # noqa: T201 - a magic's answer
+        return
+    if len(words) != 2 or words[0] != "on":
+        raise Mistake("write: %toolloop record on FILE, or %toolloop record off")
+    book.tapes.always = Path(words[1]).absolute()
+    book.tapes.recorder(None)  # a file that cannot be written is said now
+    print(f"recording every run to {words[1]}")  # noqa: T201 - a magic's answer
+
+
 def doctor(book: Notebook, words: list[str]) -> Any:
     """What works on this kernel and front-end."""
     from . import doctor as examination
@@ -187,4 +200,5 @@ _COMMANDS = {
     "resume": resume,
     "export": export,
     "doctor": doctor,
+    "record": record,
 }

@@ -131,10 +131,16 @@ class View(Observer):
         self._bar: Any = None
         self._bar_place = _Shown(cell)
         self._ticker: asyncio.Task[None] | None = None
+        self._others: list[Observer] = []
         self.stepper: Stepper | None = None
         """Set in step mode."""
         self.keep: Callable[[], Mapping[str, Any]] | None = None
         """Gives what the last output keeps for a later kernel (the conversation), with --keep-history."""
+
+    def also(self, observer: Observer) -> None:
+        """Let another observer (a recorder) see the model calls, too."""
+        self._others.append(observer)
+        self.tap = observer.tap or self.tap
 
     # --- the run's own hooks: put aside, show later -------------------------------------------------------------
 
@@ -143,12 +149,16 @@ class View(Observer):
             self._bar_place.put(mimebundle([self.head]))
         if self.stepper is not None:
             await self.stepper.before_model(request)
+        for other in self._others:
+            await other.before_model(request)
         self._state = "the model answers"
 
     async def after_model(self, reply: Reply) -> None:
         self._usage += reply.usage
         self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost  # type: ignore[assignment]
 
+        for other in self._others:
+            await other.after_model(reply)
         if self.stepper is not None:
             await self.stepper.after_model(reply)
 

@@ -17,6 +17,7 @@ from . import kernel, presenting
 from .options import Mistake, Options, pairs
 from .prompt import fill_in
 from .settings import ToolLoop
+from .tapes import Tapes
 
 
 @dataclass
@@ -35,8 +36,7 @@ class Notebook:
         self.settings = settings
         self.sessions: dict[str, NamedSession] = {}
         self.last: Result | None = None
-        self.told: set[str] = set()
-        """Hints that are given once."""
+        self.tapes = Tapes()
 
     @property
     def names(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class Notebook:
             raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
         if options.name is not None and (not options.name.isidentifier() or keyword.iskeyword(options.name)):
             raise Mistake(f"--as {options.name!r} is not a variable name")
-        named = self._session(options)
+        named = self._session(options, cell.cell_id)
         if options.dry_run:
             await self._dry_run(named, prompt, cell)
             return None
@@ -158,15 +158,18 @@ class Notebook:
         """The session that the cell belongs to, or None."""
         return options.session or self.settings.session or None
 
-    def new_session(self, options: Options) -> Any:
+    def new_session(self, options: Options, cell_id: str | None = None) -> Any:
         """A fresh AsyncSession with these options over the defaults."""
         from ..api import aagent_session
         from ..core.config import Harness
 
-        return aagent_session(Harness.TOOL_LOOP, **self.keywords(options))
+        keywords = self.keywords(options)
+        if options.replay:
+            keywords["model"] = self.tapes.replay(options.replay, cell_id, loose=options.replay_loose)
+        return aagent_session(Harness.TOOL_LOOP, **keywords)
 
-    def _session(self, options: Options) -> NamedSession:
-        made = self.new_session(options)
+    def _session(self, options: Options, cell_id: str | None) -> NamedSession:
+        made = self.new_session(options, cell_id)
         name = self._name(options)
         if name is None:
             return NamedSession(made)
@@ -218,7 +221,7 @@ class Notebook:
 
         config = named.session.config
         top = head(
-            config.route.model,
+            getattr(config.route.answers, "recorded_model", None) or config.route.model,
             [tool.name for tool in config.tools],
             options.permissions or self.settings.permissions,
             config.output.name if config.output else None,
@@ -234,6 +237,8 @@ class Notebook:
         )
         if options.step:
             view.stepper = Stepper(view)
+        if recorder := self.tapes.recorder(options.record):
+            view.also(recorder)
         if options.keep_history or self.settings.keep_history:
             view.keep = lambda: resuming.bundle(self._name(options), named.session.messages())
         return view

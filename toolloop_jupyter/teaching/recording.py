@@ -175,6 +175,15 @@ class Replay:
         """The model that was recorded."""
         return self.calls[0].model if self.calls else ""
 
+    @property
+    def position(self) -> int:
+        """How many calls have been played; set it to play from another one on."""
+        return self._next
+
+    @position.setter
+    def position(self, calls: int) -> None:
+        self._next = calls
+
     def reset(self) -> None:
         """Start again with the first call."""
         self._next, self.differences = 0, []
