@@ -162,14 +162,28 @@ async def test_usage_and_finish_reason_can_be_said() -> None:
 
 
 async def test_requests_are_kept_as_they_were() -> None:
-    """`.requests` has messages and options of each call, and later changes of the caller's list do not show."""
+    """`.requests` has messages and options of each call, and later changes inside the caller's messages do not show."""
     model = ScriptedModel("a", "b")
-    message = {"role": "user", "content": "one"}
+    part = {"type": "text", "text": "one"}
+    message = {"role": "user", "content": [part]}
     await ask(model, message, temperature=0.5)
-    message["content"] = "changed"
+    part["text"] = "changed"
     await ask(model, message, {"role": "user", "content": "two"})
-    assert [[m["content"] for m in r.messages] for r in model.requests] == [["one"], ["changed", "two"]]
+    assert model.requests[0].messages[0]["content"][0]["text"] == "one"
+    assert [m["content"] for m in model.requests[1].messages] == [
+        [{"type": "text", "text": "changed"}],
+        "two",
+    ]
     assert model.requests[0].options["temperature"] == 0.5
+
+
+async def test_a_long_session_keeps_each_message_once() -> None:
+    """Requests share the copies of the messages that went out before, so a session's memory does not grow squarely."""
+    model = ScriptedModel("a", repeat_last=True)
+    messages = [{"role": "user", "content": "one"}]
+    await ask(model, *messages)
+    await ask(model, *messages, {"role": "user", "content": "two"})
+    assert model.requests[1].messages[0] is model.requests[0].messages[0]
 
 
 async def test_a_forgotten_model_is_gone() -> None:

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from toolloop_jupyter.core.provider import Delta, ProviderError
+from toolloop_jupyter.core.running import attempt
 
 Messages: TypeAlias = list[dict[str, Any]]
 
@@ -134,18 +135,22 @@ class ReplyWith:
     function: Callable[[Messages], Content | Awaitable[Content]]
 
     async def play(self, turn: Turn) -> AsyncIterator[Delta]:
-        try:
-            made = self.function(copy.deepcopy(turn.messages))
-            parts = parts_of(await made if inspect.isawaitable(made) else made)
-        except ProviderError:
-            raise
-        except Exception as error:  # the function is the reader's own code, like a tool's body
+        outcome = await attempt(
+            self._parts(turn)
+        )  # the function is the reader's own code, like a tool's body
+        error = outcome.error
+        if isinstance(error, ProviderError):
+            raise error
+        if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            raise ProviderError(
-                f"turn {turn.number}: {name} raised {type(error).__name__}: {error}", 400
-            ) from error
-        async for delta in turn.play(parts):
+            told = f"turn {turn.number}: {name} raised {type(error).__name__}: {error}"
+            raise ProviderError(told, 400) from error
+        async for delta in turn.play(outcome.value):
             yield delta
+
+    async def _parts(self, turn: Turn) -> tuple[Part, ...]:
+        made = self.function(copy.deepcopy(turn.messages))
+        return parts_of(await made if inspect.isawaitable(made) else made)
 
 
 Part: TypeAlias = Text | Reasoning | Call | Error | Pause | Deltas | End | Expect | ReplyWith
