@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from ..core.events import Approval, Decision, ToolCall, ToolResult
 from .blocks import Block, clock, duration
+from .cellnames import with_cell_names
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
-from .places import with_cell_names
-from .places import with_cell_names
 from .rich import Shown, cut, show_bundle, show_text, show_value
 from .style import BLOCK, CALL, CELL, DIM, NAME, PRE, SUMMARY, TABLE
 

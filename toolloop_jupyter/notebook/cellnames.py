@@ -1,0 +1,28 @@
+"""Where a traceback's lines stand, as a notebook names it: `Cell In[3], line 4`."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from .kernel_output import shell
+
+_FILE = re.compile(r'File "([^"\n]+)", line')
+
+
+def with_cell_names(traceback: str) -> str:
+    """Replace the kernel's temporary file names of cells, which mean nothing to a person and differ at each start.
+
+    Other files keep their names.
+    """
+    return _FILE.sub(lambda found: f"{_cell(found[1]) or found[0].removesuffix(', line')}, line", traceback)
+
+
+def _cell(filename: str) -> str:
+    """`Cell In[3]` for the file name that IPython compiled that cell under, or "" for any other file."""
+    compiler: Any = getattr(shell(), "compile", None)
+    if hasattr(compiler, "format_code_name"):  # IPython >= 8
+        return " ".join(compiler.format_code_name(filename) or ())
+    # IPython 7.34: private, and what format_code_name reads from 8 on.
+    number = getattr(compiler, "_filename_map", {}).get(filename)
+    return "" if number is None else f"Cell In[{number}]"
