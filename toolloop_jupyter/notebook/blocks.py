@@ -197,7 +197,7 @@ def foot(result: Result, name: str | None = None) -> Block:
     words = [stop, *facts]
     if expression:
         items.append(f"<code>{esc(expression)}</code>")
-        words.append(expression)
+        words.append(plain(expression))
     html = f'<div class="tlj tlj-foot" style="{BLOCK};{DIM}">{" · ".join(items)}</div>'
     return Block(html, " · ".join(words))
 

@@ -9,6 +9,8 @@ from .inert import esc
 
 LONGEST = 20_000
 """Characters; longer code stays in one colour, so that a huge result costs no time."""
+_LONGEST_LINE = 1_000
+"""Some lexers need the square of a line's length."""
 
 # A fixed set: names come from the model, unknown ones would make Pygments search all installed plugins, and some
 # of its five hundred lexers take very long on text made for that.
@@ -74,23 +76,26 @@ def _class_of(token: Any) -> str:
 def _lexer(name: str) -> Any:
     from pygments.lexers import get_lexer_by_name
 
-    return get_lexer_by_name(name, stripnl=False, ensurenl=False)
+    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
 
 
 def highlight(code: str, language: str = "") -> str:
     """Escaped HTML of `code` for the inside of a `<pre>`; in colour when `language` is one we know."""
     name = _LANGUAGES.get(language.strip().lower())
-    if name is None or len(code) > LONGEST:
+    if name is None or len(code) > LONGEST or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)
     parts: list[str] = []
     run: list[str] = []
     current = ""
+    # Most lexers want a last newline; only what the code has of them is shown.
     for token, text in _lexer(name).get_tokens(code):
         css = _class_of(token)
         if css != current and text.strip():
             _flush(parts, run, current)
             current = css
         run.append(text)
+    if run and not code.endswith("\n"):
+        run[-1] = run[-1].removesuffix("\n")
     _flush(parts, run, current)
     return "".join(parts)
 

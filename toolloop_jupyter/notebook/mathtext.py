@@ -50,7 +50,7 @@ _NOTATION = frozenset(
     mathrm mathbf mathit mathsf mathtt mathbb mathcal mathfrak mathscr boldsymbol bm pmb rm bf it sf tt cal text textbf
     textit textrm textsf texttt mbox displaystyle textstyle scriptstyle scriptscriptstyle
     quad qquad enspace thinspace medspace thickspace negthinspace hfill
-    begin end hline cr tag notag nonumber label
+    begin end hline cr tag notag nonumber
     """.split()  # noqa: SIM905 - two hundred quotation marks less to read
 )
 _ENVIRONMENTS = frozenset(
@@ -79,7 +79,7 @@ def is_plain_notation(tex: str) -> bool:
     known = all(name in _NOTATION for name in _MACRO.findall(tex))
     blocks = _ENVIRONMENT.findall(tex)
     complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
-    return known and complete and all(name in _ENVIRONMENTS for name in blocks) and "\\label" not in tex
+    return known and complete and all(name in _ENVIRONMENTS for name in blocks)
 
 
 def formula_html(tex: str, *, display: bool, typeset: bool) -> str:

@@ -67,7 +67,7 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = f'<pre style="{PRE}">{highlight(shown, language)}{note}</pre>' if text else ""
-    return Shown(html, plain(shown) + more, size if text else "nothing")
+    return Shown(html, plain(shown) + plain(more), size if text else "nothing")
 
 
 def cut(text: str) -> tuple[str, str]:

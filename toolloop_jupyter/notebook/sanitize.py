@@ -44,15 +44,18 @@ def _attribute(tag: str, name: str, value: str) -> str | None:
     return plain(value)  # nh3 escapes it
 
 
+_DEEPEST = 60
+"""Elements within each other; browsers rearrange a tree that is a few hundred deep, across our own borders too."""
+_VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id."""
+    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id. "" when it is nested too deep to show."""
     import nh3
 
     clean = nh3.clean(
-        raw,
+        raw.encode("utf-8", "replace").decode(),  # a lone surrogate stops nh3
         tags=set(_TAGS),
         clean_content_tags=set(_DROPPED),
         attributes=_ATTRIBUTES,
@@ -63,7 +66,17 @@ def clean_html(raw: str) -> str:
         strip_comments=True,
     )
     pieces = _PIECE.split(clean)
+    if _depth(pieces) > _DEEPEST:
+        return ""
     return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
+
+
+def _depth(pieces: list[str]) -> int:
+    depth = deepest = 0
+    for tag in pieces[1::2]:
+        depth += -1 if tag.startswith("</") else 0 if tag.startswith(_VOID) else 1
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def words_of(clean: str) -> str:

@@ -1,0 +1,118 @@
+"""Whatever a model, a tool, an argument or an error says is inert: in every block, card and text."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+
+import pytest
+
+from support.hostile import Reader, blocks, calls, pages, run
+from support.payloads import PAYLOADS
+from toolloop_jupyter.notebook.inert import plain, prose, visible
+from toolloop_jupyter.notebook.transcript import mimebundle, render, to_markdown
+
+HIDDEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
+)
+
+
+def test_the_corpus_is_large():
+    """The corpus has the size and the kinds that are promised."""
+    assert len(PAYLOADS) >= 150
+    assert len({name.split("-")[0] for name in PAYLOADS}) >= 10
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_every_page_is_inert_and_whole(name):
+    """No element, attribute, address or style beyond our own, and every block closes what it opened."""
+    for place, page in pages(PAYLOADS[name]).items():
+        reader = Reader(page)
+        assert not reader.problems, f"{place}: {reader.problems[:3]}"
+        assert reader.deepest < 120, f"{place}: nested {reader.deepest} deep"
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_every_text_is_plain(name):
+    """The text form of a block holds no control, direction or zero-width character, and can be encoded."""
+    for place, block in blocks(PAYLOADS[name]).items():
+        assert not HIDDEN.search(block.text), place
+        json.dumps(mimebundle(block)).encode("utf-8")
+        block.html.encode("utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in PAYLOADS if not name.startswith(("math", "link"))])
+def test_no_formula_comes_of_other_text(name):
+    """A typesetter finds delimiters only where a formula with plain macros stands."""
+    for place, page in pages(PAYLOADS[name]).items():
+        outside = re.sub(r"<(pre|code)\b.*?</\1>", "", page, flags=re.DOTALL)
+        outside = re.sub(
+            r'<span class="mathjax_process tex2jax_process">.*?</span>', "", outside, flags=re.DOTALL
+        )
+        outside = re.sub(
+            r'<[^>"]*(?:"[^"]*"[^>"]*)*>', "|", outside
+        )  # each element ends a typesetter's run of text
+        assert not re.search(r"\$[^|]*\$|\\[(\[][^|]|\\begin", outside), place
+
+
+@pytest.mark.parametrize("name", [name for name in PAYLOADS if name.startswith("math")])
+def test_formulas_with_macros_that_act_are_source(name):
+    """Macros that link, define or load never reach a typesetter."""
+    for place, page in pages(PAYLOADS[name]).items():
+        for formula in re.findall(r'tex2jax_process">(.*?)</span>', page, flags=re.DOTALL):
+            assert not re.search(
+                r"\\(href|url|unicode|class|cssId|style|def|require|newcommand|mmlToken|data|bbox)", formula
+            ), place
+
+
+def test_a_hostile_text_costs_little():
+    """No payload makes rendering all blocks with it take longer than a person would notice many times over."""
+    for name, payload in PAYLOADS.items():
+        began = time.perf_counter()
+        calls(payload)
+        assert time.perf_counter() - began < 5, name
+
+
+def test_visible_shows_what_hides():
+    """Controls, overrides and zero-width characters get a name; letters, newlines and tabs stay."""
+    assert visible("a\x1b[0m\u202eb\u200bc\td\n") == "a␛[0m⟨U+202E⟩b⟨U+200B⟩c\td\n"
+    assert visible("x \t\ny", spaces=True) == "x·→\t\ny"
+    assert visible("line\r\nforged\rline") == "line\nforged␍line"
+
+
+def test_prose_stays_readable():
+    """Joiners and marks that emoji, Persian and Hebrew need are kept in running text; overrides are not."""
+    assert prose("👩\u200d💻 می\u200cخواهم \u202e") == "👩\u200d💻 می\u200cخواهم ⟨U+202E⟩"
+
+
+def test_plain_drops_sequences_but_no_words():
+    """A terminal sequence goes as a whole; what follows an unfinished one stays readable."""
+    assert plain("\x1b]0;title\x07a\x1b[31mb\x1b[0m") == "ab"
+    assert plain("\x1b]0;unfinished") == "]0;unfinished"
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_words_are_still_readable(name):
+    """What was said can be read in the text form of its block."""
+    said = plain(PAYLOADS[name]).strip()
+    shown = blocks(PAYLOADS[name])["text"].text
+    assert shown == said
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_markdown_of_a_run_is_inert(name):
+    """Read by a markdown parser that passes HTML and loads pictures, the export has neither outside of code."""
+    from markdown_it import MarkdownIt
+
+    tokens = MarkdownIt("gfm-like", {"linkify": False}).parse(to_markdown(run(PAYLOADS[name]), "result"))
+    flat = [token for block in tokens for token in [block, *(block.children or [])]]
+    assert not [token.type for token in flat if token.type in ("html_block", "html_inline", "image")]
+    links = [str(token.attrs["href"]) for token in flat if token.type == "link_open"]
+    assert all(link.startswith(("http://", "https://", "mailto:")) for link in links), links
+
+
+def test_a_whole_run_is_shown_again():
+    """A hostile run keeps its blocks: one for each step, each balanced by itself."""
+    for block in render(run("</details></div><script>alert(1)</script>"), "x"):
+        assert not Reader(block.html).problems

@@ -1,0 +1,95 @@
+"""The corpus in a real browser: nothing runs, nothing is asked of the network, and every block stays within its borders."""
+
+from __future__ import annotations
+
+import html
+
+import pytest
+
+from support.hostile import pages
+from support.optional import CHROMIUM_FLAGS
+from support.payloads import PAYLOADS
+
+pytestmark = pytest.mark.browser
+
+PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>corpus</title><body>{body}
+<script>window.finished = true</script></body></html>"""
+ADDRESS = "http://corpus.test/"
+
+# Opens what is folded, and acts on everything that a person might touch by accident.
+TOUCH = """() => {
+  document.querySelectorAll('details').forEach(e => e.open = true);
+  for (const e of document.querySelectorAll('[data-case] *'))
+    for (const kind of ['mouseover', 'mouseenter', 'focus', 'animationstart', 'toggle', 'load', 'error'])
+      e.dispatchEvent(new Event(kind));
+}"""
+# A block that broke out of its cell would leave something beside the cells, or swallow the mark behind its own.
+BORDERS = """() => [...document.body.children].filter(e =>
+    !(e.matches('div[data-case]') && e.lastElementChild.matches('i.end')) && e.tagName != 'SCRIPT').length
+  + [...document.querySelectorAll('i.end')].filter(e => !e.parentElement.matches('body > div[data-case]')).length"""
+
+
+@pytest.fixture(scope="module")
+def browser(chromium):
+    """A headless Chromium."""
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_FLAGS))
+        yield browser
+        browser.close()
+
+
+def visit(browser, body):
+    """Load a page; gives back what ran and what was asked for, beside the page itself."""
+    page = browser.new_page()
+    happened = []
+    page.on("dialog", lambda dialog: (happened.append(f"dialog {dialog.message}"), dialog.dismiss()))
+    page.on("popup", lambda popup: happened.append(f"window {popup.url}"))
+
+    def answer(route):
+        if route.request.url == ADDRESS and route.request.is_navigation_request():
+            return route.fulfill(body=PAGE.format(body=body), content_type="text/html; charset=utf-8")
+        happened.append(f"request {route.request.url}")
+        return route.abort()
+
+    page.route("**/*", answer)
+    page.goto(ADDRESS)
+    page.wait_for_function("window.finished")
+    page.evaluate(TOUCH)
+    page.wait_for_timeout(200)
+    if page.evaluate("typeof window.pwned !== 'undefined'"):
+        happened.append("a script of a payload ran")
+    return page, happened
+
+
+def test_the_browser_test_sees_what_is_unsafe(browser):
+    """Raw payloads do run, load and break out: the checks below are able to fail."""
+    _, ran = visit(browser, f"<div data-case=x>{PAYLOADS['handler-0']}<i class=end></i></div>")
+    assert any(event.startswith("dialog") for event in ran)
+    assert "a script of a payload ran" in ran
+    _, asked = visit(browser, "<div data-case=x><img src=http://evil.example/><i class=end></i></div>")
+    assert asked == ["request http://evil.example/"]
+    page, _ = visit(browser, "<div data-case=x></div></div>out<b>x</b><i class=end></i></div>")
+    assert page.evaluate(BORDERS) > 0
+
+
+# Very deep and very long ones by themselves: a page of all of them is too large for a browser, not for a notebook.
+GROUPS = {
+    "all kinds": [name for name in PAYLOADS if not name.startswith("deep")],
+    **{name: [name] for name in PAYLOADS if name.startswith("deep")},
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_nothing_runs_loads_or_breaks_out(browser, group):
+    """All blocks and cards with each payload: no dialog, no script, no request, no broken border."""
+    cells = [
+        f'<div data-case="{html.escape(f"{name} {place}")}">{page}<i class="end"></i></div>'
+        for name in GROUPS[group]
+        for place, page in pages(PAYLOADS[name]).items()
+    ]
+    page, happened = visit(browser, "".join(cells))
+    assert happened == []
+    assert page.locator("div[data-case]").count() == len(cells)
+    assert page.evaluate(BORDERS) == 0
+    page.close()

@@ -1,0 +1,229 @@
+"""Every block and card with one foreign string in every place that foreign text can reach, and a reader of the result."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from html.parser import HTMLParser
+from typing import Any
+
+from toolloop_jupyter.core.events import (
+    Approval,
+    Decision,
+    FileChange,
+    Reasoning,
+    Result,
+    Retry,
+    Span,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from toolloop_jupyter.notebook import transcript as t
+from toolloop_jupyter.notebook.card import error_html, question_html
+from toolloop_jupyter.notebook.form import field_specs
+from toolloop_jupyter.notebook.rich import show_bundle, show_value
+from toolloop_jupyter.notebook.style import STYLE
+
+
+class Displays:
+    """A value whose own display methods give the string in every form."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __repr__(self) -> str:
+        return self.text
+
+    def _repr_html_(self) -> str:
+        return self.text
+
+
+class Markdowns(Displays):
+    _repr_html_ = None
+
+    def _repr_markdown_(self) -> str:
+        return self.text
+
+
+class Svgs(Displays):
+    def _repr_svg_(self) -> str:
+        return self.text
+
+
+@dataclass
+class Model:
+    """An output with the string in a field, a list, a nested model and a name."""
+
+    field: Any
+    items: Any
+    nested: Any = None
+
+
+def approval(p: str) -> Approval:
+    """A request whose name, arguments, description, source, schema and reason are the string."""
+    schema = {"properties": {p: {"type": "string", "description": p}}}
+    return Approval(p, {p: p, "x": [p, {p: p}]}, None, "1", p, p, schema, p)
+
+
+def run(p: str) -> Result:
+    """A whole run made of the string."""
+    asked = approval(p)
+    asked._state["decision"] = Decision(True, p, {p: p + "!"}, "click")
+    call = ToolCall("1", p, p, {p: p})
+    events = [
+        Text(p),
+        Reasoning(p),
+        call,
+        asked,
+        ToolResult("1", p, value=p, ran=True),
+        Retry(1, p, p),
+        Text(p),
+    ]
+    spans = (Span("model", p, 0.0, 1.0), Span("tool", p, 1.0, 2.0, is_error=True))
+    files = [FileChange(p, "modified", p)]
+    return Result(p, None, files, events, Usage(1, 2, 3), None, "runtime_error", p, p, p, p, spans)
+
+
+def calls(p: str) -> dict[str, t.Block]:
+    """Tool calls in their states."""
+    call = ToolCall("1", p, p, {p: p, "deep": {p: [p]}})
+    made = ToolResult("1", p, value=p, ran=True, full_length=10_000_000)
+    failed = ToolResult("1", p, is_error=True, traceback=p, ran=True)
+    outputs = [("stdout", p), ("stderr", p), ("display", {"text/html": p, "text/plain": p})]
+    denied = Decision(False, p, by="click")
+    edited = Decision(True, p, {p: [p], "new": p}, "click", "run")
+    return {
+        "call": t.call_block(call, result=made, outputs=outputs, value_name=p),
+        "call failed": t.call_block(call, result=failed),
+        "call denied": t.call_block(call, result=failed, decision=denied),
+        "call edited": t.call_block(call, result=made, decision=edited),
+        "call running": t.call_block(call, state="running", elapsed=1.0, note=p),
+        "call brief": t.call_block(call, result=made, brief=True),
+        "record": t.approval_record(approval(p), denied),
+        **{
+            kind.__name__: t.call_block(call, result=ToolResult("1", p, value=kind(p)))
+            for kind in (Displays, Markdowns, Svgs)
+        },
+        "list": t.call_block(call, result=ToolResult("1", p, value=[p, p])),
+        "dict": t.call_block(call, result=ToolResult("1", p, value={p: p})),
+    }
+
+
+def blocks(p: str) -> dict[str, t.Block]:
+    """All blocks."""
+    streaming = t.StreamingText()
+    streaming.add(p)
+    model = Model(p, [Model(p, [p]), Model(p, {p: p})], {p: [p, {p: p}]})
+    return {
+        "head": t.head(p, [p, p], p, p, p, p),
+        "text": t.text_block(p),
+        "answer": t.text_block(p, final=True),
+        "streaming": streaming.block(),
+        "reasoning": t.reasoning_block(p),
+        **calls(p),
+        "output": t.answer_block(p, model),
+        "output mapping": t.answer_block(p, {p: p}),
+        "files": t.files_block([FileChange(p, "modified", p), FileChange(p, "created", None)]),
+        "retry": t.retry_block(Retry(1, p, p)),
+        "notice": t.notice(p),
+        "foot": t.foot(run(p), p),
+        "timeline": t.timeline(run(p)),
+        **{f"render {n}": block for n, block in enumerate(t.render(run(p), p))},
+    }
+
+
+def cards(p: str) -> dict[str, str]:
+    """The HTML of the widgets' parts."""
+    asked = approval(p)
+    specs = field_specs(asked.schema, asked.input)
+    return {
+        "card": question_html(asked, p),
+        "card error": error_html(p),
+        **{f"label {n}": spec.label_html for n, spec in enumerate(specs)},
+    }
+
+
+def pages(p: str) -> dict[str, str]:
+    """The HTML of everything, by what it is."""
+    shown = {
+        "bundle md": show_bundle({"text/markdown": p}).html,
+        "bundle tex": show_bundle({"text/latex": p}).html,
+    }
+    shown["bundle png"] = show_bundle({"image/png": p, "image/svg+xml": p, "text/html": p}).html
+    shown["value"] = show_value(Displays(p), p, p).html
+    return {**{name: block.html for name, block in blocks(p).items()}, **cards(p), **shown}
+
+
+_VOID = {"br", "hr", "img", "col", "wbr"}
+_TAGS = frozenset(
+    """
+    a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure hr i img ins kbd li mark
+    ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var
+    """.split()  # noqa: SIM905 - reads better without quotation marks
+)
+_ATTRIBUTES = frozenset(
+    """
+    class style title href target rel src alt width height colspan rowspan scope align span start dir lang role open
+    aria-level
+    """.split()  # noqa: SIM905
+)
+
+
+class Reader(HTMLParser):
+    """Reads a page and lists what is wrong with it: elements, attributes, addresses, styles, and balance."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.problems: list[str] = []
+        self.open: list[str] = []
+        self.deepest = 0
+        self.feed(page.replace(STYLE, ""))
+        self.close()
+        if self.open:
+            self.problems.append(f"left open: {self.open}")
+
+    def handle_starttag(self, tag, attrs):
+        if tag not in _TAGS:
+            self.problems.append(f"element {tag}")
+        for name, value in attrs:
+            self._attribute(tag, name, value or "")
+        if tag not in _VOID:
+            self.open.append(tag)
+            self.deepest = max(self.deepest, len(self.open))
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> closes something else")
+
+    def handle_comment(self, data):
+        self.problems.append(f"comment {data!r}")
+
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+    def _attribute(self, tag, name, value):
+        if name not in _ATTRIBUTES:
+            self.problems.append(f"attribute {name} of {tag}")
+        if name == "href" and not value.lower().startswith(("http://", "https://", "mailto:")):
+            self.problems.append(f"link to {value!r}")
+        if name == "href" and dict(self._attrs()).get("rel", "noopener noreferrer") != "noopener noreferrer":
+            self.problems.append("link with an opener")
+        if name == "src" and not value.startswith(
+            ("data:image/png;base64,", "data:image/svg+xml;base64,", "data:image/jpeg")
+        ):
+            self.problems.append(f"picture from {value!r}")
+        if name == "style" and any(
+            word in value.lower() for word in ("url", "position", "expression", "\\", "import", "<")
+        ):
+            self.problems.append(f"style {value!r}")
+        if name == "class" and not all(
+            word.startswith(("tlj", "mathjax_", "tex2jax_")) or word in _TOKENS for word in value.split()
+        ):
+            self.problems.append(f"class {value!r}")
+
+    def _attrs(self):
+        return re.findall(r'(\w+)="([^"]*)"', self.get_starttag_text() or "")
+
+
+_TOKENS = {"tc", "tk", "ts", "tm", "tf", "tb", "ti", "td", ""}
