@@ -1,0 +1,634 @@
+"""A turn that is stopped: anywhere, in every way. The history stays valid, results stay, and the next turn answers.
+
+`every_stop` counts a turn's await points by itself: it cancels at the first suspension, then, in a fresh session, at
+the second, and so on, until a turn ends without having been reached.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import threading
+import time
+
+import pytest
+
+from support.servers import Entry, ScriptedServer, answer, calls
+from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
+from toolloop_jupyter.core import history
+from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.events import ToolCall, ToolResult
+from toolloop_jupyter.core.observer import Observer
+from toolloop_jupyter.teaching import ScriptedModel, call, reasoning
+
+
+class StopAt:
+    """Runs a coroutine and, at its n-th suspension, calls `stop` before it goes on. Counts as it goes."""
+
+    def __init__(self, work, number, stop):
+        self._work, self._number, self._stop = work, number, stop
+        self.count = 0
+
+    def __await__(self):
+        inner = self._work.__await__()
+        value, raised = None, None
+        while True:
+            try:
+                future = inner.throw(raised) if raised is not None else inner.send(value)
+            except StopIteration as end:
+                return end.value
+            self.count += 1
+            if self.count == self._number:
+                self._stop()
+            try:
+                value, raised = (yield future), None
+            except BaseException as error:
+                value, raised = None, error
+
+
+class Tools:
+    """One tool of each kind; `finished` lists the calls that came to their end."""
+
+    def __init__(self):
+        self.finished = []
+
+    def list(self):
+        async def slow(x: int) -> str:
+            """Wait a little, twice."""
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)
+            self.finished.append(f"slow {x}")
+            return f"slow {x}"
+
+        def quick(x: int) -> str:
+            """Answer at once, in a thread."""
+            self.finished.append(f"quick {x}")
+            return f"quick {x}"
+
+        async def stream(x: int):
+            """Yield twice."""
+            yield x
+            await asyncio.sleep(0)
+            yield x + 1
+            self.finished.append(f"stream {x}")
+
+        return [slow, quick, stream]
+
+
+SCRIPT = (
+    [reasoning("Hm."), "I look. ", call("slow", x=1), call("quick", x=2), call("stream", x=3)],
+    ["More. ", call("slow", x=4), call("nobody")],
+    ["Done."],
+)
+
+
+def check(messages, result, finished):
+    """What holds after every stop."""
+    assert history.validate(messages) == []
+    answers = {m["tool_call_id"]: m["content"] for m in messages if m["role"] == "tool"}
+    told = {event.id: event.output for event in result.events if isinstance(event, ToolResult)}
+    made = [event for event in result.events if isinstance(event, ToolCall)]
+    assert [event.id for event in made] == list(told), "each call has one result, in order"
+    for call_id, output in told.items():
+        assert answers[call_id] == output, "the model's answer is the one that was shown"
+    for name in finished:
+        kept = any(
+            text == name or (name.startswith("stream") and text.startswith("[")) for text in answers.values()
+        )
+        if not kept:  # it ended in the very moment of the stop
+            assert any("cancelled while it ran" in text for text in answers.values())
+    if result.stop_reason in ("cancelled", "timeout"):
+        for event in made:
+            assert told[event.id], "no empty answer"
+        unrun = [text for call_id, text in answers.items() if call_id not in told]
+        assert all("did not run" in text for text in unrun)
+
+
+async def one_turn(number, how, model):
+    """A turn that is stopped at its n-th suspension by `how(stream)`; (whether it was reached, why the turn ended)."""
+    tools = Tools()
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        tools=tools.list(),
+        permissions={"stream": "ask"},
+        on_approval=lambda a: True,
+        **model,
+    )
+    stream = session.astream("Go.")
+    reached = []
+    original = session._run
+
+    def stop():
+        reached.append(number)
+        how(stream)
+
+    session._run = lambda turn, channel: awaited(StopAt(original(turn, channel), number, stop))
+    events = [event async for event in stream]
+    session._run = original
+    result = events[-1].result
+    check(await session.history(), result, tools.finished)
+    assert (
+        result.stop_reason in ("cancelled", "timeout", "done") if reached else result.stop_reason == "done"
+    ), result
+    following = await session.arun("And now?")
+    assert (following.stop_reason, following.text) == ("done", "Next.")
+    assert history.validate(await session.history()) == []
+    return bool(reached), result.stop_reason
+
+
+async def awaited(awaitable):
+    return await awaitable
+
+
+async def every_stop(how, model):
+    """Why the turn ended, for a stop at each of its await points."""
+    reasons = []
+    while True:
+        reached, reason = await one_turn(len(reasons) + 1, how, model)
+        if not reached:
+            return reasons
+        reasons.append(reason)
+
+
+def spoken(messages):
+    """What the model says next, from the conversation alone, so that every session starts from the beginning."""
+    if messages[-1]["content"] == "And now?":
+        return "Next."
+    return list(SCRIPT[sum(1 for m in messages if m["role"] == "assistant")])
+
+
+@pytest.mark.parametrize("reason", ["cancelled", "timeout"])
+async def test_every_await_point(reason):
+    """Stopped at each of its await points in turn, a turn ends valid and is followed by one that answers."""
+    model = ScriptedModel(spoken, repeat_last=True)
+    how = {
+        "cancelled": lambda stream: stream.cancel(),
+        "timeout": lambda stream: stream._channel.stop("timeout"),
+    }
+    reasons = await every_stop(how[reason], {"model": model})
+    print(f"{len(reasons)} await points")
+    assert len(reasons) > 20
+    assert set(reasons[:-4]) == {reason}, "only a stop after the answer comes too late"
+
+
+@pytest.mark.slow
+async def test_every_await_point_over_http():
+    """The same with a provider behind a socket, where the turn waits for every piece."""
+
+    def next_entry(request):
+        if request.messages[-1]["content"] == "And now?":
+            return answer("Next.")
+        said = sum(1 for m in request.messages if m["role"] == "assistant")
+        entries = [
+            calls(
+                ("slow", {"x": 1}),
+                ("quick", {"x": 2}),
+                ("stream", {"x": 3}),
+                content="I look. ",
+                reasoning="Hm.",
+            ),
+            Entry(
+                content="More. ",
+                tool_calls=[
+                    {"id": "d1", "name": "slow", "arguments": '{"x": 4}'},
+                    {"id": "d2", "name": "nobody", "arguments": "{}"},
+                ],
+            ),
+            answer("Done."),
+        ]
+        return Entry(**entries[said], delay=0.001)
+
+    with ScriptedServer(next_entry) as server:
+        model = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-none"}
+        reasons = await every_stop(lambda stream: stream.cancel(), model)
+        print(f"{len(reasons)} await points")
+        assert len(reasons) > 40
+        assert set(reasons[:-6]) == {"cancelled"}
+
+
+@pytest.fixture
+def stuck():
+    """A session with one tool that never ends, and an event that is set when it runs."""
+    running = asyncio.Event()
+
+    async def hang() -> str:
+        """Never end."""
+        running.set()
+        await asyncio.Event().wait()
+        return "no"
+
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel(["Let me. ", call("hang"), call("hang")], "Next."),
+        tools=[hang],
+    )
+    return session, running
+
+
+async def valid_and_goes_on(session, says="cancelled while it ran"):
+    """The history is valid, the open call says what became of it, and the next turn answers."""
+    messages = await session.history()
+    assert history.validate(messages) == []
+    answers = [m["content"] for m in messages if m["role"] == "tool"]
+    assert says in answers[0]
+    assert "did not run" in answers[1]
+    assert (await session.arun("And now?")).text == "Next."
+    assert history.validate(await session.history()) == []
+
+
+async def test_stream_cancel(stuck):
+    """`stream.cancel()` ends the stream with Done, reason "cancelled"."""
+    session, running = stuck
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await running.wait()
+    stream.cancel()
+    events = await reading
+    assert isinstance(events[-1], Done)
+    assert events[-1].stop_reason == "cancelled"
+    assert [type(e) for e in events[-3:-1]] == [ToolCall, ToolResult]
+    await valid_and_goes_on(session)
+
+
+async def collected(stream):
+    return [event async for event in stream]
+
+
+async def test_stream_cancel_from_another_thread(stuck):
+    """A Stop that comes on another thread (a kernel subshell) ends the turn at once."""
+    session, running = stuck
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await running.wait()
+    threading.Thread(target=stream.cancel).start()
+    assert (await asyncio.wait_for(reading, 5))[-1].stop_reason == "cancelled"
+    await valid_and_goes_on(session)
+
+
+async def test_cancel_before_the_first_event():
+    """A stream cancelled before it is read makes no request and ends with Done."""
+    model = ScriptedModel("Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model)
+    stream = session.astream("Go.")
+    stream.cancel()
+    events = await collected(stream)
+    assert [e.stop_reason for e in events] == ["cancelled"]
+    assert model.requests == []
+    assert (await session.arun("And now?")).text == "Next."
+
+
+async def test_timeout(stuck):
+    """`timeout=` ends the turn with reason "timeout"."""
+    session, _ = stuck
+    from toolloop_jupyter.core.session import replace_config
+
+    replace_config(session, timeout=0.2)
+    result = await session.arun("Go.")
+    assert result.stop_reason == "timeout"
+    replace_config(session, timeout=None)
+    await valid_and_goes_on(session)
+
+
+async def test_the_consumers_own_cancellation(stuck):
+    """The next turn may start at once after the task that read the stream was cancelled."""
+    session, running = stuck
+    reading = asyncio.ensure_future(session.arun("Go."))
+    await running.wait()
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    assert (await session.arun("And now?")).text == "Next."
+    assert history.validate(await session.history()) == []
+    assert session.results[0].stop_reason == "cancelled"
+
+
+async def test_wait_for_around_a_turn(stuck):
+    """`asyncio.wait_for(session.arun(...))` that times out leaves a session that goes on at once."""
+    session, _ = stuck
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(session.arun("Go."), 0.2)
+    assert (await session.arun("And now?")).text == "Next."
+
+
+async def test_aclose(stuck):
+    """`aclose()` waits for the end, and leaves the result."""
+    session, running = stuck
+    stream = session.astream("Go.")
+    async for event in stream:
+        if isinstance(event, ToolCall):
+            break
+    await running.wait()
+    await stream.aclose()
+    assert stream.result.stop_reason == "cancelled"
+    await valid_and_goes_on(session)
+
+
+async def test_a_dropped_stream(stuck):
+    """A stream that nobody holds any more stops its turn; the next one waits for it."""
+    session, running = stuck
+    stream = session.astream("Go.")
+    async for event in stream:
+        if isinstance(event, ToolCall):
+            break
+    await running.wait()
+    del stream, event
+    gc.collect()
+    await asyncio.sleep(0)
+    assert (await session.arun("And now?")).text == "Next."
+    assert history.validate(await session.history()) == []
+
+
+async def test_a_second_turn_while_one_runs(stuck):
+    """Two turns at once are refused in words; the first one is not disturbed."""
+    session, running = stuck
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await running.wait()
+    with pytest.raises(HarnessError, match="already running"):
+        await session.arun("me too")
+    stream.cancel()
+    await reading
+    await valid_and_goes_on(session)
+
+
+async def test_the_loop_shutting_down():
+    """A turn cancelled from outside leaves a valid history, and a session that is not busy."""
+    running = asyncio.Event()
+
+    async def hang() -> str:
+        """Never end."""
+        running.set()
+        await asyncio.Event().wait()
+        return "no"
+
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("hang"), "Next."), tools=[hang])
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await running.wait()
+    for task in asyncio.all_tasks():
+        if task is not asyncio.current_task():
+            task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await reading
+    assert history.validate(await session.history()) == []
+    assert (await session.arun("And now?")).text == "Next."
+
+
+async def test_a_tool_that_swallows_the_stop():
+    """A tool that ignores its cancellation finishes, its result stays, and the turn ends there all the same."""
+    running = asyncio.Event()
+
+    async def stubborn() -> str:
+        """End when asked to stop, as if nothing had happened."""
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "finished anyway"
+        return "no"
+
+    model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await running.wait()
+    stream.cancel()
+    events = await asyncio.wait_for(reading, 5)
+    assert events[-1].stop_reason == "cancelled"
+    assert [e.output for e in events if isinstance(e, ToolResult)] == ["finished anyway"]
+    await valid_and_goes_on(session, "finished anyway")
+
+
+async def test_a_tool_whose_own_task_was_cancelled():
+    """A CancelledError of the tool's own is that tool's error, not the end of the turn."""
+
+    async def clumsy() -> str:
+        """Await a task that was cancelled."""
+        task = asyncio.ensure_future(asyncio.sleep(1))
+        task.cancel()
+        return await task
+
+    def clumsy_too() -> str:
+        """Raise it from a thread."""
+        raise asyncio.CancelledError
+
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel([call("clumsy"), call("clumsy_too")], "Next."),
+        tools=[clumsy, clumsy_too],
+    )
+    result = await session.arun("Go.")
+    assert result.stop_reason == "done"
+    assert [r.is_error for r in result.tool_results] == [True, True]
+    assert all("ancelled" in r.output for r in result.tool_results)
+
+
+async def test_a_python_loop_in_a_thread_is_stopped():
+    """Stop ends a sync tool that runs Python code in its thread; the person is told."""
+    running, ended = threading.Event(), threading.Event()
+
+    def busy() -> str:
+        """Count for ever."""
+        running.set()
+        try:
+            while True:
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=ScriptedModel([call("busy"), call("busy")], "Next."), tools=[busy]
+    )
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await asyncio.to_thread(running.wait, 5)
+    stream.cancel()
+    events = await asyncio.wait_for(reading, 5)
+    assert events[-1].result.error == "the tool 'busy' was stopped"
+    assert ended.wait(2)
+    await valid_and_goes_on(session)
+
+
+async def test_a_sleeping_thread_is_left_behind():
+    """A sync tool that waits in C cannot be stopped; the turn ends soon, and says that it runs on."""
+    running = threading.Event()
+
+    def asleep() -> str:
+        """Sleep in one piece."""
+        running.set()
+        time.sleep(1.5)
+        return "late"
+
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=ScriptedModel([call("asleep"), call("asleep")], "Next."), tools=[asleep]
+    )
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await asyncio.to_thread(running.wait, 5)
+    began = time.monotonic()
+    stream.cancel()
+    events = await asyncio.wait_for(reading, 5)
+    assert time.monotonic() - began < 1.0
+    assert "runs on in the background" in events[-1].result.error
+    await valid_and_goes_on(session)
+
+
+async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
+    """However a stop falls on the end of a sync tool, no thread dies of it with a traceback."""
+    deaths = []
+    monkeypatch.setattr(threading, "excepthook", deaths.append)
+    from toolloop_jupyter.core.running import in_thread
+
+    def work():
+        return sum(range(2000))
+
+    for n in range(150):
+        task = asyncio.ensure_future(in_thread(work))
+        await asyncio.sleep(n * 0.00001)
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+    for thread in threading.enumerate():
+        if thread.name == "toolloop-tool":
+            thread.join(2)
+    assert deaths == []
+
+
+async def test_stop_while_an_approval_waits():
+    """A call that waits for a decision when the turn is stopped says that it was cancelled; a late click does nothing."""
+    asked = []
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel([call("f"), call("f")], "Next."),
+        tools=[f_of([])],
+        permissions="ask",
+    )
+    stream = session.astream("Go.")
+
+    async def read():
+        events = []
+        async for event in stream:
+            events.append(event)
+            if type(event).__name__ == "Approval":
+                asked.append(event)
+                asyncio.get_running_loop().call_later(0.05, stream.cancel)
+                await asyncio.sleep(0.2)
+        return events
+
+    events = await read()
+    assert events[-1].stop_reason == "cancelled"
+    asked[0].allow()
+    messages = await session.history()
+    assert "cancelled before it ran" in messages[2]["content"]
+    assert history.validate(messages) == []
+
+
+def f_of(log):
+    def f() -> str:
+        """Note a run."""
+        log.append("f")
+        return "f"
+
+    return f
+
+
+async def test_an_approval_handler_that_is_cancelled_denies():
+    """on_approval that ends in a CancelledError of its own denies the call; nothing hangs."""
+
+    async def handler(approval):
+        raise asyncio.CancelledError
+
+    log = []
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel(call("f"), "Next."),
+        tools=[f_of(log)],
+        permissions="ask",
+        on_approval=handler,
+    )
+    result = await asyncio.wait_for(session.arun("Go."), 5)
+    assert result.text == "Next."
+    assert log == []
+
+
+async def test_an_observer_that_ends_the_run():
+    """An observer may end the run at any of its awaited steps by CancelledError; the history stays valid."""
+
+    class Ends(Observer):
+        def __init__(self, where):
+            self.where = where
+
+        async def stop(self):
+            stream.cancel()
+            await asyncio.sleep(0)
+
+        async def before_model(self, request):
+            if self.where == "before_model":
+                await self.stop()
+
+        async def after_model(self, reply):
+            if self.where == "after_model":
+                await self.stop()
+
+        async def before_tool(self, call, arguments):
+            if self.where == "before_tool":
+                await self.stop()
+
+    for where in ("before_model", "after_model", "before_tool"):
+        log = []
+        session = aagent_session(
+            Harness.TOOL_LOOP,
+            model=ScriptedModel(call("f"), "Next.", repeat_last=True),
+            tools=[f_of(log)],
+            observer=Ends(where),
+        )
+        stream = session.astream("Go.")
+        events = await collected(stream)
+        assert events[-1].stop_reason == "cancelled", where
+        assert log == []
+        assert history.validate(await session.history()) == []
+
+
+async def test_keyboard_interrupt_in_a_tool_ends_the_turn_not_the_kernel():
+    """A tool that raises KeyboardInterrupt or SystemExit ends the turn as cancelled, with a result that says so."""
+
+    def leave() -> str:
+        """Leave."""
+        raise SystemExit(3)
+
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=ScriptedModel([call("leave"), call("leave")], "Next."), tools=[leave]
+    )
+    result = await session.arun("Go.")
+    assert result.stop_reason == "cancelled"
+    await valid_and_goes_on(session, "ended the run")
+
+
+async def test_a_tools_own_timeout_goes_on():
+    """A tool's `timeout` is its error; its own TimeoutError stays its own, and the turn goes on."""
+    from toolloop_jupyter import tool
+
+    @tool(timeout=0.05)
+    async def slow() -> str:
+        """Take long."""
+        await asyncio.sleep(5)
+        return "no"
+
+    @tool(timeout=5)
+    async def own() -> str:
+        """Fail with a timeout of its own."""
+        raise TimeoutError("the database did not answer")
+
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel([call("slow"), call("own")], "Next."),
+        tools=[slow, own],
+        options=ToolLoopOptions(),
+    )
+    result = await session.arun("Go.")
+    assert [r.output for r in result.tool_results] == [
+        "TimeoutError: the tool took longer than its timeout of 0.05 s",
+        "TimeoutError: the database did not answer",
+    ]
+    assert result.text == "Next."
