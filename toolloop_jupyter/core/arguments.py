@@ -1,8 +1,9 @@
 """What a model sent as arguments -> the typed values that the function gets, or one message with all that is wrong.
 
 Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature.
-Only what cannot mean anything else is put right (no text for no arguments, JSON sent as a JSON string); the rest
-goes back to the model.
+Only what cannot mean anything else is put right: no text for no arguments, JSON sent as a JSON string (for a part
+only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where null is allowed. The
+rest goes back to the model. A number for a text parameter does, too: how it was written (020, 1.50) is lost.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from pydantic_core import to_jsonable_python
 
 from .complaints import complaint, kind_of_json, path_text, shortened, steps
 from .foreign import Raised, attempt
-from .schema import OMITTED, default_json
+from .schema import OMITTED, default_json, strict_json
 from .signatures import Parameter
 
 _MAX_DEPTH = 100  # pydantic's serialiser stops at 255, Python's recursion soon after
@@ -114,9 +115,8 @@ class Arguments:
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 raise values.error
-            text = (
-                f"{type(values.error).__name__}: {values.error}"  # of a validator of the person's own types
-            )
+            # Raised by a validator of the person's own types.
+            text = f"{type(values.error).__name__}: {values.error}"
             raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
         if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
             raise InvalidArguments(
@@ -170,7 +170,7 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
 def snapshot(value: Any) -> Any:
     """The value as JSON data, to show and to keep; `repr` where it is none. Never raises."""
     told = attempt(_jsonable, value)
-    return f"<{type(value).__name__}>" if isinstance(told, Raised) else _strict(told)
+    return f"<{type(value).__name__}>" if isinstance(told, Raised) else strict_json(told)
 
 
 def _jsonable(value: Any) -> Any:
@@ -182,21 +182,6 @@ def _other_json(value: Any) -> Any:
     if isinstance(value, deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
-
-
-def _strict(value: Any) -> Any:
-    """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
-    if isinstance(value, float):
-        return (
-            value
-            if math.isfinite(value)
-            else "NaN"
-            if math.isnan(value)
-            else f"{value}".replace("inf", "Infinity")
-        )
-    if isinstance(value, dict):
-        return {key: _strict(item) for key, item in value.items()}
-    return [_strict(item) for item in value] if isinstance(value, list) else value
 
 
 def parse_arguments(raw: object) -> dict[str, Any]:

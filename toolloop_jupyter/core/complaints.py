@@ -10,6 +10,7 @@ from typing import Any
 
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
+_LINE = 500  # characters of one problem: a made-up name or a list of choices may be of any length
 
 _EXPECTED: Mapping[str, str] = {
     "int_type": "an integer",
@@ -82,10 +83,14 @@ def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], know
         path = _path(given, problem)
         sent[path] = problem["input"]
         found.setdefault(path, []).append(_words(problem, path, given, known))
-    lines = [f"- {path}: {_join(texts)}{_got(texts, sent[path])}" for path, texts in found.items()]
+    lines = [_line(f"- {path}: {_join(texts)}{_got(texts, sent[path])}") for path, texts in found.items()]
     if len(lines) > _MOST:
         lines = [*lines[:_MOST], f"- and {len(lines) - _MOST} more"]
     return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
+
+
+def _line(text: str) -> str:
+    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
 def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import IsSubclassSchema
 
 from .errors import ToolDefinitionError
+from .foreign import Raised, attempt
 from .signatures import EMPTY, Parameter
 
 
@@ -43,8 +45,6 @@ _SCHEMA_ERRORS = (
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
-
-
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
@@ -144,7 +144,8 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
         node.pop("title", None)
         says_nothing = not node
         known = default_json(parameter)
-        if known is not OMITTED and known is not None:
+        infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
+        if known is not OMITTED and known is not None and not infinite:
             node["default"] = known
         if parameter.description:
             node["description"] = parameter.description
@@ -157,19 +158,24 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
 
 def default_json(parameter: Parameter) -> Any:
     """The parameter's default as JSON, or OMITTED when there is none or it is no JSON value."""
-    default = parameter.default
-    if (
-        parameter.field is not None
-        and not parameter.field.is_required()
-        and not parameter.field.default_factory
-    ):
-        default = parameter.field.default
+    default, info = parameter.default, parameter.field
+    if info is not None and not info.is_required() and not info.default_factory:
+        default = info.default
     if default is EMPTY or hasattr(default, "__next__"):  # an iterator would be used up
         return OMITTED
-    try:
-        return to_jsonable_python(default, by_alias=True, inf_nan_mode="constants")
-    except (ValueError, TypeError):  # PydanticSerializationError is a ValueError
-        return OMITTED
+    told = attempt(lambda: to_jsonable_python(default, by_alias=True))
+    return OMITTED if isinstance(told, Raised) else strict_json(told)
+
+
+def strict_json(value: Any) -> Any:
+    """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, dict):
+        return {key: strict_json(item) for key, item in value.items()}
+    return [strict_json(item) for item in value] if isinstance(value, list) else value
 
 
 def _children(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -187,9 +193,7 @@ def _clean(node: dict[str, Any]) -> dict[str, Any]:
     node.pop("title", None)  # pydantic's, made from the name: says nothing new
     if node.get("default", OMITTED) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
-    if (
-        "oneOf" in node
-    ):  # a tagged union; not every provider knows the tag, and the members carry it themselves
+    if "oneOf" in node:  # a tagged union; not every provider knows the tag, and the members carry it
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:
