@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     )
     from .core.session import AsyncEventStream, AsyncSession, EventStream, Session
     from .core.tools import tool
-    from .notebook.live import show
+    from .notebook.showing import show
 
 __version__ = "0.1.0"
 
@@ -61,7 +61,7 @@ _HOME = {
     ),
     "core.session": "AsyncSession Session AsyncEventStream EventStream",
     "core.tools": "tool",
-    "notebook.live": "show",
+    "notebook.showing": "show",
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 

@@ -27,6 +27,9 @@ from .core.config import (
 from .core.events import Result
 from .core.observer import Observer
 from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
+from .notebook import presenting
+
+Result.presenter = presenting
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -81,9 +84,12 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     require_tool_loop(harness)
     config = build_config(**keywords)
     if cards and config.on_approval is None and may_ask(config):
-        from .notebook import live
+        from .notebook import kernel
 
-        config = dataclasses.replace(config, on_approval=live.card_handler())
+        if kernel.in_kernel():  # elsewhere nobody can be shown a card
+            from .notebook import showing
+
+            config = dataclasses.replace(config, on_approval=showing.card_handler())
     return config
 
 

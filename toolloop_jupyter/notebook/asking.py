@@ -55,7 +55,7 @@ async def ask(
     await approval.wait()
     if means == "nobody" and unattended == "error":
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
-    assert approval.decision is not None  # noqa: S101 - wait() returns after the decision only
+    assert approval.decision is not None
     return approval.decision
 
 

@@ -7,17 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core import history as conversation
-
 from . import kernel
 from .options import Mistake, Options, parse, split_words
 
 if TYPE_CHECKING:
     from .runs import NamedSession, Notebook
 
-_SETTABLE = (
-    "model tools permissions output session instructions max_turns timeout sandbox api_base api_key on_unattended "
-    "keep_history"
-).split()
+_SETTABLE = ["model", "tools", "permissions", "output", "session", "instructions", "max_turns", "timeout", "sandbox", "api_base", "api_key", "on_unattended", "keep_history"]
 
 
 def run(book: Notebook, line: str) -> Any:
@@ -186,7 +182,7 @@ def _session(book: Notebook, name: str) -> NamedSession:
 
 
 def _two(words: list[str], usage: str) -> tuple[str, str]:
-    if len(words) != 2:  # noqa: PLR2004 - the two of the name
+    if len(words) != 2:
         raise Mistake(f"write: %toolloop {usage}")
     return words[0], words[1]
 

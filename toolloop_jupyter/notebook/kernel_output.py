@@ -108,6 +108,15 @@ class _SinkTarget:
         self._sink("display", bundle)
 
 
+def flush(target: Target | None) -> None:
+    """Send on what was printed to a target, or (None) to whoever was found."""
+    for name in ("stdout", "stderr"):
+        if target is not None:
+            target.flush(name)
+        elif (stream := unwrapped(getattr(sys, name))) is not None:
+            stream.flush()
+
+
 def unwrapped(stream: Any) -> Any:
     """The stream below our proxies."""
     while isinstance(stream, _Stream):
@@ -261,7 +270,15 @@ class Place:
         Threads count when they run in a copy of the context. One that may outlive the run enters it itself, in the
         thread: then what it prints afterwards still goes here.
         """
-        return into(self._target) if self._target is not None else nullcontext()
+        return nullcontext() if self._target is None else self._inside(self._target)
+
+    @contextmanager
+    def _inside(self, target: Target) -> Iterator[None]:
+        with into(target):
+            try:
+                yield
+            finally:  # before what the cell prints next
+                flush(target)
 
     def _publish(self, bundle: Bundle) -> None:
         if self._target is not None:

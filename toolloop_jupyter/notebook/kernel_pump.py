@@ -6,13 +6,13 @@ Why this is needed is told in `kernel.py`.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
-import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
-from .kernel_output import clean_context, unwrapped
+from .kernel_output import clean_context, flush
 
 _TICK = 0.2
 """Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
@@ -123,7 +123,7 @@ class Pump:
             ):  # the message becomes the parent now; 6.17 gives what is unsent the newest one
                 del kernel.set_parent
                 self._kept = _current(kernel)
-                _flush()
+                flush(None)
             found(ident, parent, channel)
 
         kernel.set_parent = set_parent
@@ -137,28 +137,28 @@ class Pump:
                 signal.signal(signal.SIGINT, self._handler)
 
     @classmethod
-    @contextmanager
-    def aside(cls, outer: asyncio.Task[Any] | None) -> Iterator[None]:
-        """Around a run that waits inside a widget callback: the cell that the callback came amid goes on meanwhile.
+    def holding(cls, task: asyncio.Task[Any] | None) -> Pump | None:
+        """The pump that dispatches a message in this task just now."""
+        return next((level for level in cls._levels if level._holds(task)), None)
 
-        It has its own parent until the callback goes on; it may even end, and the next one begin.
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Around a wait in the handling of a message: the cell that it came amid goes on, as its own parent.
+
+        That cell may even end, and the next one begin.
         """
-        pump = next((level for level in cls._levels if level._holds(outer)), None)
-        if pump is None:
-            yield
-            return
-        callback, handler = _current(pump._kernel), signal.getsignal(signal.SIGINT)
-        _flush()
-        _restore(pump._kernel, pump._kept)
+        callback, handler = _current(self._kernel), signal.getsignal(signal.SIGINT)
+        flush(None)
+        _restore(self._kernel, self._kept)
         try:
             yield
         finally:
-            pump._kept = _current(pump._kernel)
-            _flush()
-            _restore(pump._kernel, callback)
+            self._kept = _current(self._kernel)
+            flush(None)
+            _restore(self._kernel, callback)
             now = signal.getsignal(signal.SIGINT)
-            if now is not handler:  # left by the cell that has begun since
-                pump._handler = now
+            if now is not handler:  # left by a cell that has begun since
+                self._handler = now
 
 
 # private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x: what
@@ -179,9 +179,53 @@ def _restore(kernel: Any, state: tuple[Any, ...]) -> None:
     kernel.saved_sigint_handler = handler
 
 
-def _flush() -> None:
-    """Send what was printed so far under its own parent."""
-    for name in ("stdout", "stderr"):
-        stream = unwrapped(getattr(sys, name))
-        if stream is not None:
-            stream.flush()
+@contextmanager
+def aside(kernel: Any, outer: asyncio.Task[Any] | None) -> Iterator[None]:
+    """Around a run that waits in the midst of the task `outer`, which may be the handling of a comm message."""
+    pump = Pump.holding(outer)
+    if pump is not None:
+        with pump.aside():
+            yield
+    elif outer is None or kernel is None or hasattr(kernel, "msg_queue") or not _handles_comm(kernel):
+        yield
+    else:
+        with _HeldBack.cells(kernel):
+            yield
+
+
+def _handles_comm(kernel: Any) -> bool:
+    header = kernel.get_parent("shell").get("header") or {}
+    return str(header.get("msg_type", "")).startswith("comm_")
+
+
+class _HeldBack:
+    """On ipykernel 7, keeps the next cell from beginning while a callback's run waits (the present one may end).
+
+    When the callback is done, the kernel puts back the parent that was current when its message came: it would be
+    the wrong one for a cell that has begun since, which then never comes to rest in the front-end.
+    """
+
+    @classmethod
+    @contextmanager
+    def cells(cls, kernel: Any) -> Iterator[None]:
+        # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. It has no registration, so
+        # it is set on the one kernel object, for the time of the wait.
+        found, ended = kernel.should_handle, asyncio.Event()
+
+        async def should_handle(stream: Any, msg: Any, idents: Any) -> bool:
+            if msg["header"]["msg_type"] == "execute_request":
+                await ended.wait()
+                kernel.set_parent(idents, msg, channel="shell")
+            answer = found(stream, msg, idents)
+            return bool(await answer if inspect.isawaitable(answer) else answer)
+
+        kernel.should_handle = should_handle
+        try:
+            yield
+        finally:
+            if vars(kernel).get("should_handle") is should_handle:
+                del kernel.should_handle
+                if getattr(found, "__self__", None) is not kernel:  # a run in a callback in a callback
+                    kernel.should_handle = found
+            # Not before the kernel has put the parent back.
+            asyncio.get_running_loop().call_later(_TICK / 10, ended.set)

@@ -16,21 +16,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..core.errors import HarnessError
-from ..core.events import Approval, Decision, Result, ToolCall, ToolResult, Usage
+from ..core.events import Approval, Result, ToolCall, ToolResult, Usage
 from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
 from .asking import Means, Unattended, ask
 from .inert import plain
+from .slots import LiveCall, Place, adopted, hand_back, put_card
 from .transcript import (
     Block,
     StreamingText,
     answer_block,
-    approval_record,
     call_block,
     files_block,
     foot,
-    head,
     mimebundle,
     notice,
     reasoning_block,
@@ -51,55 +50,6 @@ SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
 
 
-class _Shown:
-    """One block on its place in the cell's output."""
-
-    def __init__(self, cell: kernel.Cell) -> None:
-        self._cell = cell
-        self._id: str | None = None
-        self.bundle: Mapping[str, Any] = {}
-
-    def put(self, bundle: Mapping[str, Any]) -> None:
-        """Show the block, or replace what is there."""
-        if bundle == self.bundle:
-            return
-        self.bundle = bundle
-        if self._id is None:
-            self._id = f"toolloop-{uuid.uuid4().hex}"
-            self._cell.display(bundle, display_id=self._id)
-        else:
-            self._cell.update(bundle, self._id)
-
-    @property
-    def is_there(self) -> bool:
-        return self._id is not None
-
-
-class _LiveCall:
-    """A tool call between its ask and its result."""
-
-    def __init__(self, call: ToolCall, cell: kernel.Cell, number: int) -> None:
-        self.call, self.number = call, number
-        self.place = _Shown(cell)
-        self.arguments: Mapping[str, object] | None = None
-        self.decision: Decision | None = None
-        self.outputs: list[tuple[str, object]] = []
-        self.printed: list[str] = []
-        self.note = ""
-        self.began = time.monotonic()
-        self.waiting = False
-        self.done = False
-
-    def __str__(self) -> str:
-        return "".join(self.printed)
-
-    def sink(self, kind: str, payload: object) -> None:
-        """Take what the tool prints and displays; called from its thread."""
-        if kind in ("stdout", "stderr"):
-            self.printed.append(str(payload))
-        self.outputs.append((kind, payload))
-
-
 class View(Observer):
     """Shows one run in one cell, and asks its approvals there."""
 
@@ -115,21 +65,23 @@ class View(Observer):
         foreign: bool = False,
     ) -> None:
         """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
-        do not call the observer's hooks."""
+        do not call the observer's hooks.
+        """
         self.cell, self.head, self.name = cell, head, name
         self.stop = stop
         self._unattended, self._wish, self._foreign = unattended, wish, foreign
         self._began = time.monotonic()
         self._text: StreamingText | None = None
-        self._text_place = _Shown(cell)
+        self._text_place = Place(cell)
         self._reasoning = ""
-        self._reasoning_place = _Shown(cell)
-        self._calls: dict[str, _LiveCall] = {}
+        self._reasoning_place = Place(cell)
+        self._calls: dict[str, LiveCall] = {}
         self._numbers = itertools.count()
-        self._usage, self._cost = Usage(), 0.0
+        self._usage = Usage()
+        self._cost: float | None = 0.0
         self._state = "starting" if litellm_loaded() else LOADING
         self._bar: Any = None
-        self._bar_place = _Shown(cell)
+        self._bar_place = Place(cell)
         self._ticker: asyncio.Task[None] | None = None
         self._others: list[Observer] = []
         self.stepper: Stepper | None = None
@@ -155,7 +107,7 @@ class View(Observer):
 
     async def after_model(self, reply: Reply) -> None:
         self._usage += reply.usage
-        self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost  # type: ignore[assignment]
+        self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost
 
         for other in self._others:
             await other.after_model(reply)
@@ -169,7 +121,7 @@ class View(Observer):
         self._live(call).arguments = arguments
 
     @contextmanager
-    def running(self, call: ToolCall) -> Iterator[_LiveCall]:  # type: ignore[override]  # a context manager all the same
+    def running(self, call: ToolCall) -> Iterator[LiveCall]:
         live = self._live(call)
         live.began = time.monotonic()
         with kernel.capture(live.sink):
@@ -183,14 +135,14 @@ class View(Observer):
         of = f" of {progress.total:g}" if progress.total is not None else ""
         self._live(call).note = f"{progress.done:g}{of} {progress.note}".strip()
 
-    def _live(self, call: ToolCall) -> _LiveCall:
+    def _live(self, call: ToolCall) -> LiveCall:
         if call.id not in self._calls:
-            self._calls[call.id] = _LiveCall(call, self.cell, next(self._numbers))
+            self._calls[call.id] = LiveCall(call, self.cell, next(self._numbers))
         return self._calls[call.id]
 
-    def place(self) -> _Shown:
+    def place(self) -> Place:
         """A new place for something in the cell's output."""
-        return _Shown(self.cell)
+        return Place(self.cell)
 
     def put(self, block: Block) -> None:
         """Show a block as a new output."""
@@ -248,14 +200,14 @@ class View(Observer):
         self._end_reasoning()
         if self._text is None:
             self._text = StreamingText()
-            self._text_place = _Shown(self.cell)
+            self._text_place = Place(self.cell)
         self._text.add(event.delta)
         if not self.cell.can_update:
             print(plain(event.delta), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
 
     def _on_reasoning(self, event: Any) -> None:
         if not self._reasoning:
-            self._reasoning_place = _Shown(self.cell)
+            self._reasoning_place = Place(self.cell)
         self._reasoning += event.delta
 
     def _on_retry(self, event: Any) -> None:
@@ -274,7 +226,7 @@ class View(Observer):
             self._show_call(live, None)
 
     async def _on_approval(self, event: Any) -> None:
-        approval = event if isinstance(event, Approval) else _adopted(event)
+        approval = event if isinstance(event, Approval) else adopted(event)
         live = self._waiting_call(approval)
         live.waiting, self._state = True, "waiting for you"
         live.arguments = approval.input
@@ -284,10 +236,10 @@ class View(Observer):
             live.waiting = False
             live.decision = approval.decision
         if event is not approval:
-            _hand_back(event, live.decision)
+            hand_back(event, live.decision)
         self._show_call(live, None)
 
-    def _waiting_call(self, approval: Approval) -> _LiveCall:
+    def _waiting_call(self, approval: Approval) -> LiveCall:
         if approval.call_id in self._calls:
             return self._calls[approval.call_id]
         unfinished = [
@@ -303,7 +255,7 @@ class View(Observer):
         """Put the card in the call's place, until the approval is decided."""
         live = self._waiting_call(approval)
         fallback = mimebundle([self._block(live, None)])
-        await _put_card(live.place, approval, fallback, f"call {live.number + 1}")
+        await put_card(live.place, approval, fallback, f"call {live.number + 1}")
 
     def _on_toolresult(self, event: Any) -> None:
         live = self._calls.get(event.id)
@@ -327,7 +279,7 @@ class View(Observer):
 
     # --- showing ------------------------------------------------------------------------------------------------
 
-    def _block(self, live: _LiveCall, result: ToolResult | None) -> Block:
+    def _block(self, live: LiveCall, result: ToolResult | None) -> Block:
         state = "done" if result is not None else "waiting" if live.waiting else "running"
         return call_block(
             live.call,
@@ -341,7 +293,7 @@ class View(Observer):
             value_name=f"{self.name or 'result'}.tool_results[{live.number}].value",
         )
 
-    def _show_call(self, live: _LiveCall, result: ToolResult | None) -> None:
+    def _show_call(self, live: LiveCall, result: ToolResult | None) -> None:
         if result is None and not self.cell.can_update:
             return  # a terminal: one line, when it is done
         live.place.put(mimebundle([self._block(live, result)]))
@@ -376,32 +328,8 @@ class View(Observer):
     def _show_running(self) -> None:
         """Show the call that runs: at first, when it has said something new, and its seconds as they pass."""
         for live in [live for live in self._calls.values() if not live.done and not live.waiting]:
-            if live.arguments is not None and time.monotonic() - live.began > SHOW_RUNNING_AFTER:
+            if live.arguments is not None and live.has_news(SHOW_RUNNING_AFTER):
                 self._show_call(live, None)
-
-
-async def _put_card(place: _Shown, approval: Approval, fallback: Mapping[str, Any], position: str) -> None:
-    """Show the approval card at `place` until it is decided; what cannot show widgets shows `fallback`."""
-    from .widgets import ApprovalCard
-
-    card = ApprovalCard(approval, position=position)
-    place.put({**fallback, **card.mimebundle()})
-    try:
-        await approval.wait()
-    finally:
-        card.finish(approval.decision)
-
-
-def _adopted(event: Any) -> Approval:
-    """Our Approval for one of LiteLLM's, which has no card's worth of facts."""
-    return Approval(tool=event.tool, input=dict(event.input), why="the agent asks")
-
-
-def _hand_back(event: Any, decision: Decision | None) -> None:
-    if decision is not None and decision.allowed:
-        event.allow()
-    else:
-        event.deny(decision.reason if decision is not None else "the run ended")
 
 
 async def follow(stream: AsyncIterator[Any], view: View, cancel: Callable[[], None]) -> Result:
@@ -422,52 +350,3 @@ async def follow(stream: AsyncIterator[Any], view: View, cancel: Callable[[], No
     if result is None:
         raise HarnessError("the stream ended without a Done event")
     return result
-
-
-def card_handler() -> Callable[[Approval], Any] | None:
-    """An `on_approval` that puts up the approval card in the cell that runs; None where there is no notebook."""
-    if not kernel.in_kernel():
-        return None
-
-    async def handler(approval: Approval) -> bool:
-        place = _Shown(kernel.Cell.here())
-
-        async def card(asked: Approval) -> None:
-            await _put_card(place, asked, mimebundle([approval_record(asked, None)]), "")
-
-        try:
-            decision = await ask(approval, card)
-        finally:
-            place.put(mimebundle([approval_record(approval, approval.decision)]))
-        return decision.allowed
-
-    return handler
-
-
-def show(stream: Any, name: str | None = None) -> Any:
-    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
-
-    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too.
-    """
-    if hasattr(stream, "__anext__"):
-        return _show(stream, stream.cancel, name)
-    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name))
-
-
-async def _show(stream: AsyncIterator[Any], cancel: Callable[[], None], name: str | None) -> Result:
-    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel, foreign=True)
-    async with kernel.attending():
-        return await kernel.uninterrupted(follow(stream, view, cancel))
-
-
-async def _stepwise(stream: Any) -> AsyncIterator[Any]:
-    """A sync stream as an async one: ours through the async one behind it, another in a thread."""
-    inner = getattr(stream, "aio", None)
-    if inner is not None:
-        async for event in inner:
-            yield event
-        return
-    done = object()
-    while (event := await asyncio.to_thread(next, stream, done)) is not done:
-        yield event

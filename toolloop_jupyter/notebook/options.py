@@ -136,9 +136,9 @@ def _unknown(word: str, known: Sequence[str]) -> str:
 
     if not word.startswith("-"):
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
-    near = get_close_matches(word.split("=")[0], known, n=1)
+    near = get_close_matches(word.split("=", maxsplit=1)[0], known, n=1)
     hint = f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
-    return f"unknown option {word.split('=')[0]}{hint}"
+    return f"unknown option {word.split('=', maxsplit=1)[0]}{hint}"
 
 
 def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:

@@ -233,7 +233,7 @@ class Notebook:
             name=options.name,
             stop=stop,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
-            wish=self.settings.ask,
+            wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
         )
         if options.step:
             view.stepper = Stepper(view)
@@ -252,4 +252,4 @@ class Notebook:
 
 
 def _looks_secret(name: str) -> bool:
-    return len(name) > 24 and any(c.isdigit() for c in name)  # noqa: PLR2004 - a guess, for the wording only
+    return len(name) > 24 and any(c.isdigit() for c in name)

@@ -40,7 +40,7 @@ class ToolLoop(Configurable):
         "auto",
         help="How approvals are asked: a card with buttons, or a typed answer.",
     ).tag(config=True)
-    keep_history = Bool(False, help="Keep the messages in the notebook as inert data.").tag(config=True)  # noqa: FBT003 - a trait's default
+    keep_history = Bool(False, help="Keep the messages in the notebook as inert data.").tag(config=True)
 
     def default_model(self) -> str:
         """The model of a cell that names none."""

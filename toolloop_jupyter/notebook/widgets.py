@@ -55,7 +55,7 @@ def _tree(widget: Any) -> list[Any]:
     return list(found.values())
 
 
-def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], None]) -> ipywidgets.Button:
+def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], object]) -> ipywidgets.Button:
     button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     button.add_class("tlj-btn")
     if css:
@@ -270,7 +270,7 @@ class StepCard(_Panel):
 class ClickTest(_Panel):
     """A button that only wants to be clicked: `%toolloop doctor` finds out whether clicks come back."""
 
-    def __init__(self, wait: float, on_click: Callable[[], None]) -> None:
+    def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
         label = ipywidgets.HTML(f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>")
         button = _button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
         card = ipywidgets.VBox([label, button])

@@ -1,0 +1,63 @@
+"""What the API shows in a notebook: `show(stream)`, and the approval card of `agent()` and its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from ..core.events import Approval, Result
+from . import kernel
+from .asking import ask
+from .live import View, follow
+from .slots import Place, put_card
+from .transcript import approval_record, head, mimebundle
+
+
+def card_handler() -> Callable[[Approval], Any] | None:
+    """An `on_approval` that puts up the approval card in the cell that runs; None where there is no notebook."""
+    if not kernel.in_kernel():
+        return None
+
+    async def handler(approval: Approval) -> bool:
+        place = Place(kernel.Cell.here())
+
+        async def card(asked: Approval) -> None:
+            await put_card(place, asked, mimebundle([approval_record(asked, None)]), "")
+
+        try:
+            decision = await ask(approval, card)
+        finally:
+            place.put(mimebundle([approval_record(approval, approval.decision)]))
+        return decision.allowed
+
+    return handler
+
+
+def show(stream: Any, name: str | None = None) -> Any:
+    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
+
+    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too.
+    """
+    if hasattr(stream, "__anext__"):
+        return _show(stream, stream.cancel, name)
+    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name))
+
+
+async def _show(stream: AsyncIterator[Any], cancel: Callable[[], None], name: str | None) -> Result:
+    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel, foreign=True)
+    async with kernel.attending():
+        return await kernel.uninterrupted(follow(stream, view, cancel))
+
+
+async def _stepwise(stream: Any) -> AsyncIterator[Any]:
+    """A sync stream as an async one: ours through the async one behind it, another in a thread."""
+    inner = getattr(stream, "aio", None)
+    if inner is not None:
+        async for event in inner:
+            yield event
+        return
+    done = object()
+    while (event := await asyncio.to_thread(next, stream, done)) is not done:
+        yield event
