@@ -61,7 +61,9 @@ def asks_sometimes(policy: object) -> bool:
 def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     if isinstance(policy, Mapping):
         key = call.tool.name if call.tool.name in policy else "*"
-        return _mode(policy.get(key, "full")), f"permissions[{key!r}] is {policy.get(key, 'full')!r}"
+        if key not in policy:  # a tool that a policy forgot is asked about, not let through
+            return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
+        return _mode(policy[key]), f"permissions[{key!r}] is {policy[key]!r}"
     if isinstance(policy, str):
         return _mode(policy), f"permissions are {policy!r}"
     answer = policy(PolicyCall(call.tool.name, call.json))
@@ -71,7 +73,7 @@ def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 def _mode(answer: object) -> Mode:
     """A mode from a mode's name or a bool; anything else asks."""
     named = {True: "full", False: "deny"}.get(answer) if isinstance(answer, bool) else answer
-    return named if named in ("full", "deny") else "ask"  # type: ignore[return-value]  # mypy does not narrow by `in`
+    return named if named in ("full", "deny") else "ask"
 
 
 async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
@@ -84,11 +86,10 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         return _policy_mode(policy, call)
 
     outcome = await attempt(ask_policy())
-    mode, why = (
-        outcome.value
-        if outcome.error is None
-        else ("ask", f"the permissions callable raised {outcome.error!r}")
-    )
+    mode: Mode = "ask"
+    why = f"the permissions callable raised {outcome.error!r}"
+    if outcome.error is None:
+        mode, why = outcome.value
     own = call.tool.settings.permissions
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
