@@ -183,7 +183,7 @@ def main() -> int:
     print("\n" + "─" * 76)
     print(f"{transcript.number} cells in {time.monotonic() - began:.0f} s.")
     print(f"As a page:     {page.resolve()}")
-    print("In JupyterLab: ./dev lab, then open quickstart.ipynb and press Run All")
+    print(f"In JupyterLab: ./dev lab, then open {options.notebook.name}, and Run > Run All Cells")
     if wrong:
         print(f"\nThe demo failed: {wrong}", file=sys.stderr)
     return 1 if wrong else 0
