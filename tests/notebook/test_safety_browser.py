@@ -25,7 +25,7 @@ TOUCH = """() => {
 }"""
 # A block that broke out of its cell would leave something beside the cells, or swallow the mark behind its own.
 BORDERS = """() => [...document.body.children].filter(e =>
-    !(e.matches('div[data-case]') && e.lastElementChild.matches('i.end')) && e.tagName != 'SCRIPT').length
+    !e.matches('div[data-case]:has(> i.end:last-child)') && e.tagName != 'SCRIPT').length
   + [...document.querySelectorAll('i.end')].filter(e => !e.parentElement.matches('body > div[data-case]')).length"""
 
 

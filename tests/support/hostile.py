@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
@@ -111,6 +112,7 @@ def calls(p: str) -> dict[str, t.Block]:
     }
 
 
+@cache
 def blocks(p: str) -> dict[str, t.Block]:
     """All blocks."""
     streaming = t.StreamingText()
@@ -145,6 +147,7 @@ def cards(p: str) -> dict[str, str]:
     }
 
 
+@cache
 def pages(p: str) -> dict[str, str]:
     """The HTML of everything, by what it is."""
     shown = {

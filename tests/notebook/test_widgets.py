@@ -1,0 +1,358 @@
+"""The widgets as a person uses them: clicks come as comm messages, and no comm is left open."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+import comm
+import ipywidgets
+import pytest
+
+from toolloop_jupyter.core.events import Approval, Usage
+from toolloop_jupyter.notebook.widgets import ApprovalCard, StepCard, Toolbar
+
+
+class FakeComm(comm.base_comm.BaseComm):
+    """A comm whose other end is the test."""
+
+    all: ClassVar[list[FakeComm]] = []
+
+    def __init__(self, *args, **kwargs):
+        self.is_open, self.sent = True, []
+        FakeComm.all.append(self)
+        super().__init__(*args, **kwargs)
+
+    def publish_msg(self, msg_type, data=None, metadata=None, buffers=None, **keys):
+        self.sent.append((msg_type, data))
+        if msg_type == "comm_close":
+            self.is_open = False
+
+
+@pytest.fixture(autouse=True)
+def comms(monkeypatch):
+    """Every comm that the test opens; it fails when one is left open."""
+    FakeComm.all = []
+    monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: FakeComm(*args, **kwargs))
+    yield FakeComm.all
+    assert FakeComm.all, "nothing was opened: the fixture does not see the widgets"
+    left = [one.sent[0][1]["state"].get("_model_name") for one in FakeComm.all if one.is_open]
+    assert not left, f"left open: {left}"
+
+
+SCHEMA = {
+    "properties": {
+        "line": {"type": "integer", "description": "1-based"},
+        "body": {"type": "string"},
+        "kind": {"$ref": "#/$defs/Kind"},
+        "urgent": {"type": "boolean"},
+        "share": {"type": "number"},
+        "tags": {"type": "array"},
+        "note": {"type": "string"},
+    },
+    "$defs": {"Kind": {"enum": ["note", "issue"], "type": "string"}},
+}
+INPUT = {"line": 57, "body": "off by one", "kind": "note", "urgent": False, "share": 0.5, "tags": ["a"]}
+
+
+def check(arguments):
+    if not isinstance(arguments["line"], int) or arguments["line"] < 1:
+        raise ValueError(f"line: must be at least 1, not {arguments['line']!r}")
+
+
+@pytest.fixture
+def make_card():
+    """Make cards; they are finished with the test. Gives (approval, card)."""
+    cards = []
+
+    def make(**options):
+        approval = Approval(
+            "post", INPUT, schema=SCHEMA, check=check, description="Post a comment.", source="def post(): ..."
+        )
+        cards.append(ApprovalCard(approval, **options))
+        return approval, cards[-1]
+
+    yield make
+    for card in cards:
+        card.finish(None)
+
+
+def every(widget):
+    """A widget and those within it."""
+    return [widget, *(found for child in getattr(widget, "children", ()) for found in every(child))]
+
+
+def button(card, label):
+    return next(w for w in every(card.widget) if isinstance(w, ipywidgets.Button) and label in w.description)
+
+
+def click(card, label):
+    """Click as a front-end does: by a message on the button's comm."""
+    message = {"content": {"data": {"method": "custom", "content": {"event": "click"}}}, "buffers": []}
+    button(card, label)._handle_msg(message)
+
+
+def field(card, name):
+    """The field of an argument in the edit form."""
+    return next(one.input for one in card._fields if one.spec.name == name)
+
+
+def texts(card):
+    return " ".join(w.value for w in every(card.widget) if isinstance(w, ipywidgets.HTML))
+
+
+async def test_approve_allows_as_shown(make_card):
+    """A click on Approve allows the call by click, with no edits, for this call alone."""
+    approval, card = make_card()
+    click(card, "Approve")
+    decision = approval.decision
+    assert (decision.allowed, decision.by, decision.arguments, decision.scope) == (
+        True,
+        "click",
+        None,
+        "call",
+    )
+    assert await asyncio.wait_for(approval.wait(), 1) == (True, "")
+
+
+async def test_deny_gives_the_reason(make_card):
+    """A click on Deny denies with the text of the reason field."""
+    approval, card = make_card()
+    next(w for w in every(card.widget) if type(w) is ipywidgets.Text).value = " wrong table "
+    click(card, "Deny")
+    assert (approval.decision.allowed, approval.decision.reason) == (False, "wrong table")
+
+
+async def test_approve_all_of_this_tool(make_card):
+    """The checkbox widens the approval to this run."""
+    approval, card = make_card()
+    next(w for w in every(card.widget) if isinstance(w, ipywidgets.Checkbox)).value = True
+    click(card, "Approve")
+    assert approval.decision.scope == "run"
+
+
+async def test_no_checkbox_where_it_means_nothing(make_card):
+    """`on_all=False` offers no wider approval, and leaves no comm of it behind."""
+    _, card = make_card(on_all=False)
+    assert not [w for w in every(card.widget) if isinstance(w, ipywidgets.Checkbox)]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("Approve", "Deny"), ("Deny", "Approve"), ("Approve", "Approve")]
+)
+async def test_the_first_click_counts(make_card, first, second):
+    """A second click decides nothing, and the buttons are disabled at once."""
+    approval, card = make_card()
+    click(card, first)
+    decided = approval.decision
+    assert all(w.disabled for w in every(card.widget) if isinstance(w, ipywidgets.Button))
+    click(card, second)
+    assert approval.decision is decided
+
+
+async def test_a_click_after_the_end_does_nothing(make_card):
+    """A finished card is dead: neither a click nor a forged message decides."""
+    approval, card = make_card()
+    approve = button(card, "Approve")
+    card.finish(None)
+    card._on_approve(approve)
+    card._on_deny(approve)
+    card._on_edit(approve)
+    assert approval.decision is None
+
+
+async def test_two_cards_do_not_share(make_card):
+    """A click on one card decides its own request alone."""
+    (one, card), (other, _) = make_card(), make_card()
+    click(card, "Approve")
+    assert one.answered
+    assert not other.answered
+
+
+async def test_edit_has_a_field_for_each_kind(make_card):
+    """Text, number, choice, checkbox, and JSON for the rest; an argument that the call left out is an empty field."""
+    _, card = make_card()
+    click(card, "Edit")
+    kinds = {one.spec.name: type(one.input).__name__ for one in card._fields}
+    assert kinds == {
+        "line": "IntText",
+        "body": "Text",
+        "kind": "Dropdown",
+        "urgent": "Checkbox",
+        "share": "FloatText",
+        "tags": "Textarea",
+        "note": "Textarea",
+    }
+
+
+async def test_edits_are_what_runs(make_card):
+    """Changed fields arrive as values of their types; what nobody touched stays as it was."""
+    approval, card = make_card()
+    click(card, "Edit")
+    field(card, "line").value = 58
+    field(card, "kind").value = "issue"
+    field(card, "tags").value = '["a", {"b": null}]'
+    click(card, "Approve")
+    assert approval.decision.arguments == {**INPUT, "line": 58, "kind": "issue", "tags": ["a", {"b": None}]}
+
+
+async def test_an_opened_form_without_changes_is_no_edit(make_card):
+    """Approve after Edit with nothing changed allows the call as it stood."""
+    approval, card = make_card()
+    click(card, "Edit")
+    click(card, "Approve")
+    assert approval.decision.arguments is None
+
+
+async def test_invalid_edits_stay_on_the_card(make_card):
+    """What does not validate decides nothing; the message is shown, and a corrected value goes through."""
+    approval, card = make_card()
+    click(card, "Edit")
+    field(card, "line").value = 0
+    click(card, "Approve")
+    assert not approval.answered
+    assert "must be at least 1, not 0" in texts(card)
+    field(card, "line").value = 3
+    click(card, "Approve")
+    assert approval.decision.arguments["line"] == 3
+
+
+async def test_broken_json_is_explained(make_card):
+    """Text that is no JSON names its argument and decides nothing."""
+    approval, card = make_card()
+    click(card, "Edit")
+    field(card, "tags").value = "a, b"
+    click(card, "Approve")
+    assert not approval.answered
+    assert "tags is not JSON" in texts(card)
+
+
+async def test_undoing_edits_closes_the_form(make_card, comms):
+    """Undo edits drops what was typed, and the comms of the form."""
+    approval, card = make_card()
+    before = sum(one.is_open for one in comms)
+    click(card, "Edit")
+    field(card, "line").value = 99
+    click(card, "Undo edits")
+    assert sum(one.is_open for one in comms) == before
+    click(card, "Approve")
+    assert approval.decision.arguments is None
+
+
+async def test_hidden_characters_are_edited_as_escapes(make_card):
+    """A text with an override or a zero-width blank is edited as JSON, so that a browser neither hides nor drops it."""
+    approval = Approval("f", {"path": "a\u202eb\u200b"}, schema={"properties": {"path": {"type": "string"}}})
+    card = ApprovalCard(approval)
+    click(card, "Edit")
+    assert field(card, "path").value == '"a\\u202eb\\u200b"'
+    click(card, "Approve")
+    card.finish(None)
+    assert approval.decision.arguments is None
+
+
+async def test_the_card_shows_every_argument_in_full():
+    """Names, values, the tail of a long text with its length, hidden characters, description, source and reason."""
+    long = "start " + "x" * 5000 + " tail\u202e"
+    approval = Approval(
+        "rm",
+        {"cmd": long, "n": 1, "s": "1"},
+        description="Remove.",
+        source="def rm(): pass",
+        why="of <b>policy</b>",
+    )
+    card = ApprovalCard(approval, position="call 4")
+    shown = texts(card)
+    card.finish(None)
+    for part in (
+        " tail⟨U+202E⟩",
+        f"{len(long):,} characters",
+        "call 4",
+        "Remove.",
+        "rm",
+        "of &lt;b&gt;policy&lt;/b&gt;",
+    ):
+        assert part in shown, part
+    assert "<code>1</code>" in shown
+    assert "<code>&quot;1&quot;</code>" in shown
+
+
+async def test_descriptions_hold_no_html():
+    """A tool's name is text on buttons, labels and tooltips."""
+    card = ApprovalCard(Approval("<b onmouseover=alert(1)>x</b>", {}))
+    allowed = [w for w in every(card.widget) if getattr(w, "description_allow_html", False)]
+    shown = texts(card)
+    card.finish(None)
+    assert not allowed
+    assert "<b onmouseover" not in shown
+
+
+async def test_fields_have_names_for_screen_readers(make_card):
+    """Every button and field has a tooltip, a description or a placeholder."""
+    _, card = make_card()
+    click(card, "Edit")
+    for widget in every(card.widget):
+        if isinstance(
+            widget,
+            (
+                ipywidgets.Button,
+                ipywidgets.Text,
+                ipywidgets.Textarea,
+                ipywidgets.Checkbox,
+                ipywidgets.Dropdown,
+            ),
+        ):
+            assert widget.tooltip or widget.description, widget
+
+
+def test_toolbar_says_where_the_run_is(comms):
+    """State, time, calls, tokens and cost; an unknown cost is not zero; nothing new sends nothing."""
+    bar = Toolbar(lambda: None)
+    bar.update("waiting for you", Usage(1500, 340, 2), None, 72.4)
+    shown = texts(bar)
+    for part in ("waiting for you", "1:12", "2 model calls", "1,840 tokens", "cost not reported"):
+        assert part in shown
+    sent = sum(len(one.sent) for one in comms)
+    bar.update("waiting for you", Usage(1500, 340, 2), None, 72.8)
+    assert sum(len(one.sent) for one in comms) == sent
+    bar.finish()
+
+
+def test_stop_is_pressed_once():
+    """The first click on Stop stops; the button is disabled at once, and a finished bar is dead."""
+    stops = []
+    bar = Toolbar(lambda: stops.append(1))
+    click(bar, "Stop")
+    click(bar, "Stop")
+    assert stops == [1]
+    bar.finish()
+    bar.finish()
+
+
+def test_step_card_goes_on_once():
+    """Next or Run to end, whichever comes first."""
+    steps = []
+    card = StepCard("search(q='x')", lambda: steps.append("next"), lambda: steps.append("run"))
+    click(card, "Run to end")
+    click(card, "Next")
+    card.finish()
+    assert steps == ["run"]
+
+
+async def test_fifty_cards_leave_nothing(comms):
+    """Comms and widgets return to where they were."""
+    before = len(ipywidgets.widgets.widget._instances)
+    for _ in range(50):
+        card = ApprovalCard(Approval("f", {"x": 1}))
+        click(card, "Edit")
+        card.finish(None)
+    assert len(ipywidgets.widgets.widget._instances) == before
+    assert not [one for one in comms if one.is_open]
+
+
+def test_a_card_is_displayed_by_reference():
+    """The bundle names the widget and nothing else, so that a static fallback can stand beside it."""
+    bar = Toolbar(lambda: None)
+    bundle = bar.mimebundle()
+    bar.finish()
+    assert list(bundle) == ["application/vnd.jupyter.widget-view+json"]
+    assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"]
