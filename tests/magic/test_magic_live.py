@@ -374,7 +374,9 @@ def test_record_and_replay(kernel, serve, tmp_path):
     server = serve([calls(("double", {"x": 4}), content="Let me see. "), answer("It is 8.")])
     tape = tmp_path / "lesson.jsonl"
     cell = "%%toolloop {} -t double --as r\nDouble 4"
-    live = run(kernel, cell.format(f"--record {tape} --model openai/stub --api-base {server.base_url} --api-key KEY"))
+    live = run(
+        kernel, cell.format(f"--record {tape} --model openai/stub --api-base {server.base_url} --api-key KEY")
+    )
     server.stop()
     assert "kkkkkkkk" not in tape.read_text()
     again = run(kernel, cell.format(f"--replay {tape}"))

@@ -13,7 +13,21 @@ from .options import Mistake, Options, parse, split_words
 if TYPE_CHECKING:
     from .runs import NamedSession, Notebook
 
-_SETTABLE = ["model", "tools", "permissions", "output", "session", "instructions", "max_turns", "timeout", "sandbox", "api_base", "api_key", "on_unattended", "keep_history"]
+_SETTABLE = [
+    "model",
+    "tools",
+    "permissions",
+    "output",
+    "session",
+    "instructions",
+    "max_turns",
+    "timeout",
+    "sandbox",
+    "api_base",
+    "api_key",
+    "on_unattended",
+    "keep_history",
+]
 
 
 def run(book: Notebook, line: str) -> Any:
@@ -198,3 +212,8 @@ _COMMANDS = {
     "doctor": doctor,
     "record": record,
 }
+
+
+def names() -> list[str]:
+    """The commands of `%toolloop`."""
+    return list(_COMMANDS)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import OutputInvalid, RunFailed
 from ..core.model import litellm_loaded, load_litellm
-from . import commands, kernel
+from . import commands, completing, kernel
 from .options import Mistake, help_text, parse
 from .prompt import split_cell
 from .settings import ToolLoop
@@ -139,7 +139,8 @@ def load(shell: Any) -> None:
     shell.register_magic_function(_no_expansion(_line_magic, LINE_HELP), "line", "toolloop")
     warmup = _Warmup(shell)
     shell.events.register("post_run_cell", warmup.after_cell)
-    _state.update(notebook=Notebook(shell, settings), settings=settings, warmup=warmup)
+    book = Notebook(shell, settings)
+    _state.update(notebook=book, settings=settings, warmup=warmup, complete=completing.register(shell, book))
 
 
 def unload(shell: Any) -> None:
@@ -151,6 +152,7 @@ def unload(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("toolloop", None)
     shell.configurables.remove(_state["settings"])
     _state["warmup"].cancel()
+    _state["complete"]()
     _state.clear()
 
 
