@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
+from . import checks
+
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
 ]
@@ -222,6 +224,8 @@ class Presenter(Protocol):
 
     def markdown(self, result: Result) -> str: ...
 
+    def diagram(self, result: Result) -> Any: ...
+
 
 @dataclass(frozen=True)
 class Result:
@@ -262,6 +266,27 @@ class Result:
     @property
     def approvals(self) -> list[Approval]:
         return [event for event in self.events if isinstance(event, Approval)]
+
+    def assert_called(self, name: str, /, *, times: int | None = None, **arguments: Any) -> ToolCall:
+        """Check that the model called this tool, with these arguments among others; gives the first such call.
+
+        Raises AssertionError with what was called instead. `times` wants exactly so many such calls.
+        """
+        return checks.assert_called(self.calls, name, times, arguments)
+
+    def assert_not_called(self, name: str) -> None:
+        """Check that the model did not call this tool. Raises AssertionError with the calls."""
+        checks.assert_not_called(self.calls, name)
+
+    def assert_order(self, *names: str) -> None:
+        """Check that these tools were called in this order, others between them or not."""
+        checks.assert_order(self.calls, names)
+
+    def diagram(self) -> Any:
+        """A picture of the run for a notebook: who spoke when, and how long each call took."""
+        if self.presenter is None:
+            raise RuntimeError("diagram() needs a notebook: import toolloop_jupyter.api first")
+        return self.presenter.diagram(self)
 
     def _ipython_display_(self) -> None:
         if self.presenter is None:

@@ -40,3 +40,23 @@ def markdown(result: Result) -> str:
     from .transcript import to_markdown
 
     return to_markdown(result)
+
+
+class Diagram:
+    """A picture that shows itself in a notebook, and is text elsewhere."""
+
+    def __init__(self, bundle: Mapping[str, str]) -> None:
+        self._bundle = bundle
+
+    def _repr_mimebundle_(self, **_: object) -> Mapping[str, str]:
+        return self._bundle
+
+    def __repr__(self) -> str:
+        return self._bundle["text/plain"]
+
+
+def diagram(result: Result) -> Diagram:
+    """When each model call, approval and tool call of the run took place."""
+    from .transcript import mimebundle, timeline
+
+    return Diagram(mimebundle([timeline(result)]))
