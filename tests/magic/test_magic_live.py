@@ -385,3 +385,32 @@ def test_record_and_replay(kernel, serve, tmp_path):
     changed = run(kernel, f"%%toolloop --replay {tape} -t double\nDouble 5")
     assert changed.status == "error"
     assert "the recording is over" in changed.text
+
+
+def test_a_tool_without_docstring_is_told_once(kernel):
+    """The person is told, once, that the model gets no description."""
+    run(kernel, "def bare(x: int) -> int:\n    return x")
+    assert (
+        "no docstring, so the model gets no description of: bare"
+        in run(kernel, "%%toolloop -t bare\nbare 1").text
+    )
+    assert "no docstring" not in run(kernel, "%%toolloop -t bare\nbare 1").text
+
+
+def test_a_very_long_run_stays_small(kernel):
+    """Early calls of a run of 150 steps are one line each in the saved outputs."""
+    run(
+        kernel,
+        "from toolloop_jupyter.teaching import ScriptedModel, call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
+    )
+    done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
+    html = [
+        o.data["text/html"]
+        for o in done.outputs
+        if "double" in o.data.get("text/html", "")
+        and "tlj-name" in o.data["text/html"]
+        and "<style" not in o.data["text/html"]
+    ]
+    assert len(html) == 150
+    assert sum("<pre" in one or "<details" in one for one in html) == 100
+    assert len(done.html) < 300_000

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import time
 import uuid
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from .asking import Means, Unattended, ask
 from .inert import plain
 from .slots import LiveCall, Place, adopted, hand_back, put_card
 from .transcript import (
+    FULL_STEPS,
     Block,
     StreamingText,
     answer_block,
@@ -77,6 +79,7 @@ class View(Observer):
         self._reasoning_place = Place(cell)
         self._calls: dict[str, LiveCall] = {}
         self._numbers = itertools.count()
+        self._finished: deque[LiveCall] = deque()
         self._usage = Usage()
         self._cost: float | None = 0.0
         self._state = "starting" if litellm_loaded() else LOADING
@@ -259,9 +262,13 @@ class View(Observer):
 
     def _on_toolresult(self, event: Any) -> None:
         live = self._calls.get(event.id)
-        if live is not None:
-            live.done = True
-            self._show_call(live, event)
+        if live is None:
+            return
+        live.done, live.result = True, event
+        self._show_call(live, event)
+        self._finished.append(live)
+        if len(self._finished) > FULL_STEPS:
+            self._make_brief(self._finished.popleft())
 
     def _on_filechange(self, event: Any) -> None:
         self.put(files_block([event]))
@@ -279,7 +286,13 @@ class View(Observer):
 
     # --- showing ------------------------------------------------------------------------------------------------
 
-    def _block(self, live: LiveCall, result: ToolResult | None) -> Block:
+    def _make_brief(self, live: LiveCall) -> None:
+        """Leave one line of a call that is long past: a very long run must not make a file that nobody can open."""
+        if self.cell.can_update:
+            live.place.put(mimebundle([self._block(live, live.result, brief=True)]))
+        live.outputs, live.result = [], None
+
+    def _block(self, live: LiveCall, result: ToolResult | None, *, brief: bool = False) -> Block:
         state = "done" if result is not None else "waiting" if live.waiting else "running"
         return call_block(
             live.call,
@@ -290,6 +303,7 @@ class View(Observer):
             elapsed=time.monotonic() - live.began,
             state=state,
             note=live.note,
+            brief=brief,
             value_name=f"{self.name or 'result'}.tool_results[{live.number}].value",
         )
 

@@ -49,6 +49,17 @@ class Options:
     instructions: str | None = _option("-i", "--instructions", metavar="TEXT", help="the system message")
     name: str | None = _option("-a", "--as", metavar="NAME", help="put the Result into this variable")
     max_turns: int | None = _option("--max-turns", type=int, metavar="N", help="most tool calls in this run")
+    max_model_calls: int | None = _option(
+        "--max-model-calls", type=int, metavar="N", help="most model calls in this run; default: 100"
+    )
+    max_cost: float | None = _option(
+        "--max-cost", type=float, metavar="USD", help="stop when this run has cost so much"
+    )
+    on_limit: str | None = _option(
+        "--on-limit",
+        choices=("stop", "answer"),
+        help="at a limit: stop, or one last call for a closing answer",
+    )
     timeout: float | None = _option(
         "--timeout", type=float, metavar="SECONDS", help="most seconds for this run"
     )

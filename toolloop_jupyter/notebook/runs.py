@@ -37,6 +37,8 @@ class Notebook:
         self.sessions: dict[str, NamedSession] = {}
         self.last: Result | None = None
         self.tapes = Tapes()
+        self._told: set[str] = set()
+        """Tools of which the person knows already that they have no docstring."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -113,6 +115,11 @@ class Notebook:
         output = options.output or defaults.output
         tools = options.tools if options.tools is not None else (list(defaults.tools) or None)
         sandbox = options.sandbox or defaults.sandbox
+        limits: dict[str, Any] = {
+            name: getattr(options, name)
+            for name in ("max_model_calls", "max_cost", "on_limit")
+            if getattr(options, name) is not None
+        }
         return {
             "model": self._model(options.model or defaults.default_model()),
             "tools": self.functions(None if tools is None else list(tools)),
@@ -125,7 +132,7 @@ class Notebook:
             "api_base": options.api_base or defaults.api_base or None,
             "api_key": self.key(options.api_key or defaults.api_key),
             "metadata": pairs(options.metadata, "--metadata"),
-            "options": ToolLoopOptions(completion_kwargs=pairs(options.set, "--set")),
+            "options": ToolLoopOptions(pairs(options.set, "--set"), **limits),
         }
 
     async def run(self, options: Options, body: str) -> Result | None:
@@ -201,8 +208,9 @@ class Notebook:
         view = self._view(options, named, cell, stream.cancel)
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
-        if note:
-            cell.display(mimebundle([notice(note)]))
+        for line in (note, self._without_docstring(config.tools)):
+            if line:
+                cell.display(mimebundle([notice(line)]))
         try:
             result = await follow(stream, view, stream.cancel)
         except OutputInvalid as error:
@@ -242,6 +250,12 @@ class Notebook:
         if options.keep_history or self.settings.keep_history:
             view.keep = lambda: resuming.bundle(self._name(options), named.session.messages())
         return view
+
+    def _without_docstring(self, tools: Any) -> str | None:
+        """What to tell, once for each tool, of those that the model gets no description of."""
+        bare = [tool.name for tool in tools if not tool.has_docstring and tool.name not in self._told]
+        self._told.update(bare)
+        return f"no docstring, so the model gets no description of: {', '.join(bare)}" if bare else None
 
     def _keep(self, result: Result | None, name: str | None) -> None:
         self.last = result

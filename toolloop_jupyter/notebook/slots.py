@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from ..core.events import Approval, Decision, ToolCall
+from ..core.events import Approval, Decision, ToolCall, ToolResult
 from . import kernel
 
 
@@ -49,6 +49,7 @@ class LiveCall:
         self.began = time.monotonic()
         self.waiting = False
         self.done = False
+        self.result: ToolResult | None = None
         self._seen: tuple[int, str, int] | None = None
 
     def __str__(self) -> str:
