@@ -85,24 +85,44 @@ def python(request):
     return request.param and stacks.build(request.param).python
 
 
+class _Shared:
+    """One kernel for many tests; after a test that left something behind, a fresh one."""
+
+    def __init__(self, python):
+        self.python, self.kernel = python, None
+
+    def take(self):
+        if self.kernel is None:
+            self.kernel = RecordingKernel(self.python).start()
+            done = self.kernel.execute(LAB)
+            assert done.status == "ok", done.text
+        return self.kernel
+
+    def drop(self):
+        if self.kernel is not None:
+            self.kernel.stop()
+        self.kernel = None
+
+
 @pytest.fixture(scope="session")
 def shared_kernel(python):
-    with RecordingKernel(python) as kernel:
-        done = kernel.execute(LAB)
-        assert done.status == "ok", done.text
-        yield kernel
+    shared = _Shared(python)
+    yield shared
+    shared.drop()
 
 
 @pytest.fixture
 def live(shared_kernel):
     """The stack's kernel, with LAB; fails the test that leaves a cell running or a widget open."""
-    before = {widget.comm_id for widget in shared_kernel.open_widgets()}
-    yield shared_kernel
-    shared_kernel.settle(0.05)
-    running = [execution.code for execution in shared_kernel.executions.values() if not execution.done]
-    assert not running
-    left = [w.description or w.model for w in shared_kernel.open_widgets() if w.comm_id not in before]
-    assert not left
+    kernel = shared_kernel.take()
+    before = {widget.comm_id for widget in kernel.open_widgets()}
+    yield kernel
+    kernel.settle(0.05)
+    running = [execution.code for execution in kernel.executions.values() if not execution.done]
+    left = [w.description or w.model for w in kernel.open_widgets() if w.comm_id not in before]
+    if running or left:
+        shared_kernel.drop()
+    assert (running, left) == ([], [])
 
 
 @pytest.fixture(params=list(WAYS))

@@ -179,7 +179,9 @@ def test_nested_in_the_callback_the_outer_run_gets_its_click_first(live):
 
 def test_sync_magic_and_time(live):
     """A sync cell magic that runs a coroutine works by itself, by run_cell_magic, and with %%time around it."""
-    live.execute("get_ipython().register_magic_function(lambda line, cell: kernel.run_sync(ask), 'cell', 'askme')")
+    live.execute(
+        "get_ipython().register_magic_function(lambda line, cell: kernel.run_sync(ask), 'cell', 'askme')"
+    )
     for code in (
         "%%askme\nbody",
         "print(get_ipython().run_cell_magic('askme', '', 'body'))",

@@ -1,0 +1,157 @@
+"""Stop ends the wait at once, lets the run clean up, and leaves the kernel fit for the next cell."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+RUN = '''
+log = []
+async def run(cleanup=0.0, result=None):
+    """A run that waits quietly; on a cancel it cleans up, then gives `result` or lets the cancel pass."""
+    print("waiting", flush=True)
+    try:
+        await asyncio.get_running_loop().create_future()
+    except asyncio.CancelledError:
+        await asyncio.sleep(cleanup)
+        log.append("cleaned up")
+        if result is None:
+            raise
+    return result
+'''
+
+
+def stop(live, cell, *pauses):
+    """Press ■ while the cell waits, again after each pause; return the seconds from the first to the cell's end."""
+    live.wait_until(lambda: "waiting" in cell.stdout)
+    live.settle(0.3)
+    pressed = time.monotonic()
+    live.interrupt()
+    for pause in pauses:
+        live.settle(pause)
+        live.interrupt()
+    live.wait(cell)
+    return cell.ended - pressed
+
+
+def still_works(live, expected):
+    assert live.execute("print(log)").stdout.strip() == str(expected)
+    cell = live.submit("print(await attended(ask))")
+    live.click("Approve")
+    live.wait(cell)
+    assert cell.stdout.strip() == "Approve", cell.text
+
+
+def test_a_quiet_wait_ends_at_once(live, way):
+    """Stop during a quiet wait ends the cell within half a second, and queued cells run (or are aborted) in order."""
+    live.execute(RUN)
+    cell = live.submit(way("run"))
+    after = live.submit("log.append('next')", stop_on_error=False)
+    assert stop(live, cell) < 0.5
+    assert cell.error.split(":")[0] in ("CancelledError", "KeyboardInterrupt")
+    live.wait(after)
+    assert (after.status, cell.status) in (("ok", "error"), ("aborted", "error"))
+    still_works(live, ["cleaned up", "next"] if after.status == "ok" else ["cleaned up"])
+
+
+def test_what_a_cancelled_run_returns_is_delivered(live, way):
+    """A run that answers a cancel with a result gives it to the cell, which goes on without an error."""
+    live.execute(RUN)
+    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(result=42))')})")
+    assert stop(live, cell) < 0.5
+    assert (cell.status, cell.stdout) == ("ok", "waiting\n42\n"), cell.text
+    still_works(live, ["cleaned up"])
+
+
+def test_a_second_interrupt_is_harmless(live, way):
+    """Further presses of ■ while the run cleans up do not disturb the cleanup."""
+    live.execute(RUN)
+    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(0.8, 7))')})")
+    assert 0.7 < stop(live, cell, 0.1, 0.2) < 1.5
+    assert (cell.status, cell.stdout) == ("ok", "waiting\n7\n"), cell.text
+    still_works(live, ["cleaned up"])
+
+
+def test_blocking_code_on_the_loop(live, way):
+    """Inside `interruptible()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
+    live.execute(
+        RUN + "\nasync def blocks():\n    print('waiting', flush=True)\n"
+        "    try:\n        with kernel.interruptible(): time.sleep(10)\n"
+        "    except asyncio.CancelledError: log.append('cancelled'); raise"
+    )
+    cell = live.submit(way("blocks"))
+    assert stop(live, cell) < 0.5
+    assert cell.status == "error"
+    still_works(live, ["cancelled"])
+
+
+def test_blocked_loop_gives_way_to_the_second_interrupt(live):
+    """In the sync way, a callback that blocks the loop is broken by a second press, and the run still cleans up."""
+    live.execute(RUN + "\ndef block():\n    print('blocked', flush=True); time.sleep(10)")
+    cell = live.submit(
+        "async def late():\n    asyncio.get_running_loop().call_later(0.1, block)\n    return await run(result=1)\n"
+        "print(kernel.run_sync(late))"
+    )
+    assert stop(live, cell, 0.5) < 2
+    assert (cell.status, cell.stdout) == ("ok", "waiting\nblocked\n1\n"), cell.text
+    still_works(live, ["cleaned up"])
+
+
+def test_the_handler_is_put_back(live, way):
+    """After a click amid a cell and an interrupt, SIGINT is handled in later cells as in a fresh kernel."""
+    live.execute(RUN)
+    idle = "h = get_ipython().kernel.saved_sigint_handler; print(h)"
+    before = live.execute(idle).stdout
+    cell = live.submit(way("ask"))
+    live.click("Approve")
+    live.wait(cell)
+    stop(live, live.submit(way("run")))
+    assert live.execute(idle).stdout == before
+    cell = live.submit("print('waiting', flush=True)\ntime.sleep(10)")
+    assert stop(live, cell) < 1
+    assert cell.error.startswith("KeyboardInterrupt")
+
+
+def test_stop_in_a_widget_callback(live):
+    """A sync run in a callback, with an idle kernel, is cancelled by ■ too."""
+    live.execute(
+        RUN + "\nouter = widgets.Button(description='Outer')\n"
+        "outer.on_click(lambda _: log.append(kernel.run_sync(lambda: run(result='stopped')))); display(outer)"
+    )
+    live.click("Outer")
+    live.settle(0.5)
+    live.interrupt()
+    live.settle(0.3)
+    live.execute("[part.close() for part in (outer.layout, outer.style, outer)]")
+    still_works(live, ["cleaned up", "stopped"])
+
+
+def test_stop_after_a_cell_ended_inside_a_callback(live):
+    """A cell that waits while an earlier callback's run ends around it can still be stopped."""
+    live.execute(
+        RUN + "\nouter = widgets.Button(description='Outer')\n"
+        "outer.on_click(lambda _: kernel.run_sync(lambda: ask('Inner'))); display(outer)"
+    )
+    first = live.submit("print(await attended(ask))")
+    live.button("Approve")
+    live.click("Outer")
+    live.button("Inner")
+    live.click("Approve")
+    live.wait(first)
+    second = live.submit("print(await attended(run))")
+    live.settle(0.3)  # ipykernel 6 begins it now, inside the callback's wait; 7.4 holds it back until that ends
+    inner = live.click("Inner")
+    live.wait_until(lambda: not inner.open)
+    assert stop(live, second) < 0.5
+    assert second.error.startswith("CancelledError")
+    live.execute("[part.close() for part in (outer.layout, outer.style, outer)]")
+    still_works(live, ["cleaned up"])
+
+
+@pytest.mark.parametrize("form", ["kernel.run_sync(run)", "await attended(run)"])
+def test_other_tasks_survive(live, form):
+    """An interrupt cancels the run alone; a task of the notebook goes on."""
+    live.execute(RUN + "\nother = asyncio.ensure_future(asyncio.sleep(1.2, 'done'))")
+    stop(live, live.submit(form))
+    assert live.execute("print(await other)").stdout.strip() == "done"

@@ -1,0 +1,231 @@
+"""Output lands in the cell that ran the loop, and nowhere else."""
+
+from __future__ import annotations
+
+TOOLS = '''
+async def everywhere(seconds=0.0):
+    """Print and display from a task, a child task, a thread with the context, and the cell itself."""
+    with kernel.Cell.here().outputs():
+        async def child():
+            await asyncio.sleep(seconds)
+            print("child"); display("shown by child")
+        def thread():
+            time.sleep(seconds)
+            print("thread"); print("on stderr", file=sys.stderr); display("shown by thread")
+        print("task")
+        await asyncio.gather(child(), asyncio.to_thread(thread))
+'''
+WANTED = {"task", "child", "'shown by child'", "thread", "on stderr", "'shown by thread'"}
+
+
+def lines(execution):
+    return {line for output in execution.outputs for line in output.text.splitlines() if line}
+
+
+def test_all_kinds_land_in_the_cell(live, way):
+    """Prints and displays of tasks and threads of a run land in its cell."""
+    live.execute(TOOLS)
+    assert lines(live.execute(way("everywhere"))) == WANTED
+
+
+def test_while_a_foreign_callback_prints(live, way):
+    """Another cell's callback that prints all the while gets nothing of ours, and our cell nothing of its."""
+    live.execute(
+        TOOLS + "\nslider = widgets.IntSlider(max=1000)\n"
+        "slider.observe(lambda change: (print('foreign', change.new), display('foreign')), 'value'); display(slider)"
+    )
+    slider = live.open_widgets("IntSliderModel")[-1]
+    seen = len(live.messages)
+    cell = live.submit(
+        "async def long():\n    for _ in range(10): await everywhere(0.03)\n"
+        f"print('mine')\n{way('long')}\nprint('mine too'); display('mine')"
+    )
+    moves = []
+    while not cell.done:
+        moves.append(
+            live.send_comm(
+                slider, {"method": "update", "state": {"value": len(moves) + 1}, "buffer_paths": []}
+            )
+        )
+        live.settle(0.01)
+    live.settle(0.3)
+    assert lines(cell) == {*WANTED, "mine", "mine too", "'mine'"}
+    assert cell.text.count("shown by child") == 10
+    foreign = [
+        message
+        for message in live.messages[seen:]
+        if message["msg_type"] in ("stream", "display_data") and "foreign" in str(message["content"])
+    ]
+    assert {message["parent_header"]["msg_id"] for message in foreign} <= set(moves)
+    assert sum(str(message["content"]).count("foreign ") for message in foreign) == len(moves)
+    live.execute("[part.close() for part in (slider.layout, slider.style, slider)]")
+
+
+def test_nothing_goes_into_a_later_cell(live, way):
+    """What a thread and a task left behind by a run print later still belongs to the run's cell."""
+    live.execute(
+        "async def leaves():\n"
+        "    cell = kernel.Cell.here()\n"
+        "    def thread():\n"
+        "        with cell.outputs():\n"
+        "            time.sleep(0.4); print('late from thread'); display('late display')\n"
+        "    async def later():\n"
+        "        with cell.outputs():\n"
+        "            await asyncio.sleep(0.4); print('late from task')\n"
+        "    keep.append(asyncio.ensure_future(later()))\n"
+        "    keep.append(asyncio.get_running_loop().run_in_executor(None, thread))\n"
+        "keep = []"
+    )
+    first = live.submit(way("leaves"))
+    second = live.submit("print('second'); await asyncio.sleep(1); print('end')")
+    live.wait(first, second)
+    assert lines(second) == {"second", "end"}
+    assert lines(first) == {"late from thread", "late from task", "'late display'"}
+
+
+def test_two_cells_of_one_loop(live):
+    """A run started as a background task writes into its own cell while later cells run and print."""
+    live.execute(TOOLS)
+    first = live.submit(
+        "task = asyncio.ensure_future(attended(lambda: everywhere(0.3)))\nawait asyncio.sleep(0)"
+    )
+    second = live.submit("print('second'); await task; print('end'); display('second')")
+    live.wait(first, second)
+    live.settle(0.3)
+    assert lines(second) == {"second", "end", "'second'"}
+    assert lines(first) == WANTED
+
+
+def test_display_and_update(live, way):
+    """`display` and `update` work from the run, from threads, and from a later cell; the bundle arrives whole."""
+    live.execute(
+        "async def shows():\n    global cell\n    cell = kernel.Cell.here()\n"
+        "    cell.display({'text/plain': 'one', 'text/html': '<b>one</b>'}, {'a': 1}, 'block')\n"
+        "    await asyncio.to_thread(cell.update, {'text/plain': 'two'}, 'block', {'b': 2})\n"
+    )
+    first = live.execute(way("shows"))
+    (block,) = first.outputs
+    assert (block.data, block.metadata, block.display_id, block.updates) == (
+        {"text/plain": "two"},
+        {"b": 2},
+        "block",
+        1,
+    )
+    second = live.execute(
+        "cell.display({'text/plain': 'three'}); cell.update({'text/plain': 'four'}, 'block')"
+    )
+    live.settle(0.1)
+    assert second.outputs == []
+    assert [output.text for output in first.outputs] == ["four", "three"]
+
+
+def test_capture(live, way):
+    """Two captures at once, one in a thread, each get their own output; the cell gets the rest; order holds."""
+    live.execute(
+        "def kept(into): return lambda kind, payload: into.append((kind, payload))\n"
+        "def tool(name):\n"
+        "    for n in range(3):\n"
+        "        print(name, n); display(name); sys.stderr.write(name); time.sleep(0.02)\n"
+        "async def captured(name, into):\n"
+        "    with kernel.capture(kept(into)): await asyncio.to_thread(tool, name)\n"
+        "async def both():\n"
+        "    global a, b; a, b = [], []\n"
+        "    with kernel.Cell.here().outputs():\n"
+        "        print('before')\n"
+        "        await asyncio.gather(captured('A', a), captured('B', b))\n"
+        "        print('after')\n"
+    )
+    cell = live.execute(
+        f"found = sys.stdout, sys.stderr\n{way('both')}\nassert found == (sys.stdout, sys.stderr)"
+    )
+    assert (cell.status, lines(cell)) == ("ok", {"before", "after"}), cell.text
+    for name, letter in (("a", "A"), ("b", "B")):
+        done = live.execute(
+            f"text = ''.join(p for k, p in {name} if k == 'stdout'); print(repr(text))\n"
+            f"print([k for k, p in {name} if k != 'stdout'])\nprint([p for k, p in {name} if k == 'display'][0])"
+        )
+        text, kinds, bundle = done.stdout.splitlines()
+        assert text == repr("".join(f"{letter} {n}\n" for n in range(3)))
+        assert kinds == str(["display", "stderr"] * 3)
+        assert f"'{letter}'" in bundle
+
+
+def test_inside_other_peoples_captures(live, way):
+    """`%%capture` and `capture_output()` around a run get its output; a tool's own `redirect_stdout` works."""
+    live.execute(
+        TOOLS + "\nfrom IPython.utils.capture import capture_output\n"
+        "async def redirects():\n    with kernel.Cell.here().outputs():\n"
+        "        with contextlib.redirect_stdout(io.StringIO()) as text: print('redirected')\n"
+        "        print(text.getvalue().upper())"
+    )
+    cell = live.execute(
+        f"with capture_output() as got:\n    {way('everywhere')}\n    kernel.Cell.here().display({{'text/plain': 'block'}})\n"
+        "print(sorted(got.stdout.split()), got.stderr, [o.data['text/plain'] for o in got.outputs])"
+    )
+    assert cell.status == "ok", cell.text
+    assert "['child', 'task', 'thread'] on stderr" in cell.stdout
+    assert "'block']" in cell.stdout
+    assert lines(live.execute(way("redirects"))) == {"REDIRECTED"}
+
+
+def test_a_tools_clear_output_does_not_clear_the_run(live, way):
+    """`clear_output()` in a tool leaves what the run showed, and works as ever outside of a run."""
+    live.execute(
+        "from IPython.display import clear_output\nasync def clears():\n"
+        "    with kernel.Cell.here().outputs(): print('kept'); clear_output()"
+    )
+    assert lines(live.execute(way("clears"))) == {"kept"}
+    assert lines(live.execute("print('gone'); clear_output(); print('left')")) == {"left"}
+
+
+def test_cell_id_and_stdin(live):
+    """The front-end's cell id, and whether it allows stdin, are read from the running request."""
+    code = "print(kernel.Cell.here().cell_id, kernel.has_stdin(), kernel.has_widget_frontend(), kernel.in_kernel(), kernel.terminal())"
+    assert live.execute(code, allow_stdin=True).stdout.strip() == "None True True True False"
+    assert live.execute(code, allow_stdin=False).stdout.strip() == "None False False True False"
+    message = live.client.session.msg("execute_request", dict(CONTENT, code=code))
+    message["metadata"] = {"cellId": "abc"}
+    live.client.shell_channel.send(message)
+    live.wait_for_reply(message["header"]["msg_id"])
+    live.settle(0.3)
+    printed = [
+        m["content"]["text"]
+        for m in live.messages
+        if m["msg_type"] == "stream" and m["parent_header"]["msg_id"] == message["header"]["msg_id"]
+    ]
+    assert "".join(printed).startswith("abc ")
+
+
+CONTENT = {"silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
+
+
+def test_200_runs_leave_nothing(live):
+    """After 200 runs, half of each way, comms, tasks, threads, asyncio, streams and the kernel are as they were."""
+    code = """
+async def one(n):
+    with kernel.Cell.here().outputs():
+        with kernel.capture(lambda kind, payload: None):
+            print("captured")
+        print(n)
+        await asyncio.sleep(0)
+def same():
+    return {key: value for key, value in as_found().items() if key != "tasks"}, as_found()["tasks"]
+for n in range(2): await attended(lambda: one(n)); kernel.run_sync(lambda: one(n))
+await asyncio.sleep(0.05)
+before = same()
+"""
+    assert live.execute(code).status == "ok"
+    cells = [
+        live.submit("for n in range(50): await attended(lambda: one(n))"),
+        live.submit("for n in range(50): kernel.run_sync(lambda: one(n))"),
+        *(
+            live.submit(f"{form}\nprint('.')")
+            for form in ("await attended(lambda: one(0))", "kernel.run_sync(lambda: one(0))") * 5
+        ),
+        live.submit("for n in range(45): await attended(lambda: one(n)); kernel.run_sync(lambda: one(n))"),
+        live.submit(
+            "await asyncio.sleep(0.05); after = same()\nfor key in before[0]:\n    assert before[0][key] == after[0][key], (key, before[0][key], after[0][key])\nassert after[1] <= before[1], after"
+        ),
+    ]
+    live.wait(*cells)
+    assert [cell.error for cell in cells] == [None] * len(cells), cells[-1].text
