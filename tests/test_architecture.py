@@ -40,8 +40,9 @@ ONLY_IN = {
 MAY_IMPORT = {"core": {"core"}, "teaching": {"core", "teaching"}}
 """Rooms that may import only some; the rest may import all."""
 
-CATCHES_ALL = {"core/running.py"}
-"""The one place around a tool's own body, where any exception is the model's to hear of."""
+CATCHES_ALL = {"core/running.py", "core/foreign.py"}
+"""Where code that is not ours runs: a tool's body, a callback, a provider (awaited, in running.py); a value's `__repr__`,
+a model's serialiser, a type's validator (called, in foreign.py). Nowhere else may everything be caught."""
 
 VAGUE_FILES = {"utils", "util", "helpers", "common", "misc"}
 VAGUE_CLASSES = ("Manager", "Registry")

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..core.foreign import Raised, attempt
 from .highlight import highlight
 from .inert import esc, plain, without_ansi
 from .markdown import markdown_html
@@ -164,10 +165,8 @@ def _foreign(function: Any) -> Any:
     """Call display code that is not ours, which may raise anything; None when it does or is not there."""
     if not callable(function):
         return None
-    try:
-        return function()
-    except Exception:  # noqa: BLE001 - as the line above says
-        return None
+    outcome = attempt(function)
+    return None if isinstance(outcome, Raised) else outcome
 
 
 def _figure_png(value: Any) -> bytes | None:
