@@ -27,11 +27,19 @@ CELL_TIMEOUT = 120  # seconds
 def execute(path: Path) -> Any:
     """Run a notebook top to bottom in its own folder; return it with its outputs. Raises CellExecutionError."""
     notebook = nbformat.read(path, as_version=4)
+    cells = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+
+    async def wait_for_litellm(cell: Any, cell_index: int, execute_reply: Any) -> None:
+        """After the first cell, as for a person who reads on: its import in the background takes seconds."""
+        if cell_index == cells[0]:
+            await client.kc.execute("import litellm", silent=True, reply=True, timeout=CELL_TIMEOUT)
+
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(path.parent.resolve())}},
+        on_cell_executed=wait_for_litellm,
         record_timing=False,
         store_widget_state=False,
     )
