@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .provider import is_ours
+from .provider import PlainRefusal, is_ours
+from .unset import key_name, what_is_not_set
 
 if TYPE_CHECKING:
     from .model import Request
@@ -64,7 +65,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return f"Set the provider's key: api_key=, or the environment variable {key_name(model)}."
     if kind == "PermissionDeniedError":
         return f"The key may not use {model!r}: pick another model or key."
-    if "LLM Provider NOT provided" in text or (kind == "BadRequestError" and "/" not in model):
+    if kind == "BadRequestError" and "/" not in model:
         return f"Write the model as provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'."
     if kind == "NotFoundError" or "Invalid model name" in text or "model_not_found" in text:
         where = "group on the gateway" if gateway else "model of that provider"
@@ -100,21 +101,20 @@ def _advice(kind: str, text: str, request: Request) -> str:
     return ""
 
 
-def key_name(model: str) -> str:
-    """The environment variable that holds the key of this model's provider."""
-    return f"{model.split('/', 1)[0].upper()}_API_KEY" if "/" in model else "OPENAI_API_KEY"
-
-
 def _host(request: Request) -> str:
     base = request.options.get("api_base") or request.secrets.get("api_base")
     return repr(base) if base else f"the provider of {request.model!r}"
 
 
 def explain(error: Exception, request: Request) -> tuple[str, str]:
-    """(what happened, what to do), each one line, for an error of a model call."""
+    """(what happened, what to do) for an error of a model call: each one line, but for what our own models say."""
+    if said := _said_by_ours(error):
+        return redact(said, secrets_of(request)), ""
     original = getattr(error, "original_exception", None)
     kind = type(error).__name__
     text = redact(str(error), secrets_of(request))
+    if unset := what_is_not_set(request.model, text):
+        return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):
         text = text.replace(prefix, "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
@@ -122,11 +122,21 @@ def explain(error: Exception, request: Request) -> tuple[str, str]:
     if kind == "StreamCut" or (kind == "MidStreamFallbackError" and original is not None):
         cause = type(original or error).__name__
         happened = f"the connection broke in the middle of the answer ({cause}): {_said_once(short)}"
-        return happened, _advice(cause, text, request)
+        broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
+        return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
     if kind == "APIError" and status in _BY_STATUS:  # what LiteLLM has no class for, with some providers
         kind = _BY_STATUS[status]
     return f"{kind}: {short}", _advice(kind, text, request)
+
+
+def _said_by_ours(error: BaseException | None) -> str:
+    """What a ScriptedModel or a Replay has to say to the person, as it was written, or ""."""
+    for _ in range(8):
+        if isinstance(error, PlainRefusal):
+            return str(error)
+        error = getattr(error, "__cause__", None) or getattr(error, "__context__", None)
+    return ""
 
 
 def _said_once(text: str) -> str:

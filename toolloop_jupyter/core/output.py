@@ -20,9 +20,17 @@ from pydantic import (
     create_model,
 )
 
-_FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.S)
-_THINK = re.compile(r"<think(?:ing)?>.*?</think(?:ing)?>", re.S)
+from . import strict
+
+_FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
+_THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
+"""Up to the last closing tag; the opening one may be in the model's prompt template."""
+_OPENING = re.compile(r"[{\[]")
+_NOTHING = object()
+"""What is no JSON; `None` is JSON's null."""
 MOST_ERRORS = 8
+MOST_TRIES = 200
+"""Places in an answer where JSON is looked for: a hostile answer stays cheap."""
 
 
 class OutputProblem(ValueError):
@@ -42,13 +50,12 @@ class Output:
             raise ValueError(
                 f"output={kind!r} cannot be described: {str(error).splitlines()[0]} Use a pydantic model."
             ) from None
+        self._fields = frozenset(strict.with_object_on_top(self.schema).get("properties", ()))
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
+            self._fields |= frozenset(kind.model_fields)
         self.name: str = getattr(kind, "__name__", None) or "Answer"
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             self.name = "Answer"
-
-    @property
-    def _is_object(self) -> bool:
-        return self.schema.get("type") == "object" or "$ref" in self.schema
 
     def response_format(self) -> Any:
         """The value of `response_format`.
@@ -57,17 +64,16 @@ class Output:
         `default`: OpenAI's rules) goes as a schema of ours, with strict off where it cannot be met; what is no object
         at its top is wrapped in one, which all providers want.
         """
-        if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and _fits_strict(self.schema):
+        if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and strict.is_plain(self.schema):
             return self.kind
-        schema = self.schema if self._is_object else self._wrapped_schema()
-        cleaned = _without_defaults(schema)
+        schema = strict.with_object_on_top(self.schema)
+        if schema.get("type") != "object":
+            schema = create_model("Answer", value=(self.kind, ...)).model_json_schema()
+        cleaned = strict.cleaned(schema)
         return {
             "type": "json_schema",
-            "json_schema": {"name": self.name, "schema": cleaned, "strict": not _has_free_form(cleaned)},
+            "json_schema": {"name": self.name, "schema": cleaned, "strict": strict.can_be_met(cleaned)},
         }
-
-    def _wrapped_schema(self) -> dict[str, Any]:
-        return create_model("Answer", value=(self.kind, ...)).model_json_schema()
 
     def read(self, text: str) -> Any:
         """The validated value from a model's answer: bare JSON, fenced, in prose, or in the shape of a tool call.
@@ -75,17 +81,35 @@ class Output:
         Raises OutputProblem with the validation errors of the most likely candidate.
         """
         problems: list[str] = []
-        for candidate in _candidates(text):
+        whole = text.strip()
+        cleaned = whole if _parse(whole) is not _NOTHING else _THINK.sub("", whole).strip()
+        for candidate in _candidates(cleaned):
+            if problem := self._has_no_field(candidate):
+                problems.append(problem)
+                continue
             try:
                 return self._adapter.validate_python(candidate)
-            except ValidationError as strict_error:
-                error: ValidationError = strict_error
+            except ValidationError:
+                pass
             try:  # JSON mode: dates, enums and sets as text
                 return self._adapter.validate_json(json.dumps(candidate))
-            except ValidationError as json_error:
-                error = json_error
-            problems.append(_problem(error))
-        raise OutputProblem(problems[0] if problems else "no JSON was found in the answer")
+            except ValidationError as error:
+                problems.append(_problem(error))
+        try:  # a text, a date, one of several words
+            return self._adapter.validate_python(cleaned)
+        except ValidationError:
+            raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
+
+    def _has_no_field(self, candidate: Any) -> str:
+        """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""
+        if (
+            not self._fields
+            or not isinstance(candidate, dict)
+            or not candidate
+            or self._fields & set(candidate)
+        ):
+            return ""
+        return f"the answer has none of the fields {', '.join(sorted(self._fields))} (it has {', '.join(map(str, candidate))})"
 
     def request_in_words(self) -> str:
         """The user message that asks for the answer as JSON."""
@@ -101,40 +125,35 @@ class Output:
 
 
 def _candidates(text: str) -> Iterator[Any]:
-    """The JSON values in an answer, most likely first."""
-    cleaned = _THINK.sub("", text).strip()
-    seen: list[str] = []
-    for source in (cleaned, *(m.strip() for m in _FENCE.findall(cleaned))):
+    """The JSON values in an answer, most likely first; of several in prose the last."""
+    for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
         value = _parse(source)
-        if value is not None and source not in seen:
-            seen.append(source)
+        if value is not _NOTHING:
             yield from _with_inner(value)
-    for value in reversed(_embedded(cleaned)):
+    for value in reversed(_embedded(text)):
         yield from _with_inner(value)
 
 
 def _with_inner(value: Any) -> Iterator[Any]:
+    """The value, and what is inside where it looks like a tool call, our own wrapping, or {"Review": {...}}."""
+    if isinstance(value, str) and (decoded := _parse(value)) is not _NOTHING:
+        yield decoded
     yield value
-    if isinstance(value, dict):
-        for key in (
-            "arguments",
-            "parameters",
-            "input",
-            "value",
-        ):  # the shape of a tool call, or our own wrapping
-            inner = value.get(key)
-            inner = _parse(inner) if isinstance(inner, str) else inner
-            if inner is not None and len(value) <= 4:  # noqa: PLR2004 - a call has a name, an id, a type, arguments
-                yield inner
-        if len(value) == 1:  # {"Review": {...}}
-            yield next(iter(value.values()))
+    if not isinstance(value, dict) or len(value) > 4:  # a call has a name, an id, a type, arguments
+        return
+    names = [k for k in ("arguments", "parameters", "input", "value", "function") if k in value]
+    for name in names or (list(value) if len(value) == 1 else []):
+        inner = value[name]
+        if isinstance(inner, str) and (parsed := _parse(inner)) is not _NOTHING:
+            yield parsed
+        yield from _with_inner(inner) if name == "function" else (inner,)
 
 
 def _parse(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return None
+        return _NOTHING
 
 
 def _refuse(constant: str) -> None:
@@ -144,14 +163,15 @@ def _refuse(constant: str) -> None:
 def _embedded(text: str) -> list[Any]:
     """The top-level objects and arrays inside prose."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
-    while match := re.compile(r"[{\[]").search(text, position):
+    for _ in range(MOST_TRIES):
+        match = _OPENING.search(text, position)
+        if match is None:
+            break
         try:
             value, position = decoder.raw_decode(text, match.start())
             found.append(value)
         except (ValueError, RecursionError):
             position = match.start() + 1
-        if position - match.start() > 1_000_000 or len(found) > 50:  # noqa: PLR2004 - hostile answers stay cheap
-            break
     return found
 
 
@@ -162,40 +182,3 @@ def _problem(error: ValidationError) -> str:
         given = repr(item["input"])
         lines.append(f"{where}: {item['msg']} (got {given[:80]})")
     return "; ".join(lines)
-
-
-def _walk(schema: Any) -> Iterator[dict[str, Any]]:
-    if isinstance(schema, dict):
-        yield schema
-        for value in schema.values():
-            yield from _walk(value)
-    elif isinstance(schema, list):
-        for value in schema:
-            yield from _walk(value)
-
-
-def _has_free_form(schema: Any) -> bool:
-    return any(node.get("type") == "object" and "properties" not in node for node in _walk(schema)) or any(
-        node.get("additionalProperties") not in (None, False) for node in _walk(schema)
-    )
-
-
-def _fits_strict(schema: Any) -> bool:
-    return not _has_free_form(schema) and not any(
-        "default" in node and "type" in node for node in _walk(schema)
-    )
-
-
-def _without_defaults(schema: Any) -> Any:
-    """The schema without `default`, closed and with every property required, as strict mode wants it."""
-    if isinstance(schema, list):
-        return [_without_defaults(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    cleaned = {key: _without_defaults(value) for key, value in schema.items() if key != "default"}
-    properties = cleaned.get("properties")
-    if isinstance(properties, dict) and cleaned.get("type") == "object":
-        cleaned.setdefault("additionalProperties", False)
-        if cleaned["additionalProperties"] is False:
-            cleaned["required"] = list(properties)
-    return cleaned

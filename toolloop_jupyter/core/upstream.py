@@ -29,16 +29,19 @@ class _Watched:
     """A provider's stream that is read as before; what it says in OpenAI's `refusal` field is collected on the side."""
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
-        self._stream, self._refusals = stream, refusals
+        self._stream, self._iterator, self._refusals = stream, stream, refusals
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
     def __aiter__(self) -> _Watched:
+        self._iterator = (
+            self._stream.__aiter__()
+        )  # LiteLLM asks for it before each chunk; some streams need that
         return self
 
     async def __anext__(self) -> Any:
-        chunk = await self._stream.__anext__()
+        chunk = await self._iterator.__anext__()
         choices = get(chunk, "choices")
         if choices and (refusal := get(get(choices[0], "delta"), "refusal")):
             self._refusals.append(str(refusal))
