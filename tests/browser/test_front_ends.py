@@ -1,0 +1,125 @@
+"""One ask-mode notebook in each front-end: every button does what it says, and what is queued runs afterwards."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SETTING = "@jupyterlab/apputils-extension:kernels-settings"
+FRONT_ENDS = {
+    "lab-subshells": ("lab", None, "subshell"),  # the default: a subshell for all widgets
+    "lab-main-shell": ("lab", {"commsOverSubshells": "disabled"}, "main shell"),
+    "lab-subshell-each": ("lab", {"commsOverSubshells": "perComm"}, "subshell"),
+    "notebook": ("notebook", None, "subshell"),
+}
+"""The application, the person's setting, and over what a click then goes to the kernel."""
+
+SET_UP = '''%load_ext toolloop_jupyter
+import threading
+from toolloop_jupyter.teaching import ScriptedModel, call, text
+ran, seen = [], []
+
+def order(item: str, count: int = 1, express: bool = False) -> str:
+    """Order something from the stock room."""
+    ran.append((item, count, express))
+    return f"ordered {count} x {item}"
+
+def told(messages):
+    seen.append(messages[-1]["content"])
+    return "So be it."
+
+def asking(item):
+    return ScriptedModel([text("I will order it."), call("order", item=item, count=2)], told)
+
+approve, deny, edit, stop = map(asking, ["pens", "paper", "ink", "glue"])
+'''
+CELLS = [
+    SET_UP,
+    "%%toolloop -m approve -t order -p ask --as approved\nOrder pens.",
+    "%%toolloop -m deny -t order -p ask --as denied\nOrder paper.",
+    "%%toolloop -m edit -t order -p ask --as edited\nOrder ink.",
+    "%%toolloop -m stop -t order -p ask --as stopped\nOrder glue.",
+    """import json
+print('FACTS', json.dumps({'ran': ran, 'seen': seen,
+ 'by': [r.approvals[0].decision.by for r in (approved, denied, edited, stopped)],
+ 'ends': [r.stop_reason for r in (approved, denied, edited, stopped)]}))""",
+]
+
+
+@pytest.fixture(params=FRONT_ENDS)
+def front_end(request, jupyter):
+    """Each front-end, with the person's settings of it."""
+    app, settings, over = FRONT_ENDS[request.param]
+    jupyter.settings(SETTING, settings)
+    yield app, request.param, over
+    jupyter.settings(SETTING, None)
+
+
+def card(desk):
+    """The card that is there now."""
+    return desk.page.locator(".tlj-card:visible")
+
+
+def approve(desk):
+    desk.page.locator(".tlj-card:visible").wait_for(timeout=90_000)
+    assert "pens" in card(desk).inner_text()
+    desk.click("Approve")
+    desk.wait_for("approved by click")
+
+
+def deny(desk):
+    reason = card(desk).get_by_placeholder("reason for the model")
+    reason.wait_for(timeout=90_000)
+    assert "paper" in card(desk).inner_text()
+    reason.fill("too much paper already")
+    desk.click("Deny")
+    desk.wait_for("too much paper already")
+
+
+def edit(desk):
+    desk.click("Edit…")
+    fields = card(desk).locator(".tlj-form input")
+    fields.nth(1).wait_for()
+    fields.nth(0).fill("blue ink")
+    fields.nth(1).fill("12")
+    fields.nth(2).check()
+    desk.click("Approve edited")
+    desk.wait_for("approved with edits by click")
+
+
+def stop(desk):
+    card(desk).get_by_text("glue").wait_for(timeout=90_000)
+    desk.click("Stop")
+
+
+def test_every_button_and_what_is_queued_behind_it(jupyter, desk, front_end):
+    """Run All: Approve, Deny with a reason, Edit and Stop, each in its cell; the cell behind them runs at the end."""
+    app, name, over = front_end
+    jupyter.notebook("asking.ipynb", CELLS)
+    jupyter.share_kernel("asking.ipynb")
+    desk.open("asking.ipynb", app)
+    desk.run_all()
+    approve(desk)
+    deny(desk)
+    edit(desk)
+    stop(desk)
+    desk.wait_for("FACTS")
+    facts = json.loads(desk.text_of(5).partition("FACTS ")[2])
+    assert facts["ran"] == [["pens", 2, False], ["blue ink", 12, True]]
+    assert facts["by"] == ["click", "click", "click", "stop"]
+    assert facts["ends"] == ["done", "done", "done", "cancelled"]
+    approved, denied, edited = facts["seen"]
+    assert approved == "ordered 2 x pens"
+    assert "too much paper already" in denied
+    assert "blue ink" in edited
+    assert card(desk).count() == 0
+    assert desk.page.locator(".tlj-bar:visible").count() == 0
+    assert len(desk.clicks_over) == 5
+    # A click that is faster than its subshell's start goes to the main shell.
+    assert over in desk.clicks_over
+    assert over == "subshell" or set(desk.clicks_over) == {over}
+    desk.screenshot(f"asking-{name}")
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])

@@ -1,0 +1,199 @@
+"""A notebook open in JupyterLab or Notebook 7, driven the way a person does it, with everything noted that must not be.
+
+    with Desk(server, context) as desk:
+        desk.open("a.ipynb")
+        desk.run_all()
+        desk.click("Approve")
+        desk.wait_for("done ·")
+
+Each wait has an end; what was on the page when it ended is in the message.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from .jupyter import JupyterServer
+from .optional import CHROMIUM_FLAGS
+
+App = Literal["lab", "notebook"]
+
+SCREENSHOTS = Path(__file__).parents[2] / "build" / "screenshots"
+PATIENCE = 90.0
+"""Seconds that a condition may take to come true; a busy machine and the import of litellm are in them."""
+_ADDRESSES: dict[App, str] = {"lab": "lab/tree", "notebook": "notebooks"}
+
+# The front-ends' own messages, seen with a notebook that has nothing of ours (JupyterLab 4.6, Notebook 7.6).
+_NOT_OURS = re.compile(
+    r"\(reading 'schema'\)|Command 'filebrowser:open-path' not registered|favicon|\[yjs#509\]|websocket.*(?:clos|fail)",
+    re.IGNORECASE,
+)
+
+_CONTEXT = "(w => w?.context?.sessionContext)(window.jupyterapp?.shell?.currentWidget)"
+_IDLE = f"() => {_CONTEXT}?.session?.kernel?.status === 'idle' && {_CONTEXT}.session.kernel.connectionStatus === 'connected'"
+_SHOWN = "(w => w?.content?.widgets)(window.jupyterapp?.shell?.currentWidget)"
+
+
+@contextmanager
+def browser_context(chromium: str, **options: Any) -> Iterator[Any]:
+    """A headless Chromium with one context, whose cache all pages share."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(CHROMIUM_FLAGS))
+        yield browser.new_context(viewport={"width": 1200, "height": 900}, **options)
+        browser.close()
+
+
+class Desk:
+    """One page. `errors` has the console's errors and uncaught exceptions, `outside` the requests that would have left."""
+
+    def __init__(self, server: JupyterServer, context: Any) -> None:
+        self.server = server
+        self.page = context.new_page()
+        self.errors: list[str] = []
+        self.outside: list[str] = []
+        self.dialogs: list[str] = []
+        self.app: App = "lab"
+        self.clicks_over: list[str] = []
+        """Over what each click went to the kernel: "subshell" or "main shell"."""
+        self.page.on("websocket", lambda socket: socket.on("framesent", self._sent))
+        self.page.on("console", lambda message: self._note(message.text) if message.type == "error" else None)
+        self.page.on("pageerror", lambda error: self._note(f"uncaught: {error}"))
+        self.page.on("dialog", self._dialog)
+        self.page.on("popup", lambda popup: self.outside.append(f"window {popup.url}"))
+        self.page.route(lambda url: not self._is_ours(url), self._refuse)
+
+    def __enter__(self) -> Desk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.page.close(run_before_unload=False)
+
+    # --- notebook -----------------------------------------------------------------------------------------
+
+    def open(self, name: str, app: App = "lab", *, kernel: bool = True) -> None:
+        """Open a notebook and wait until it is there, with its kernel idle unless `kernel` is false."""
+        self.app = app
+        query = "?reset" if app == "lab" else ""  # JupyterLab: not what the last page had open
+        self.page.goto(f"{self.server.url}/{_ADDRESSES[app]}/{name}{query}")
+        self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=PATIENCE * 1000)
+        if kernel:
+            self.until(_IDLE, "an idle kernel")
+        else:
+            self.page.get_by_label("Select Kernel").wait_for()
+
+    def menu(self, menu: str, item: str) -> None:
+        """Choose an item of the menu bar."""
+        self.page.click(f".lm-MenuBar-itemLabel:text-is({menu!r})")
+        self.page.click(f".lm-Menu-itemLabel:text-is({item!r})")
+
+    def run_all(self) -> None:
+        self.menu("Run", "Run All Cells")
+
+    def save(self) -> None:
+        """Save, and wait until it is written."""
+        self.page.evaluate("() => window.jupyterapp.shell.currentWidget.context.save()")
+
+    def until(self, condition: str, what: str, timeout: float = PATIENCE, argument: Any = None) -> Any:
+        """Wait for a JavaScript function to give something true; raises AssertionError that tells what is there."""
+        return self._waiting(
+            lambda: self.page.wait_for_function(condition, arg=argument, timeout=timeout * 1000), what
+        )
+
+    def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
+        """Wait for a text in the outputs."""
+        condition = "text => [...document.querySelectorAll('.jp-OutputArea-output')].some(e => e.innerText.includes(text))"
+        self.until(condition, f"the output {text!r}", timeout, text)
+
+    def wait_until_done(self, timeout: float = PATIENCE) -> None:
+        """Wait until every cell has run (none has the [*])."""
+        condition = f"() => {_SHOWN}.every(c => c.model.type !== 'code' || c.model.executionState === 'idle' || !c.prompt?.includes?.('*')) && {_SHOWN}.every(c => c.model.type !== 'code' || !(c.inputArea?.promptNode?.innerText ?? '').includes('*'))"
+        self.until(condition, "all cells to have run", timeout)
+
+    def cell(self, number: int) -> Any:
+        """The output area of a cell, counted from 0."""
+        return self.page.locator(
+            f'.jp-Notebook .jp-Cell[data-windowed-list-index="{number}"] .jp-Cell-outputArea'
+        )
+
+    def text_of(self, number: int) -> str:
+        return str(self.cell(number).inner_text())
+
+    # --- what a person clicks ------------------------------------------------------------------------------
+
+    def button(self, label: str) -> Any:
+        """Our enabled buttons with this label."""
+        return self.page.locator(f".jp-OutputArea button.tlj-btn:enabled:text-is({label!r})")
+
+    def click(self, label: str, timeout: float = PATIENCE) -> None:
+        """Wait for a button in an output, and click it."""
+        button = self.button(label).first
+        self._waiting(
+            lambda: button.wait_for(state="visible", timeout=timeout * 1000), f"the button {label!r}"
+        )
+        button.click()
+
+    def has_gone(self, label: str) -> None:
+        """Wait until no such button can be clicked."""
+        self._waiting(
+            lambda: self.button(label).first.wait_for(state="hidden", timeout=PATIENCE * 1000),
+            f"no {label!r}",
+        )
+
+    # --- what is left of it --------------------------------------------------------------------------------
+
+    def screenshot(self, name: str, part: Any = None) -> None:
+        """A picture of the page (or a part of it) in build/screenshots."""
+        SCREENSHOTS.mkdir(parents=True, exist_ok=True)
+        (part or self.page).screenshot(path=SCREENSHOTS / f"{name}.png", animations="disabled")
+
+    def unfold(self) -> None:
+        """Open everything that is folded."""
+        self.page.evaluate(
+            "() => document.querySelectorAll('.jp-OutputArea details').forEach(e => e.open = true)"
+        )
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _is_ours(self, url: str) -> bool:
+        return url.startswith(
+            (self.server.url, self.server.url.replace("http", "ws", 1), "data:", "blob:", "about:")
+        )
+
+    def _refuse(self, route: Any) -> None:
+        self.outside.append(route.request.url)
+        route.abort()
+
+    def _sent(self, frame: str | bytes) -> None:
+        data = frame.encode() if isinstance(frame, str) else frame
+        if re.search(rb'"event": ?"click"', data):
+            self.clicks_over.append("subshell" if re.search(rb'"subshell_id": ?"', data) else "main shell")
+
+    def _note(self, text: str) -> None:
+        if not _NOT_OURS.search(text):
+            self.errors.append(text)
+
+    def _dialog(self, dialog: Any) -> None:
+        if dialog.type == "beforeunload":
+            dialog.accept()
+            return
+        self.dialogs.append(dialog.message)
+        dialog.dismiss()
+
+    def _waiting(self, wait: Any, what: str) -> Any:
+        from playwright.sync_api import TimeoutError as TimedOut
+
+        try:
+            return wait()
+        except TimedOut:
+            self.screenshot("failed")
+            texts = self.page.locator(".jp-OutputArea-output").all_inner_texts()
+            shown = "\n---\n".join(text[-600:] for text in texts[-8:])
+            raise AssertionError(
+                f"waited for {what}; the last outputs are:\n{shown}\nerrors: {self.errors}"
+            ) from None

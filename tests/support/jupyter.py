@@ -1,0 +1,195 @@
+"""A Jupyter server with JupyterLab and Notebook 7 in folders of its own, and notebooks to open in it.
+
+Nothing of the machine counts: its root, configuration, data, settings, runtime and IPython folders are new, its kernel
+is the Python that runs the tests, and it asks nobody for news.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+_OVERRIDES = {
+    "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+    "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+}
+"""Defaults of both front-ends: no pop-up that asks for news, and a notebook is saved when the test says so."""
+
+
+class JupyterServer:
+    """See the module. `root` is the folder that the front-ends show; `log` has what the server printed."""
+
+    def __init__(self) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="jupyter-server-"))
+        self.root = self._home / "root"
+        self.log = self._home / "server.log"
+        self._settings = self._home / "settings"
+        self.url = ""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._shared = ""
+
+    def __enter__(self) -> JupyterServer:
+        self.root.mkdir()
+        self._write("config/labconfig/default_setting_overrides.json", _OVERRIDES)
+        argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        self._write(
+            "data/kernels/python3/kernel.json",
+            {"argv": argv, "display_name": "Python 3", "language": "python"},
+        )
+        self._start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._stop_kernels()
+            self._process.terminate()
+            try:
+                self._process.wait(20)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+        shutil.rmtree(self._home, ignore_errors=True)
+
+    # --- files --------------------------------------------------------------------------------------------
+
+    def notebook(self, name: str, cells: Sequence[str], **metadata: Any) -> str:
+        """Write a notebook of code cells; return its path for the front-ends."""
+        made = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+        made.metadata.update(kernelspec={"name": "python3", "display_name": "Python 3"}, **metadata)
+        nbformat.write(made, self.root / name)
+        return name
+
+    def read(self, name: str) -> Any:
+        """A notebook as it was saved."""
+        return nbformat.read(self.root / name, as_version=4)
+
+    def settings(self, plugin: str, values: dict[str, Any] | None) -> None:
+        """Set a person's settings of a front-end's plugin ("@jupyterlab/…:name"), or take them back with None."""
+        package, _, name = plugin.partition(":")
+        file = self._settings / package / f"{name}.jupyterlab-settings"
+        file.unlink(missing_ok=True)
+        if values is not None:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(values), "utf-8")
+
+    # --- kernels ------------------------------------------------------------------------------------------
+
+    def share_kernel(self, name: str) -> str:
+        """Give a notebook the kernel that all tests share, so that litellm is imported once; return its id."""
+        alive = {kernel["id"] for kernel in self.api("GET", "kernels")}
+        kernel = {"id": self._shared} if self._shared in alive else {"name": "python3"}
+        made = self.api(
+            "POST", "sessions", {"path": name, "name": name, "type": "notebook", "kernel": kernel}
+        )
+        self._shared = made["kernel"]["id"]
+        return self._shared
+
+    def kernel_of(self, name: str) -> str:
+        """The id of the kernel that a notebook is connected to."""
+        return next(s["kernel"]["id"] for s in self.api("GET", "sessions") if s["path"] == name)
+
+    def interrupt(self, name: str) -> None:
+        self.api("POST", f"kernels/{self.kernel_of(name)}/interrupt")
+
+    def close(self, name: str) -> None:
+        """Shut the notebook's own kernel down."""
+        self.api("DELETE", f"kernels/{self.kernel_of(name)}")
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """One request to the server's REST interface; its JSON."""
+        data = json.dumps(body).encode() if body is not None else b"" if method == "POST" else None
+        request = urllib.request.Request(f"{self.url}/api/{path}", data, method=method)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            text = response.read()
+        return json.loads(text) if text else None
+
+    # --- inside -------------------------------------------------------------------------------------------
+
+    def _write(self, name: str, content: Any) -> None:
+        file = self._home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(content), "utf-8")
+
+    def _start(self) -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        options = {
+            "ServerApp.ip": "127.0.0.1",
+            "ServerApp.port": port,
+            "ServerApp.port_retries": 0,
+            "ServerApp.root_dir": self.root,
+            "ServerApp.open_browser": False,
+            "ServerApp.allow_root": True,
+            "ServerApp.disable_check_xsrf": True,
+            "IdentityProvider.token": "",
+            "LabApp.expose_app_in_browser": True,
+            "JupyterNotebookApp.expose_app_in_browser": True,
+            "LabApp.news_url": "None",
+            "LabApp.check_for_updates_class": "jupyterlab.NeverCheckForUpdate",
+        }
+        command = [
+            sys.executable,
+            "-m",
+            "jupyterlab",
+            *(f"--{key}={value}" for key, value in options.items()),
+        ]
+        with self.log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self.root, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
+            )
+        self.url = f"http://127.0.0.1:{port}"
+        self._wait_until_it_answers(60)
+
+    def _environment(self) -> dict[str, str]:
+        ours = {
+            "JUPYTER_CONFIG_DIR": "config",
+            "JUPYTER_DATA_DIR": "data",
+            "JUPYTER_RUNTIME_DIR": "runtime",
+            "JUPYTERLAB_SETTINGS_DIR": "settings",
+            "JUPYTERLAB_WORKSPACES_DIR": "workspaces",
+            "IPYTHONDIR": "ipython",
+        }
+        kept = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("JUPYTER", "JPY_", "IPYTHON"))
+        }
+        made = {key: str(self._home / folder) for key, folder in ours.items()}
+        # Our kernel spec, in the data folder, before one of the environment.
+        return {**kept, **made, "JUPYTER_PREFER_ENV_PATH": "0", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
+
+    def _wait_until_it_answers(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                break
+            try:
+                self.api("GET", "status")
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.2)
+            else:
+                return
+        raise TimeoutError(
+            f"the Jupyter server does not answer; it said:\n{self.log.read_text('utf-8')[-3000:]}"
+        )
+
+    def _stop_kernels(self) -> None:
+        try:
+            for kernel in self.api("GET", "kernels"):
+                self.api("DELETE", f"kernels/{kernel['id']}")
+        except (urllib.error.URLError, OSError):
+            pass  # the server is gone, and its kernels with it
