@@ -1,0 +1,161 @@
+"""The limits of a turn: each ends it with its own reason, and with a closing answer where that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from pydantic import BaseModel
+
+from support.servers import answer, calls, failure
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core import history
+from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.session import replace_config
+from toolloop_jupyter.teaching import ScriptedModel, call, error, pause
+
+
+def f(a: int = 0) -> str:
+    """Give a."""
+    return f"f({a})"
+
+
+def session_with(*turns, options=None, **more):
+    model = ScriptedModel(*turns, repeat_last=True)
+    options = ToolLoopOptions(**(options or {}))
+    return model, aagent_session(Harness.TOOL_LOOP, model=model, tools=[f], options=options, **more)
+
+
+async def goes_on(session, model):
+    """The history is valid, and a turn without the limit is answered."""
+    assert history.validate(await session.history()) == []
+    model.turns = (*model.turns[: len(model.requests)], *ScriptedModel("Next.").turns)
+    replace_config(session, max_turns=None, options=ToolLoopOptions(), timeout=None)
+    assert (await session.arun("And now?")).text == "Next."
+    assert history.validate(await session.history()) == []
+
+
+async def test_max_turns_counts_tool_calls():
+    """The third call of a message is not run with max_turns=2; it is answered in the history all the same."""
+    model, session = session_with([call("f", a=1), call("f", a=2), call("f", a=3)], max_turns=2)
+    result = await session.arun("Go.")
+    assert (result.stop_reason, [r.output for r in result.tool_results]) == ("max_turns", ["f(1)", "f(2)"])
+    assert "did not run" in (await session.history())[-1]["content"]
+    await goes_on(session, model)
+
+
+async def test_max_model_calls():
+    """A model that calls tools for ever is stopped, with the number in the error."""
+    model, session = session_with(call("f", a=1), options={"max_model_calls": 3})
+    result = await session.arun("Go.")
+    assert (result.stop_reason, result.usage.calls, len(model.requests)) == ("max_model_calls", 3, 3)
+    assert result.error == "stopped after 3 model calls in one turn"
+    await goes_on(session, model)
+
+
+async def test_max_cost(serve):
+    """The run ends between model calls once the gateway's prices add up to the limit."""
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2, "cost": 0.03}
+    server = serve([calls(("f", {"a": n}), usage=usage) for n in range(9)])
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="openai/stub",
+        api_base=server.base_url,
+        api_key="sk-none",
+        tools=[f],
+        options=ToolLoopOptions(max_cost=0.05),
+    )
+    result = await session.arun("Go.")
+    assert (result.stop_reason, len(server.requests)) == ("max_cost", 2)
+    assert result.cost == pytest.approx(0.06)
+    assert "max_cost is $0.05" in result.error
+    assert history.validate(await session.history()) == []
+
+
+async def test_timeout_while_the_model_is_silent():
+    """`timeout=` ends a turn whose model says nothing more; what it had said stays."""
+    model, session = session_with(["I think ", pause(30)], timeout=0.3)
+    result = await asyncio.wait_for(session.arun("Go."), 10)
+    assert (result.stop_reason, result.text) == ("timeout", "I think ")
+    assert (await session.history())[-1] == {"role": "assistant", "content": "I think "}
+    await goes_on(session, model)
+
+
+@pytest.mark.parametrize(
+    ("limit", "reason"),
+    [({"max_turns": 1}, "max_turns"), ({"options": {"max_model_calls": 1}}, "max_model_calls")],
+)
+async def test_a_closing_answer(limit, reason):
+    """on_limit="answer": one last call that may use no tool gives the answer; the reason stays."""
+    options = {"on_limit": "answer", **limit.get("options", {})}
+    more = {k: v for k, v in limit.items() if k != "options"}
+    model, session = session_with([call("f", a=1), call("f", a=2)], "In short: 1.", options=options, **more)
+    result = await session.arun("Go.")
+    assert (result.stop_reason, result.text) == (reason, "In short: 1.")
+    last = model.requests[-1]
+    assert last.options["tool_choice"] == "none"
+    assert last.messages[-1]["content"].startswith("No more tool calls")
+    await goes_on(session, model)
+
+
+async def test_a_closing_answer_that_calls_a_tool_all_the_same():
+    """A model that ignores tool_choice gets nothing run; its call is answered."""
+    log = []
+
+    def note() -> str:
+        """Note a run."""
+        log.append(1)
+        return "x"
+
+    model = ScriptedModel(call("note"), repeat_last=True)
+    options = ToolLoopOptions(on_limit="answer", max_model_calls=2)
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[note], options=options)
+    result = await session.arun("Go.")
+    assert (result.stop_reason, len(log), len(model.requests)) == ("max_model_calls", 2, 3)
+    await goes_on(session, model)
+
+
+async def test_a_closing_answer_that_fails():
+    """When the last call fails, the limit stays the reason, and the error says both."""
+    model, session = session_with(
+        call("f"), error("no more", 400), options={"on_limit": "answer", "max_model_calls": 1}
+    )
+    result = await session.arun("Go.")
+    assert result.stop_reason == "max_model_calls"
+    assert "stopped after 1 model calls" in result.error
+    assert "no closing answer: BadRequestError" in result.error
+    await goes_on(session, model)
+
+
+async def test_a_closing_answer_in_the_wanted_form():
+    """With output= the closing answer is asked for in that form, and read."""
+
+    class Place(BaseModel):
+        city: str
+
+    model, session = session_with(
+        call("f"), '{"city":"Oslo"}', options={"on_limit": "answer", "max_model_calls": 1}, output=Place
+    )
+    result = await session.arun("Go.")
+    assert (result.stop_reason, result.output) == ("max_model_calls", Place(city="Oslo"))
+    assert "JSON schema" in model.requests[-1].messages[-1]["content"]
+
+
+async def test_no_limit_is_met_by_an_answer():
+    """An answer on the last allowed call is an answer."""
+    _, session = session_with(call("f"), "Done.", max_turns=1, options={"max_model_calls": 2})
+    assert (await session.arun("Go.")).stop_reason == "done"
+
+
+async def test_a_retry_is_no_model_call(serve):
+    """Tries that failed count neither as model calls nor as turns."""
+    server = serve([failure(500, headers={"retry-after": "0"}), answer("Hi")], repeat_last=False)
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="openai/stub",
+        api_base=server.base_url,
+        api_key="sk-none",
+        options=ToolLoopOptions(max_model_calls=1, completion_kwargs={"num_retries": 2}),
+    )
+    result = await session.arun("Go.")
+    assert (result.text, result.usage.calls) == ("Hi", 1)

@@ -1,0 +1,225 @@
+"""What a provider said comes back to it as it wants it: whole turns through LiteLLM's own request transformations.
+
+The server speaks Anthropic's and Gemini's protocols; the second request of a turn with thinking and a tool call is
+what these providers refuse when a block, a signature or a result is missing or in the wrong place.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.servers import Entry
+from toolloop_jupyter import Harness, aagent_session, load
+from toolloop_jupyter.core import history
+from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.events import Reasoning
+
+
+def f(a: int = 0) -> str:
+    """Give a."""
+    return f"f({a})"
+
+
+def g(b: int = 0) -> dict:
+    """Give b as an object."""
+    return {"b": b}
+
+
+def sse(*events, named=True):
+    lines = (f"event: {e['type']}\n" if named else "" for e in events)
+    text = "".join(f"{line}data: {json.dumps(e)}\n\n" for line, e in zip(lines, events, strict=True))
+    return Entry(raw=text, headers={"Content-Type": "text/event-stream"})
+
+
+def anthropic(*blocks, stop="end_turn"):
+    """A message in Anthropic's events; a block is (its start, its deltas)."""
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    head = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "usage": usage,
+    }
+    events = [{"type": "message_start", "message": {**head, "stop_reason": None, "stop_sequence": None}}]
+    for index, (start, deltas) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    events.append(
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": stop, "stop_sequence": None},
+            "usage": {"output_tokens": 9},
+        }
+    )
+    return sse(*events, {"type": "message_stop"})
+
+
+def thinking(text, signature):
+    deltas = [{"type": "thinking_delta", "thinking": piece} for piece in text.split("|")]
+    return {"type": "thinking", "thinking": ""}, [
+        *deltas,
+        {"type": "signature_delta", "signature": signature},
+    ]
+
+
+def words(text):
+    return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text.split("|")]
+
+
+def use(call_id, name, *pieces):
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas
+
+
+SCRIPTS = {
+    "thinking, text and two calls": [
+        thinking("I will |call.", "SIG1"),
+        ({"type": "redacted_thinking", "data": "RED"}, []),
+        words("Let me |look."),
+        use("tu1", "f", "", '{"a"', ": 1}"),
+        use("tu2", "g"),
+    ],
+    "thinking and a call": [thinking("Hm.", "SIG1"), use("tu1", "f", '{"a": 1}')],
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_anthropic_gets_its_thinking_back(serve, name, tmp_path):
+    """C56: thinking with its signature first, then text, then the calls; the results in one user message after it."""
+    server = serve([anthropic(*SCRIPTS[name], stop="tool_use"), anthropic(words("Done."))])
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="anthropic/claude-sonnet-4-5",
+        api_base=server.base_url.removesuffix("/v1"),
+        api_key="sk-ant-none",
+        tools=[f, g],
+        options=ToolLoopOptions(
+            completion_kwargs={"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2048}
+        ),
+    )
+    result = await session.arun("Go.")
+    assert result.text == "Done.", result.error
+    assert "".join(e.delta for e in result.events if isinstance(e, Reasoning))
+    blocks = [start for start, _ in SCRIPTS[name]]
+    sent = server.requests[1].messages
+    assert [m["role"] for m in sent] == ["user", "assistant", "user"]
+    assert [b["type"] for b in sent[1]["content"]] == [b["type"] for b in blocks]
+    first = sent[1]["content"][0]
+    assert (first["thinking"], first["signature"]) == ("I will call." if len(blocks) > 2 else "Hm.", "SIG1")
+    assert next(b["input"] for b in sent[1]["content"] if b["type"] == "tool_use") == {"a": 1}
+    uses = [b["id"] for b in sent[1]["content"] if b["type"] == "tool_use"]
+    assert [b["tool_use_id"] for b in sent[2]["content"]] == uses
+    assert all(b["type"] == "tool_result" and b["content"] for b in sent[2]["content"])
+    assert history.validate(await session.history()) == []
+
+    # The same after the session was saved, loaded and continued.
+    session.save(tmp_path / "h.json")
+    again = aagent_session(
+        Harness.TOOL_LOOP,
+        model="anthropic/claude-sonnet-4-5",
+        api_base=server.base_url.removesuffix("/v1"),
+        api_key="sk-ant-none",
+        tools=[f, g],
+        history=load(tmp_path / "h.json"),
+        options=ToolLoopOptions(
+            completion_kwargs={"thinking": {"type": "enabled", "budget_tokens": 1024}, "max_tokens": 2048}
+        ),
+    )
+    assert (await again.arun("And now?")).text == "Done."
+    assert server.requests[2].messages[1]["content"] == sent[1]["content"]
+
+
+async def test_anthropic_after_a_stop(serve):
+    """C62: the request after a cancelled turn has a result for each tool_use, right behind it."""
+    server = serve(
+        [anthropic(use("tu1", "f", '{"a": 1}'), use("tu2", "g"), stop="tool_use"), anthropic(words("Done."))]
+    )
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="anthropic/claude-sonnet-4-5",
+        api_base=server.base_url.removesuffix("/v1"),
+        api_key="sk-ant-none",
+        tools=[f, g],
+        permissions="ask",
+    )
+    stream = session.astream("Go.")
+    async for event in stream:
+        if type(event).__name__ == "Approval":
+            stream.cancel()
+    assert stream.result.stop_reason == "cancelled"
+    assert (await session.arun("And now?")).text == "Done."
+    sent = server.requests[1].messages
+    assert [b["id"] for b in sent[1]["content"]] == ["tu1", "tu2"]
+    assert [b["tool_use_id"] for b in sent[2]["content"] if b["type"] == "tool_result"] == ["tu1", "tu2"]
+
+
+async def test_anthropic_without_arguments(serve):
+    """C29: a call without arguments goes back with an empty object for its input."""
+    server = serve([anthropic(use("tu1", "f"), stop="tool_use"), anthropic(words("Done."))])
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="anthropic/claude-sonnet-4-5",
+        api_base=server.base_url.removesuffix("/v1"),
+        api_key="sk-ant-none",
+        tools=[f],
+    )
+    assert (await session.arun("Go.")).text == "Done."
+    assert server.requests[1].messages[1]["content"][0]["input"] == {}
+
+
+def gemini(*parts, finish="STOP"):
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
+    chunks = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
+    chunks.append(
+        {
+            "candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish, "index": 0}],
+            "usageMetadata": usage,
+        }
+    )
+    return sse(*chunks, named=False)
+
+
+async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):
+    """C58: the signature of a call goes back on that call, also after save and load."""
+    server = serve(
+        [
+            gemini(
+                {"text": "I think.", "thought": True},
+                {"functionCall": {"name": "f", "args": {"a": 1}}, "thoughtSignature": "VFMx"},
+                {"functionCall": {"name": "g", "args": {"b": 2}}},
+            ),
+            gemini({"text": "Done."}),
+        ]
+    )
+
+    def made(**more):
+        return aagent_session(
+            Harness.TOOL_LOOP,
+            model="gemini/gemini-3-pro-preview",
+            api_base=server.base_url,
+            api_key="none",
+            tools=[f, g],
+            **more,
+        )
+
+    session = made()
+    result = await session.arun("Go.")
+    assert result.text == "Done.", result.error
+    assert [r.output for r in result.tool_results] == ["f(1)", '{"b": 2}']
+    sent = server.requests[1].body["contents"]
+    assert [c["role"] for c in sent] == ["user", "model", "user"]
+    made_calls = [p for p in sent[1]["parts"] if "function_call" in p or "functionCall" in p]
+    assert [(p.get("function_call") or p["functionCall"])["name"] for p in made_calls] == ["f", "g"]
+    assert made_calls[0].get("thoughtSignature", made_calls[0].get("thought_signature")) == "VFMx"
+    answers = [p for p in sent[2]["parts"] if "function_response" in p or "functionResponse" in p]
+    assert len(answers) == 2
+    assert history.validate(await session.history()) == []
+    session.save(tmp_path / "h.json")
+    again = made(history=load(tmp_path / "h.json"))
+    assert (await again.arun("And now?")).text == "Done."
+    assert server.requests[2].body["contents"][1] == sent[1]
