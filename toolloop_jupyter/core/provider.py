@@ -85,6 +85,10 @@ class ProviderError(Exception):
         self.headers = dict(headers or {})
 
 
+class PlainRefusal(ProviderError):
+    """What a model of ours says to the person, not an error that it plays: it is shown as it stands, lines and all."""
+
+
 def provide(provider: str, respond: Respond) -> None:
     """Answer the models "`provider`/…" by `respond`, from the next `ensure()` on. Does not import LiteLLM.
 
