@@ -78,6 +78,11 @@ def _transform(lines: list[str]) -> list[str]:
     return [_CALL.format(line=found[0], body=found[1])]
 
 
+# IPython (7.34 to 9.18) skips transformers with this mark when it asks whether a cell is complete: in a terminal the
+# rewritten cell would count as complete after its first line, before there is a prompt.
+_transform.has_side_effects = True  # type: ignore[attr-defined]
+
+
 def _inside_a_magic() -> bool:
     """Whether the cell is the inside of another cell magic (`%%time`), whose code cannot await."""
     from IPython.core.interactiveshell import InteractiveShell
