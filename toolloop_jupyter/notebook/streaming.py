@@ -1,7 +1,8 @@
 """Model text while it is being written, rendered at a cost that does not grow with its length.
 
-Markdown that is complete (up to a blank line at which a block surely ended) is rendered once and kept; only the rest
-is rendered again. The finished text is rendered as a whole, so that references and lists that span pieces are right.
+Markdown that is complete (up to a blank line at which a block surely ended) is rendered once and kept; only the rest is
+rendered again. A view that shows each finished piece in an output of its own (`take`) then also sends only the rest
+again: the bytes of a long answer stay a few times its length.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from .inert import plain
 from .markdown import markdown_html
 from .style import BLOCK
 
-PIECE = 1_500
+PIECE = 3_000
 """Characters after which the next safe blank line ends a piece."""
-LONGEST_PIECE = 6_000
+LONGEST_PIECE = 8_000
 """Characters after which a piece ends at any line end: in an endless list, or in code."""
 
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
@@ -24,15 +25,18 @@ _GOES_ON = re.compile(r"[ \t>]|[-*+] |\d{1,9}[.)] ")
 
 
 class StreamingText:
-    """Collects deltas; `block()` is the text so far."""
+    """Collects deltas; `block()` is the text so far, or what `take()` left of it."""
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._kept: list[str] = []
+        self._pieces: list[tuple[str, str]] = []  # the fence that a piece goes on with, and its own text
+        self._html: list[str] = []
+        self._reopened = ""
         self._open = ""
-        self._fence = ""
+        self._fence = self._opener = ""
         self._scanned = 0
         self._cut = 0
+        self._taken = 0
 
     def add(self, delta: str) -> None:
         """Take the next piece of text. Cheap: nothing is rendered."""
@@ -41,37 +45,53 @@ class StreamingText:
 
     @property
     def text(self) -> str:
-        """Everything so far, as the model wrote it."""
+        """Everything so far, as the model wrote it, taken or not."""
         return "".join(self._parts)
 
-    def block(self, *, final: bool = False) -> Block:
-        """The text so far. With `final`, rendered as a whole, with code in colour and formulas typeset."""
-        text = self.text
-        if final:
-            return text_block(text, final=True)
+    def take(self) -> list[Block]:
+        """The pieces that are finished and were not taken yet, each for an output of its own.
+
+        They are in their final form, and `block()` holds them no more. Mostly empty.
+        """
         self._keep_finished()
-        tail = markdown_html(self._open, streaming=True)
-        body = "\n".join([*self._kept, tail])
+        new = [text_block(reopened + piece) for reopened, piece in self._pieces[self._taken :]]
+        self._taken = len(self._pieces)
+        return new
+
+    def block(self, *, final: bool = False) -> Block:
+        """The text so far, without what was taken.
+
+        With `final`, rendered as a whole: code in colour, formulas typeset, references across pieces right.
+        """
+        if final:
+            return text_block(self._rest(), final=True)
+        self._keep_finished()
+        while len(self._html) < len(self._pieces):
+            self._html.append(markdown_html("".join(self._pieces[len(self._html)]), streaming=True))
+        tail = markdown_html(self._reopened + self._open, streaming=True)
+        body = "\n".join([*self._html[self._taken :], tail])
         html = f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
-        return Block(html, plain(text))
+        return Block(html, plain(self._rest()))
+
+    def _rest(self) -> str:
+        """The markdown that was not taken, in one; a fence that an earlier piece opened is opened again."""
+        pieces = [*self._pieces[self._taken :], (self._reopened, self._open)]
+        return pieces[0][0] + "".join(piece for _, piece in pieces)
 
     def _keep_finished(self) -> None:
-        """Render and set aside what is complete in `_open`, line by line from where the last look ended."""
+        """Set aside what is complete in `_open`, line by line from where the last look ended."""
         while (end := self._open.find("\n", self._scanned)) >= 0:
             line = self._open[self._scanned : end]
-            self._scanned = end + 1
+            begin, self._scanned = self._scanned, end + 1
             if self._in_fence(line):
-                if self._scanned > LONGEST_PIECE and self._fence:
+                if self._fence and self._scanned > LONGEST_PIECE:
                     self._split_fence()
-                continue
-            if not line.strip():
+            elif not line.strip():
                 self._cut = self._scanned  # a block may have ended here: the next line tells
-                continue
-            too_long = self._scanned > LONGEST_PIECE
-            if self._cut > PIECE and (too_long or not _GOES_ON.match(line)):
+            elif self._cut == begin and self._cut > PIECE and not _GOES_ON.match(line):
                 self._keep(self._cut)
-            elif too_long:
-                self._keep(self._scanned)
+            elif self._scanned > LONGEST_PIECE:
+                self._keep(self._cut if self._cut > PIECE else self._scanned)
 
     def _in_fence(self, line: str) -> bool:
         """Follow fences; whether `line` is part of one."""
@@ -82,17 +102,17 @@ class StreamingText:
                 self._cut = self._scanned  # nothing goes on behind a closed fence
             return True
         if match and not (match[1][0] == "`" and "`" in match[2]):
-            self._fence = match[1]
+            self._fence, self._opener = match[1], line
             return True
         return False
 
     def _split_fence(self) -> None:
-        fence = self._fence
-        self._kept.append(markdown_html(self._open[: self._scanned], streaming=True))
-        self._open = f"{fence}\n" + self._open[self._scanned :]
-        self._scanned, self._cut = len(fence) + 1, 0
+        """End a piece within code: the piece's fence ends with it, and the rest opens one again."""
+        self._keep(self._scanned)
+        self._reopened = f"{self._opener}\n"
 
     def _keep(self, end: int) -> None:
-        self._kept.append(markdown_html(self._open[:end], streaming=True))
+        self._pieces.append((self._reopened, self._open[:end]))
+        self._reopened = ""
         self._open = self._open[end:]
         self._scanned, self._cut = self._scanned - end, 0

@@ -28,19 +28,22 @@ from .blocks import (
 from .calls import approval_record, call_block, decision_text
 from .inert import plain, visible
 from .streaming import StreamingText
-from .style import STYLE
 
 FULL_STEPS = 100
 """A run shown again has this many of its last tool calls in full; earlier ones are one line each."""
 
 
+def together(blocks: Iterable[Block]) -> Block:
+    """Several blocks as one, for a front-end that shows only so many outputs of a cell (JupyterLab: 50)."""
+    blocks = list(blocks)
+    html = "\n".join(block.html for block in blocks)
+    return Block(html, "\n".join(block.text for block in blocks if block.text))
+
+
 def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
     """The display data of one block or several. Only "text/html" and "text/plain", which no front-end runs."""
-    blocks = [blocks] if isinstance(blocks, Block) else list(blocks)
-    html = "\n".join(block.html for block in blocks)
-    if len(blocks) > 1 and STYLE not in html:
-        html = STYLE + html
-    return {"text/html": html, "text/plain": "\n".join(block.text for block in blocks if block.text)}
+    one = blocks if isinstance(blocks, Block) else together(blocks)
+    return {"text/html": one.html, "text/plain": one.text}
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:
@@ -224,4 +227,4 @@ __all__ += [
     "render",
     "retry_block",
 ]
-__all__ += ["StreamingText", "text_block", "timeline", "to_markdown", "visible"]
+__all__ += ["StreamingText", "text_block", "timeline", "to_markdown", "together", "visible"]
