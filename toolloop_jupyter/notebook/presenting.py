@@ -25,7 +25,9 @@ def display(result: Result) -> None:
     if not shown:
         kernel.Cell.here().display(bundle(result))
     elif not kernel.in_kernel():
-        print(f"<Result: {result.stop_reason}, {len(result.calls)} tool calls>")  # noqa: T201 - after IPython's "Out[n]:"
+        from .blocks import counted
+
+        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
 
 
 def bundle(result: Result) -> Mapping[str, str]:

@@ -1,0 +1,148 @@
+"""`%%toolloop` in terminal IPython, with a person (pexpect) at the keyboard. IPython itself depends on pexpect."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+
+import pexpect
+import pytest
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = [
+    "%load_ext toolloop_jupyter",
+    "import time",
+    "def double(x: int) -> int: 'Double a number.'; return 2*x",
+    "def slow(x: int) -> int: 'Slow.'; time.sleep(30); return x",
+    "from toolloop_jupyter.teaching import ScriptedModel, call",
+    "twice = ScriptedModel(call('double', x=1), call('double', x=2), 'end')",
+    "late = ScriptedModel(call('slow', x=1), 'end')",
+    "evil = ScriptedModel('a\\x1b]0;title\\x07b\\x1b[2Jc')",
+]
+
+
+class Terminal:
+    """IPython's simple prompt, one cell at a time."""
+
+    def __init__(self, home) -> None:
+        self.number = 1
+        self.child = pexpect.spawn(
+            sys.executable,
+            ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--no-confirm-exit"],
+            env={**os.environ, "IPYTHONDIR": str(home), "TERM": "dumb"},
+            encoding="utf-8",
+            timeout=60,
+            dimensions=(50, 120),
+        )
+        self.prompt()
+
+    def prompt(self, timeout: float = 60) -> str:
+        """Wait for the next prompt; what was printed before it."""
+        self.child.expect_exact(f"In [{self.number}]: ", timeout=timeout)
+        self.number += 1
+        return self.child.before
+
+    def run(self, line: str) -> str:
+        self.child.sendline(line)
+        return self.prompt()
+
+    def type_cell(self, *lines: str) -> None:
+        """Type a cell; the simple prompt ends it after two blank lines."""
+        self.child.sendline(lines[0])
+        for line in (*lines[1:], "", ""):
+            self.child.expect_exact("...: ")
+            self.child.sendline(line)
+
+    def answer(self, text: str) -> None:
+        """Answer the approval that is asked."""
+        self.child.expect_exact("[a]ll of this tool in this run: ")
+        self.child.sendline(text)
+
+
+@pytest.fixture(scope="module")
+def terminal(tmp_path_factory):
+    """One IPython with the extension and some tools."""
+    started = Terminal(tmp_path_factory.mktemp("ipython"))
+    for line in SET_UP:
+        assert "Error" not in started.run(line)
+    yield started
+    started.child.close(force=True)
+
+
+def test_a_run_reads_well_as_text(terminal):
+    """The same run, as text; the Result is the cell's value in one short line."""
+    terminal.type_cell("%%toolloop -t double --as r", "Double 21")
+    shown = terminal.prompt()
+    assert "double(x=21)" in shown
+    assert "42" in shown
+    assert "done · 2 model calls · 1 tool call" in shown
+    assert "<Result: done, 1 tool call>" in shown
+    assert "\x1b" not in shown.replace("\x1b[?2004", "")
+
+
+@pytest.mark.parametrize(
+    ("answers", "values"),
+    [
+        (["y", "y"], "[2, 4]"),
+        (["a"], "[2, 4]"),
+        (["n wrong number", "y"], "[None, 4]"),
+        (["what?", "y", "yes"], "[2, 4]"),
+    ],
+)
+def test_approvals_at_the_prompt(terminal, answers, values):
+    """y, a for all, n with a reason; anything else asks again."""
+    terminal.run("twice.reset()")
+    terminal.type_cell("%%toolloop --model twice -t double -p ask --as r", "go")
+    for word in answers:
+        terminal.answer(word)
+    terminal.prompt()
+    assert values in terminal.run("print([t.value for t in r.tool_results])")
+    if answers[0].startswith("n"):
+        assert "denied by the user: wrong number" in terminal.run("print(r.tool_results[0].output)")
+
+
+def test_edit_at_the_prompt(terminal):
+    """e asks for each argument and validates what is typed."""
+    terminal.run("twice.reset()")
+    terminal.type_cell("%%toolloop --model twice -t double -p ask --as r", "go")
+    terminal.answer("e")
+    terminal.child.expect_exact("x [1]: ")
+    terminal.child.sendline('"no number"')
+    terminal.child.expect_exact("not valid:")
+    terminal.answer("e")
+    terminal.child.expect_exact("x [1]: ")
+    terminal.child.sendline("50")
+    terminal.answer("y")
+    terminal.prompt()
+    assert "[100, 4]" in terminal.run("print([t.value for t in r.tool_results])")
+
+
+@pytest.mark.parametrize("where", ["tool", "prompt"])
+def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
+    """Ctrl-C cancels the turn in one line; the next run answers."""
+    terminal.run("late.reset()")
+    terminal.type_cell(
+        f"%%toolloop --model late -t slow --as r {'-p ask' if where == 'prompt' else ''}", "go"
+    )
+    if where == "prompt":
+        terminal.child.expect_exact("[a]ll of this tool in this run: ")
+    else:
+        terminal.child.expect_exact("tools slow")
+        time.sleep(1.0)
+    terminal.child.sendintr()
+    shown = terminal.prompt(timeout=15)
+    assert "Traceback" not in shown
+    assert "cancelled" in terminal.run("print(r.stop_reason)")
+    terminal.type_cell("%%toolloop -t double --as r", "Double 3")
+    assert "done ·" in terminal.prompt()
+
+
+def test_no_control_sequence_gets_through(terminal):
+    """Model text cannot set the terminal's title or clear its screen."""
+    terminal.type_cell("%%toolloop --model evil", "go")
+    shown = terminal.prompt()
+    assert "\x1b]0;" not in shown
+    assert "\x1b[2J" not in shown
+    assert "a" in shown
