@@ -1,0 +1,443 @@
+"""The blocks of a run: what each says, in HTML and in text, and a whole run from its Result."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+from dataclasses import dataclass
+
+import pydantic
+import pytest
+
+from toolloop_jupyter.core.events import (
+    Approval,
+    Decision,
+    FileChange,
+    Reasoning,
+    Result,
+    Retry,
+    Span,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from toolloop_jupyter.notebook import transcript as t
+from toolloop_jupyter.notebook.blocks import duration, money
+from toolloop_jupyter.notebook.rich import MOST_CHARACTERS, MOST_LINES, show_value
+from toolloop_jupyter.notebook.style import STYLE
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def words(page):
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)).strip()
+
+
+def call(**arguments):
+    return ToolCall("c1", "search", "search", arguments)
+
+
+def result_of(events=(), **changes):
+    given = {
+        "text": "All done.",
+        "output": None,
+        "files": [],
+        "events": list(events),
+        "usage": Usage(3000, 204, 4),
+        "cost": 0.0058,
+        "stop_reason": "done",
+        "session_id": "s",
+        "model": "demo",
+        "prompt": "Review this.",
+    }
+    return Result(**{**given, **changes})
+
+
+def test_head_states_the_facts():
+    """Model, tools, permissions, output and session in one line, with the style sheet."""
+    block = t.head("demo", ["a", "b"], "ask", "Review", "mine")
+    assert block.text == "demo · tools a, b · ask · output Review · session mine"
+    assert words(block.html) == "demo · tools a b · ask · output Review · session mine"
+    assert block.html.startswith(STYLE)
+
+
+def test_head_of_an_unknown_run_is_short():
+    """What is not known is not named."""
+    assert t.head("", (), None).text == ""
+
+
+def test_a_call_is_one_line():
+    """Mark, name, arguments, time and size; the rest is folded."""
+    block = t.call_block(
+        call(query="retry", limit=3), result=ToolResult("c1", "x", value=["a", "b"], seconds=0.31, ran=True)
+    )
+    assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · 2 items'
+    assert block.html.startswith("<details")
+    assert " open>" not in block.html
+
+
+def test_a_failed_call_says_what_went_wrong():
+    """The error stands in the line; its traceback is folded below."""
+    failed = ToolResult(
+        "c1", "KeyError: 'x'", is_error=True, traceback="Traceback …\nKeyError: 'x'", ran=True
+    )
+    block = t.call_block(call(), result=failed)
+    assert block.text.splitlines()[0].startswith("✗ search()  0.00 s · KeyError: 'x'")
+    assert "Traceback" in block.html
+    assert "traceback" in words(block.html)
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Decision(True, by="click", at=0.0), "approved by click"),
+        (Decision(True, by="click", scope="run"), "all calls in this run"),
+        (Decision(False, "wrong table", by="click"), "wrong table"),
+        (Decision(False, "", by="unattended"), "denied as nobody is there"),
+        (Decision(True, by="policy"), "approved by the policy"),
+    ],
+)
+def test_the_decision_stays(decision, said):
+    """Who decided what, when and why is part of the call for good."""
+    for block in (
+        t.call_block(call(x=1), decision=decision),
+        t.approval_record(Approval("search", {"x": 1}, None), decision),
+    ):
+        assert said in block.text
+        assert said in words(block.html)
+        assert re.search(r"\d\d:\d\d:\d\d", block.text)
+
+
+def test_edits_are_shown():
+    """The argument as it was asked for, and what a person made of it."""
+    decision = Decision(True, arguments={"line": 58, "new": True}, by="click")
+    shown = words(t.call_block(call(line=57, gone=1), decision=decision).html)
+    assert "57 → edited by a person: 58" in shown
+    assert "removed by a person" in shown
+    assert "added by a person: true" in shown
+
+
+def test_arguments_are_in_full_below():
+    """The line shortens a long argument; the folded part has it whole, and tells 1 from "1"."""
+    block = t.call_block(call(long="x" * 300, one=1, text="1"))
+    assert "x" * 300 not in block.text
+    assert "x" * 300 in block.html
+    assert "&quot;1&quot;" in block.html
+
+
+def test_what_a_tool_printed_and_displayed_is_kept():
+    """stdout, stderr and displays stand in the call, without colour codes."""
+    outputs = [
+        ("stdout", "\x1b[32mgreen\x1b[0m"),
+        ("stderr", "careful"),
+        ("display", {"text/html": "<b>bold</b>"}),
+    ]
+    block = t.call_block(call(), outputs=outputs)
+    assert "green" in block.text
+    assert "[32m" not in block.html
+    assert "<b>bold</b>" in block.html
+    assert "careful" in block.html
+
+
+def test_a_long_result_is_cut_and_names_the_whole():
+    """The saved file has the beginning and the expression for the rest; the model's share is told."""
+    text = "line\n" * 5000
+    made = ToolResult("c1", text[:2000], value=text, full_length=len(text), ran=True)
+    block = t.call_block(call(), result=made, value_name="r.tool_results[0].value")
+    assert len(block.html) < 4 * MOST_CHARACTERS
+    assert "more lines: r.tool_results[0].value" in block.html
+    assert "r.tool_results[0].value" in block.text.splitlines()[-1]
+    assert "2,000 characters to the model" in block.text
+
+
+def test_a_brief_call_is_a_line_alone():
+    """For the early steps of a very long run."""
+    block = t.call_block(
+        call(x=1), result=ToolResult("c1", "y" * 5000, value="y" * 5000, ran=True), brief=True
+    )
+    assert len(block.html) < 700
+    assert "<details" not in block.html
+
+
+@pytest.mark.parametrize(
+    ("state", "mark", "said"),
+    [("running", "●", "running"), ("waiting", "?", "waiting for you"), ("done", "○", "")],
+)
+def test_a_call_on_its_way(state, mark, said):
+    """Running with its time and progress, or waiting for a person."""
+    block = t.call_block(call(), state=state, elapsed=1.5, note="3 of 10")
+    assert block.text.startswith(f"{mark} search()")
+    assert said in block.text
+    assert "3 of 10" in block.text
+
+
+# -- rich values ---------------------------------------------------------------------------------------------------
+
+
+class Picture:
+    def _repr_png_(self):
+        return PNG
+
+
+class Broken:
+    def _repr_html_(self):
+        raise RuntimeError("no")
+
+    def __repr__(self):
+        return "Broken()"
+
+
+class Bundle:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/html": "<table><tr><td>1</td></tr></table>", "application/javascript": "alert(1)"}
+
+
+def test_a_picture_is_data():
+    """A PNG is kept as data and shown at once."""
+    block = t.call_block(call(), result=ToolResult("c1", "a picture", value=Picture(), ran=True))
+    assert 'src="data:image/png;base64,' in block.html
+    assert " open>" in block.html
+    assert "what the model got" in block.html
+
+
+def test_a_broken_display_falls_back(capsys):
+    """An object whose own display fails is shown as the text that the model got, and prints nothing."""
+    shown = show_value(Broken(), "Broken()")
+    assert "Broken()" in shown.html
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bundle_is_taken_at_its_best_safe_form():
+    """HTML is cleaned and shown; script is never taken."""
+    shown = show_value(Bundle(), "x")
+    assert "<td>1</td>" in shown.html
+    assert "alert" not in shown.html
+
+
+def test_a_table_is_a_table():
+    """A DataFrame is a bounded table with its shape as size, and its text is what the model got."""
+    pandas = pytest.importorskip("pandas")
+    shown = show_value(pandas.DataFrame({"a": range(5000), "b": "$x$"}), "the text")
+    assert shown.size == "5,000 × 2"
+    assert shown.html.count("<tr>") < 100
+    assert shown.text == "the text"
+    assert "$x" not in shown.html.replace("<span>$</span>", "")
+
+
+def test_a_figure_is_a_picture():
+    """A matplotlib figure needs no inline backend to be seen."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    figure.subplots().plot([1, 2])
+    assert "data:image/png;base64," in show_value(figure, "Figure").html
+
+
+def test_plain_data_is_readable():
+    """Lists of text as lines, dictionaries as JSON, nothing as nothing."""
+    assert show_value(["a", "b"], "x").text == "a\nb"
+    assert '"k": [' in show_value({"k": [1]}, "x").text
+    assert show_value(None, "None").size == "nothing"
+    assert show_value([], "[]").size == "0 items"
+
+
+def test_cyclic_data_is_told_by_its_text():
+    """What JSON cannot say is shown as the model got it."""
+    cyclic = []
+    cyclic.append(cyclic)
+    assert show_value(cyclic, "[[...]]").text == "[[...]]"
+
+
+def test_many_lines_are_bounded():
+    """At most so many lines of a list are kept, with the count of the whole."""
+    shown = show_value([f"row {n}" for n in range(100_000)], "x", "r.value")
+    assert shown.size == "100,000 items"
+    assert shown.html.count("\n") <= MOST_LINES + 2
+
+
+# -- answer and foot -----------------------------------------------------------------------------------------------
+
+
+class Verdict(enum.Enum):
+    YES = "yes"
+
+
+@dataclass
+class Place:
+    file: str
+    line: int
+
+
+class Review(pydantic.BaseModel):
+    summary: str
+    verdict: Verdict
+    places: list[Place]
+    tags: list[str]
+    extra: Place | None = None
+    costs: str = "$5 and $6"
+
+
+REVIEW = Review(
+    summary="Off by one", verdict=Verdict.YES, places=[Place("a.py", 1), Place("b.py", 2)], tags=["x"]
+)
+
+
+def test_an_output_is_a_table_of_its_fields():
+    """Nested models and lists included; what the model wrote stays, folded."""
+    block = t.answer_block('{"summary": "raw"}', REVIEW)
+    shown = words(block.html)
+    for part in (
+        "Review",
+        "summary Off by one",
+        "verdict yes",
+        "file line a.py 1 b.py 2",
+        "extra —",
+        "as the model wrote it",
+    ):
+        assert part in shown, part
+    assert "summary: Off by one" in block.text
+    assert "  - file: a.py\n    line: 1" in block.text
+
+
+def test_an_answer_without_output_is_its_text():
+    """Markdown, as any text."""
+    assert "<strong>b</strong>" in t.answer_block("**b**", None).html
+
+
+def test_deep_output_ends():
+    """Nesting beyond a few levels is shown as text."""
+    deep = current = {}
+    for _ in range(50):
+        current["x"] = current = {}
+    assert t.answer_block("", deep).html.count("<table") < 10
+
+
+def test_the_foot_has_the_totals():
+    """Stop reason, calls, tokens, cost, time and the expression for the outcome."""
+    asked = Approval("search", {}, None)
+    asked._state["decision"] = Decision(True, by="click")
+    events = [call(), asked, ToolResult("c1", "x"), call(), ToolResult("c1", "no", is_error=True)]
+    spans = (Span("model", "m", 0.0, 21.0),)
+    block = t.foot(result_of(events, spans=spans), "review")
+    assert block.text == (
+        "done · 4 model calls · 2 tool calls (1 error, 1 approved) · 3,204 tokens · $0.0058 · 0:21 · review.text"
+    )
+    assert words(block.html).replace("$ ", "$") == block.text
+
+
+def test_unknown_cost_is_not_zero():
+    """Nobody told the price: it says so."""
+    assert "cost not reported" in t.foot(result_of(cost=None)).text
+    assert money(0.0) == "$0"
+    assert money(12.345) == "$12.35"
+    assert money(0.00004) == "$4e-05"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.31, "0.31 s"), (9.999, "10.00 s"), (21, "0:21"), (3723, "1:02:03")]
+)
+def test_durations(seconds, said):
+    """Short ones with hundredths, long ones as a clock."""
+    assert duration(seconds) == said
+
+
+def test_files_carry_their_diff():
+    """Each changed file with its kind, its diff folded."""
+    block = t.files_block([FileChange("a.py", "modified", "-x\n+y\n"), FileChange("p.png", "created", None)])
+    assert "~ a.py modified" in block.text
+    assert "+ p.png created" in block.text
+    assert 'class="ti"' in block.html
+
+
+def test_the_time_line_has_a_bar_for_each_span():
+    """The bars are text, of one width, in both forms."""
+    spans = (Span("model", "m", 0.0, 1.0), Span("tool", "search", 1.0, 4.0))
+    lines = t.timeline(result_of(spans=spans)).text.splitlines()
+    assert len(lines) == 2
+    assert lines[0].count("█") * 2 < lines[1].count("█")
+    assert len({len(re.sub(r"[^█·]", "", line)) for line in lines}) == 1
+
+
+# -- a whole run ---------------------------------------------------------------------------------------------------
+
+
+def events_of_a_run():
+    asked = Approval("search", {"q": 1}, None, call_id="c1")
+    asked._state["decision"] = Decision(True, by="click")
+    return [
+        Reasoning("hm"),
+        Text("I'll "),
+        Text("look."),
+        call(q="1"),
+        asked,
+        ToolResult("c1", "found", value="found", ran=True),
+        Text("All done."),
+    ]
+
+
+def test_a_run_is_shown_again_whole():
+    """Prompt, reasoning, text, call with its decision, answer and foot, in their order."""
+    text = t.mimebundle(t.render(result_of(events_of_a_run()), "r"))["text/plain"]
+    wanted = [
+        "> Review this.",
+        "(thought) hm",
+        "I'll look.",
+        "✓ search(q=1)",
+        "approved by click",
+        "All done.",
+        "r.text",
+    ]
+    places = [text.index(part) for part in wanted]
+    assert places == sorted(places)
+    assert text.count("All done.") == 1
+
+
+def test_a_run_that_failed_says_why():
+    """The error stands above the foot."""
+    text = t.mimebundle(t.render(result_of([], text="", stop_reason="runtime_error", error="key refused")))[
+        "text/plain"
+    ]
+    assert "✗ key refused" in text
+    assert "failed" in text
+
+
+def test_discarded_text_is_not_shown_again():
+    """What a retry took back is gone from the run."""
+    events = [Text("Half an ans"), Retry(1, "reset", "Half an ans"), Text("Whole answer.")]
+    text = t.mimebundle(t.render(result_of(events, text="Whole answer.")))["text/plain"]
+    assert "Half an ans" not in text
+    assert text.count("Whole answer.") == 1
+
+
+def test_a_thousand_steps_stay_small():
+    """Early steps are one line each; the last hundred are whole."""
+    events = []
+    for n in range(1000):
+        events += [
+            ToolCall(str(n), "f", "f", {"n": n}),
+            ToolResult(str(n), "x" * 3000, value="x" * 3000, ran=True),
+        ]
+    blocks = t.render(result_of(events))
+    assert sum("<details" in block.html for block in blocks) == 100
+    assert len(t.mimebundle(blocks)["text/html"]) < 1_500_000
+
+
+def test_markdown_of_a_run():
+    """Harmless text stays markdown; calls and the foot are fenced."""
+    page = t.to_markdown(result_of(events_of_a_run()), "r")
+    assert page.startswith("> Review this.")
+    assert "I'll look." in page.split("```")[0]
+    assert "```text\n✓ search(q=1)" in page
+
+
+def test_a_bundle_has_only_safe_types():
+    """Nothing that a front-end would run or render by its own rules."""
+    assert set(t.mimebundle([t.notice("x"), t.notice("y")])) == {"text/html", "text/plain"}
+
+
+def test_dark_pages_have_colours_of_their_own():
+    """JupyterLab's, VS Code's and Colab's dark pages are known to the style sheet."""
+    for mark in ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]'):
+        assert mark in STYLE
