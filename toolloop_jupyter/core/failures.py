@@ -81,7 +81,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
     if kind in ("Timeout", "APITimeoutError"):
         return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
     if kind == "RateLimitError":
-        return "Rate limit: wait and run again, or --set num_retries=3 to let LiteLLM wait and retry."
+        return "Rate limit: wait and run again, or --set num_retries=3 to wait and retry by itself."
     if kind == "ContextWindowExceededError":
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
     if (

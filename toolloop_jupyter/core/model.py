@@ -1,9 +1,10 @@
 """The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
 
-Retries have two owners. A call that is refused is retried by LiteLLM and the provider's client, as `num_retries` in
-`completion_kwargs` (or their own defaults) says, waiting as `Retry-After` says. A stream that breaks after it was
-opened is tried again here, at most `num_retries` times: no tool has run by then, and text already shown is not shown
-twice.
+With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
+`Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
+LiteLLM (1.110) would multiply that number with the provider's client's own retries, cannot retry a stream that breaks
+in the middle, and shows nobody what it waits for; so it gets none to do. Without `num_retries`, LiteLLM and the
+provider's client do what they do by default: retry a refused call twice, mostly.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
 from .running import RunEnded, attempt
-from .upstream import CLEAN_END, StreamCut, close, ended_early, watch_refusals
+from .upstream import CLEAN_END, StreamCut, close, ended_early, retry_after, watch_refusals
 
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
@@ -35,6 +36,8 @@ _UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
 """What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
 REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""
+FINAL = (400, 401, 403, 404, 405, 413, 422)
+"""Statuses of refusals that another try would get again."""
 BREATH = 64
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
@@ -177,8 +180,6 @@ class ModelCall:
         self.assembly = Assembly(self._names)
         self._emit = emit
         self._tap = tap
-        self._opened = False
-        """Whether the provider has begun to answer: from then on nobody but us retries."""
         self._before = ""
         """The text that a broken try has shown, until the next one has caught up with it."""
         self._caught = 0
@@ -207,7 +208,7 @@ class ModelCall:
             tries += 1
             if tries > again or not self._may_retry(litellm, error):
                 raise ModelCallFailed(*explain(error, self.request)) from None
-            await self._try_again(tries, explain(error, self.request)[0])
+            await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
 
     def _is_complete(self, error: Exception) -> bool:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
@@ -216,22 +217,25 @@ class ModelCall:
         return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in str(error)
 
     def _may_retry(self, litellm: Any, error: Exception) -> bool:
-        """A stream that broke on its way; not a refusal that comes as an event of the stream."""
+        """What another try may help: not a refusal of the request itself, also not one in the middle of the stream."""
         cause = getattr(error, "original_exception", None) or error
+        status = getattr(cause, "status_code", None)
         final = (litellm.BadRequestError, litellm.AuthenticationError, litellm.NotFoundError)
-        return self._opened and not isinstance(cause, (ModelCallFailed, RunEnded, *final))
+        return status not in FINAL and not isinstance(cause, (RunEnded, *final))
 
-    async def _try_again(self, number: int, error: str) -> None:
+    async def _try_again(self, number: int, error: str, wait: float | None) -> None:
         self._before, self._caught = self.shown, 0
         self._reasoning_shown = self._reasoning_shown or self.assembly.has_reasoning
         self.assembly = Assembly(self._names)
         await self._emit(Retry(number, error))
-        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0))
+        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
 
     async def _once(self, litellm: Any) -> None:
-        self._usage, self._cost, self._opened = None, None, False
-        response = await litellm.acompletion(**self.request.keywords())
-        self._opened = True
+        self._usage, self._cost = None, None
+        keywords = self.request.keywords()
+        if keywords.get("num_retries") is not None:
+            keywords = {"max_retries": 0, **keywords, "num_retries": 0}
+        response = await litellm.acompletion(**keywords)
         if not hasattr(response, "__aiter__"):
             await self._take_whole(response)
             return

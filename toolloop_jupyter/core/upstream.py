@@ -14,9 +14,26 @@ from .running import attempt
 CLEAN_END = "Stream ended before a finish_reason was received"
 """How LiteLLM words the end of a stream that sent no finish_reason."""
 
+MOST_WAIT = 60.0
+"""Seconds; a provider that wants more is asked again all the same."""
+
 
 class StreamCut(Exception):
     """A stream that ended, without an error, in the middle of a tool call."""
+
+
+def retry_after(error: Exception) -> float | None:
+    """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `MOST_WAIT`."""
+    headers = getattr(getattr(error, "response", None), "headers", None) or {}
+    headers = getattr(error, "litellm_response_headers", None) or headers
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name) or "nan") * unit
+        except (TypeError, ValueError):  # a date: nobody sends one
+            continue
+        if seconds >= 0:
+            return min(seconds, MOST_WAIT)
+    return None
 
 
 def ended_early(response: Any) -> bool:

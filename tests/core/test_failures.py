@@ -1,0 +1,160 @@
+"""Errors of a model call: one line that says what to set, and no key in it."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.servers import answer, failure
+from toolloop_jupyter import Harness, aagent
+from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.failures import explain, key_name, redact, secrets_of
+from toolloop_jupyter.core.model import Request, load_litellm
+from toolloop_jupyter.teaching import ScriptedModel, error
+
+KEY = "sk-live-0123456789abcdef"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Incorrect API key provided: sk-proj-abcDEF_123-456.",
+        "key AIzaSyA-1234567890abcdefg is not valid",
+        "Authorization: Bearer abcdefgh12345678",
+        "https://host/v1?key=abcdef123456",
+        "gsk_abcdefghijkl",
+        "AKIAABCDEFGHIJKLMNOP",
+        "cannot reach https://user:secret99@host/v1",
+    ],
+)
+def test_what_looks_like_a_key_is_not_shown(text):
+    """C128: providers repeat keys in their errors, in part or whole."""
+    shown = redact(text)
+    assert shown != text
+    for part in (
+        "abcDEF",
+        "SyA-1234",
+        "abcdefgh12345678",
+        "abcdef123456",
+        "abcdefghijkl",
+        "ABCDEFGHIJKLMNOP",
+        "secret99",
+    ):
+        assert part not in shown
+
+
+def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
+    """Keys from the environment and all secrets of the request are replaced; short values are no keys."""
+    monkeypatch.setenv("MY_API_KEY", "plainwords")
+    secrets = {
+        "api_key": "hunter2hunter2",
+        "aws_secret_access_key": "awsawsaws",
+        "extra_headers": {"X-Auth": "headersecret", "x-litellm-tags": "harness,tool_loop"},
+        "vertex_credentials": {"private_key": "pempempem"},
+    }
+    request = Request("openai/x", [], secrets=secrets)
+    text = "hunter2hunter2 awsawsaws headersecret pempempem plainwords harness,tool_loop"
+    assert redact(text, secrets_of(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
+    assert "hunter2" not in repr(request)
+
+
+ADVICE = [
+    ("AuthenticationError", "openai/gpt-4o", "OPENAI_API_KEY"),
+    ("AuthenticationError", "anthropic/claude", "ANTHROPIC_API_KEY"),
+    ("AuthenticationError", "litellm_proxy/coder", "LITELLM_PROXY_API_KEY"),
+    ("PermissionDeniedError", "openai/gpt-4o", "may not use 'openai/gpt-4o'"),
+    ("NotFoundError", "openai/gpt-9", "check the name 'openai/gpt-9'"),
+    ("NotFoundError", "litellm_proxy/coder", "group on the gateway"),
+    ("RateLimitError", "openai/gpt-4o", "num_retries"),
+    ("Timeout", "openai/gpt-4o", "timeout=SECONDS"),
+    ("ContextWindowExceededError", "openai/gpt-4o", "new session"),
+    ("ContentPolicyViolationError", "openai/gpt-4o", "rephrase"),
+    ("InternalServerError", "openai/gpt-4o", "num_retries"),
+    ("ServiceUnavailableError", "openai/gpt-4o", "num_retries"),
+    ("APIConnectionError", "openai/gpt-4o", "Could not reach"),
+    ("BadRequestError", "gpt-4o", "openai/gpt-4o"),
+]
+
+
+@pytest.mark.parametrize(("kind", "model", "advice"), ADVICE)
+def test_each_error_says_what_to_set(kind, model, advice):
+    """Each of LiteLLM's errors has its own advice; both parts are one line."""
+    litellm = load_litellm()
+    import httpx
+
+    request = httpx.Request("POST", "http://host/")
+    options = {"message": f"{kind} of the\nprovider {KEY}", "llm_provider": "openai", "model": model}
+    if kind == "APIConnectionError":
+        options["request"] = request
+    elif kind != "Timeout":
+        options["response"] = httpx.Response(500, request=request)
+    happened, what_to_do = explain(getattr(litellm, kind)(**options), Request(model, []))
+    assert advice in what_to_do
+    assert happened.startswith(kind)
+    assert "\n" not in happened + what_to_do
+    assert KEY not in happened
+
+
+def test_a_long_error_is_cut():
+    """A page of a provider's error is cut; LiteLLM's traceback in it is left away."""
+    happened, _ = explain(
+        ValueError("x" * 5000 + "Traceback (most recent call last)\n secret"), Request("openai/x", [])
+    )
+    assert len(happened) < 700
+    assert "Traceback" not in happened
+
+
+def test_key_names():
+    """The variable is named after the provider."""
+    assert key_name("groq/llama") == "GROQ_API_KEY"
+    assert key_name("gpt-4o") == "OPENAI_API_KEY"
+
+
+@pytest.mark.parametrize(
+    ("retries", "requests"), [(None, 3), (0, 1), (1, 2), (2, 3)], ids=["default", "none", "one", "two"]
+)
+async def test_how_often_a_429_is_tried(serve, retries, requests):
+    """`num_retries` counts tries after the first, exactly; unset, the provider's client makes its own two."""
+    server = serve([failure(429, "slow down", headers={"retry-after": "0"})])
+    options = {} if retries is None else {"num_retries": retries}
+    result = await run(server, options)
+    assert result.stop_reason == "runtime_error"
+    assert len(server.requests) == requests
+
+
+async def test_retry_after_is_waited_for(serve):
+    """A 429 that says when to come again is tried again then, not before."""
+    server = serve([failure(429, "slow down", headers={"retry-after": "1"}), answer("Hi")])
+    result = await run(server, {"num_retries": 1})
+    assert result.text == "Hi"
+    assert server.requests[1].at - server.requests[0].at >= 0.9
+
+
+async def test_retries_of_other_providers_and_our_own():
+    """`num_retries` is taken by every kind of provider, with the same count."""
+    model = ScriptedModel(error("busy", 503), error("slow down", 429, {"retry-after": "0"}), "Hi")
+    options = ToolLoopOptions(completion_kwargs={"num_retries": 2})
+    result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, options=options)
+    assert (result.text, len(model.requests)) == ("Hi", 3)
+
+
+@pytest.mark.parametrize(
+    "model", ["anthropic/claude-sonnet-4-5", "gemini/gemini-2.5-pro", "groq/gemma2-9b-it"]
+)
+async def test_num_retries_of_other_clients(serve, model):
+    """Providers with a client of LiteLLM's own are asked exactly so often, too."""
+    server = serve([failure(429, "slow down", headers={"retry-after": "0"})])
+    result = await run(server, {"num_retries": 1}, model)
+    assert result.stop_reason == "runtime_error"
+    assert "RateLimitError" in result.error
+    assert len(server.requests) == 2
+
+
+async def run(server, options, model="openai/stub"):
+    return await aagent(
+        Harness.TOOL_LOOP,
+        "Go.",
+        model=model,
+        api_base=server.base_url,
+        api_key=KEY,
+        options=ToolLoopOptions(completion_kwargs=options),
+    )
