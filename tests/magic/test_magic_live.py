@@ -144,6 +144,13 @@ def test_session_goes_on_and_is_listed(kernel):
             "toolloop: the prompt is empty; write below the %%toolloop line what the model should do",
         ),
         ("%%toolloop --as 2x\nhi", "toolloop: --as '2x' is not a variable name"),
+        ("%%toolloop --timeout -1\nhi", "toolloop: timeout must be > 0 seconds, got -1.0"),
+        ("%%toolloop --sandbox /no/such/folder\nhi", "SandboxError: sandbox path does not exist or is not a directory"),
+        ("%%toolloop --model litellm_proxy/coder\nhi", "toolloop: litellm_proxy/ models need the gateway URL: pass api_base="),
+        ("%%toolloop --output runs\nhi", "toolloop: output=[] cannot be described"),
+        ("%%toolloop -t Book\nhi", "ToolDefinitionError: "),
+        ("%%toolloop --replay nothing.jsonl\nhi", "RecordingError: "),
+        ("%toolloop save nobody x.json", "toolloop: there is no session 'nobody'; there are: "),
         ("%toolloop reviev", "toolloop: %toolloop reviev is no command"),
     ],
 )

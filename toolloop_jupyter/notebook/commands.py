@@ -42,7 +42,10 @@ def run(book: Notebook, line: str) -> Any:
         raise Mistake(
             f"%toolloop {words[0]} is no command; there are: {', '.join(_COMMANDS)}. %toolloop? explains them."
         )
-    return command(book, words[1:])
+    try:
+        return command(book, words[1:])
+    except OSError as error:
+        raise Mistake(f"{error.strerror or error}: {error.filename}") from None
 
 
 def status(book: Notebook) -> None:

@@ -11,7 +11,7 @@ import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..core.errors import OutputInvalid
+from ..core.errors import HarnessError, OutputInvalid
 from ..core.events import Result
 from . import kernel, presenting
 from .options import Mistake, Options, pairs
@@ -173,7 +173,12 @@ class Notebook:
         keywords = self.keywords(options)
         if options.replay:
             keywords["model"] = self.tapes.replay(options.replay, cell_id, loose=options.replay_loose)
-        return aagent_session(Harness.TOOL_LOOP, **keywords)
+        try:
+            return aagent_session(Harness.TOOL_LOOP, **keywords)
+        except (ValueError, TypeError) as error:
+            if isinstance(error, HarnessError):  # has one line already
+                raise
+            raise Mistake(str(error)) from None
 
     def _session(self, options: Options, cell_id: str | None) -> NamedSession:
         made = self.new_session(options, cell_id)
