@@ -23,6 +23,7 @@ from toolloop_jupyter.teaching import (
     ReplayMismatch,
     ScriptedModel,
     call,
+    error,
     reasoning,
     text,
 )
@@ -208,15 +209,51 @@ async def test_a_mismatch_is_the_cause_of_litellms_error(tmp_path: Path) -> None
     assert caught.value.__cause__.difference.startswith("message 1 (user) differs")
 
 
-async def test_more_calls_than_recorded_say_so(tmp_path: Path) -> None:
-    """A second run of a recording of one is told that it is over; after reset() it starts again."""
+async def test_what_was_asked_is_answered_again_in_any_order(tmp_path: Path) -> None:
+    """Cells that run again, or in another order, get the answers that were recorded for their requests."""
     path = tmp_path / "lesson.jsonl"
-    await recorded(path)
+    recorder, model = Recorder(path), ScriptedModel("one", "two", "one again")
+    for prompt in ("first", "second", "first"):
+        await run(model, prompt=prompt, observer=recorder)
     replay = Replay(path)
-    await run(replay)
-    assert "the recording is over, it has 2 calls" in str((await run(replay)).error)
-    replay.reset()
-    assert (await run(replay)).text == "It is 8."
+    order = ["second", "first", "first", "second", "first"]
+    said = [(await run(replay, prompt=prompt)).text for prompt in order]
+    assert said == ["two", "one again", "one", "two", "one again"]
+
+
+async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_path: Path) -> None:
+    """A changed prompt is compared with the call that it was, wherever the replay stands; also in loose mode."""
+    path = tmp_path / "lesson.jsonl"
+    recorder, model = Recorder(path), ScriptedModel("four", "rain")
+    for prompt in ("Double two", "How is the weather in Oslo?"):
+        await run(model, prompt=prompt, observer=recorder)
+    replay = Replay(path)
+    for _ in range(3):
+        told = str((await run(replay, prompt="How is the weather in Bergen?")).error)
+        assert told.startswith("lesson.jsonl, model call 2: message 1 (user) differs\n  recorded: ")
+        assert told.endswith(
+            "\nRun the notebook as it was recorded, record it again, or go on with --replay-loose."
+        )
+    loose = Replay(path, loose=True)
+    assert (await run(loose, prompt="How is the weather in Bergen?")).text == "rain"
+    assert (await run(loose, prompt="Double three")).text == "four"
+
+
+async def test_a_recording_without_calls_says_so(tmp_path: Path) -> None:
+    """A recording that was only begun is readable; a run on it ends with the reason."""
+    path = tmp_path / "lesson.jsonl"
+    path.write_text('{"toolloop-recording": 1}\n', encoding="utf-8")
+    assert "there is no call in this recording" in str((await run(Replay(path))).error)
+
+
+@pytest.mark.parametrize("parts", [[error("overloaded", 503)], [text("I was about to "), error("gone", 503)]])
+async def test_a_call_that_failed_is_recorded_and_fails_again(tmp_path: Path, parts: list[Any]) -> None:
+    """A provider's failure, at once or in the middle, is in the recording and ends the replay with the same words."""
+    path = tmp_path / "lesson.jsonl"
+    first = await run(ScriptedModel(parts), observer=Recorder(path))
+    again = await run(Replay(path))
+    assert first.stop_reason == "runtime_error"
+    assert (again.error, again.text, said(again)) == (first.error, first.text, said(first))
 
 
 async def test_a_session_and_a_structured_answer_replay(tmp_path: Path) -> None:

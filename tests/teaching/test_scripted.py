@@ -14,6 +14,7 @@ from support.asking import ask
 from toolloop_jupyter.core.model import load_litellm
 from toolloop_jupyter.teaching import (
     ScriptedModel,
+    ScriptError,
     call,
     deltas,
     end,
@@ -89,7 +90,9 @@ async def test_a_function_that_fails_is_named() -> None:
     def broken(messages: list[dict[str, Any]]) -> str:
         return messages[7]["content"]
 
-    with pytest.raises(load_litellm().BadRequestError, match="turn 1: broken raised IndexError"):
+    with pytest.raises(
+        load_litellm().BadRequestError, match="turn 1 of toolloop/scripted-\\d+: broken raised IndexError"
+    ):
         await ask(ScriptedModel(broken))
 
 
@@ -110,7 +113,9 @@ async def test_the_end_of_the_script_says_what_came() -> None:
     await ask(model)
     with pytest.raises(load_litellm().BadRequestError) as caught:
         await ask(model, {"role": "user", "content": "and now?"})
-    assert "the script of toolloop/short is over: it has 1 turn, and this is call 2" in str(caught.value)
+    assert "the script of toolloop/short is over: it has 1 turn, and this is model call 2" in str(
+        caught.value
+    )
     assert "'user': 'and now?'" in str(caught.value)
     assert ".reset()" in str(caught.value)
     model.reset()
@@ -221,3 +226,58 @@ async def test_a_name_given_again_belongs_to_the_new_model() -> None:
     del old
     gc.collect()
     assert (await ask(new))["content"] == "new"
+
+
+async def test_its_messages_use_the_name_of_the_variable() -> None:
+    """Where a cell named it by a variable, the messages do, too, and say what to type."""
+    model = ScriptedModel("one")
+    model.title = "lesson"
+    await ask(model)
+    with pytest.raises(load_litellm().BadRequestError) as caught:
+        await ask(model)
+    assert "the script of lesson is over" in str(caught.value)
+    assert "lesson.reset()" in str(caught.value)
+
+
+async def test_going_back_plays_the_same_turns_again() -> None:
+    """`position` is how many turns were played; set back, the turns from there on come again."""
+    model = ScriptedModel("one", "two", "three")
+    for _ in range(2):
+        await ask(model)
+    assert model.position == 2
+    model.position = 1
+    assert (await ask(model))["content"] == "two"
+    assert len(model.requests) == 2
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ((["ok"], 5), "turn 2 of the script: a turn is a text, a part such as call('f', x=1)"),
+        ((call,), "turn 1 of the script: call is a function; call it: call(…)"),
+        (([text("hi"), text],), "turn 1 of the script: text is a function; call it: text(…)"),
+        ((dict,), "turn 1 of the script: a turn is a text"),
+    ],
+)
+def test_what_is_no_turn_is_refused_with_its_number(turns, told) -> None:
+    """A mistake in a script is one line that names the turn, when the script is written."""
+    with pytest.raises(ScriptError) as caught:
+        ScriptedModel(*turns)
+    assert str(caught.value).startswith(told)
+
+
+def test_calls_are_written_by_name_or_by_function() -> None:
+    """call() takes the tool's name or the tool; positional and impossible arguments are explained."""
+
+    def double(x: int) -> int:
+        """Double a number."""
+        return 2 * x
+
+    assert call(double, x=4) == call("double", x=4)
+    for wrong, told in (
+        (lambda: call("double", 4), r"by name, as in call\('double', x=1\)"),
+        (lambda: call("double", x={4}), "a model sends JSON values"),
+        (lambda: call(4), "wants the name of a tool"),
+    ):
+        with pytest.raises(ScriptError, match=told):
+            wrong()

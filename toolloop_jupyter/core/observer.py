@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .context import Progress
+    from .errors import ModelCallFailed
     from .events import ToolCall
     from .model import Reply, Request
 
@@ -26,6 +27,9 @@ class Observer:
 
     async def after_model(self, reply: Reply) -> None:
         """The model call came back whole."""
+
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        """The model call failed for good; this is what the person is told."""
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections import Counter
@@ -9,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import images
 from .approvals import Allowed
 from .arguments import InvalidArguments, parse_arguments
 from .config import Config
@@ -66,6 +68,12 @@ class Turn:
         """Seconds since the turn began."""
         return time.monotonic() - self.started
 
+    @functools.cached_property
+    def pictures_go(self) -> images.Way | None:
+        """Where this turn's model reads pictures of results, or None."""
+        config = self.config
+        return images.way_for(config.route.model, config.options.images, config.route.answers)
+
 
 def make_request(turn: Turn, *, in_words: bool = True) -> Request:
     """The next model call, exactly as it will be sent."""
@@ -78,9 +86,8 @@ def make_request(turn: Turn, *, in_words: bool = True) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    return Request(
-        model=model, messages=turn.history.for_request(), tools=tools, options=options, secrets=secrets
-    )
+    messages = images.for_request(turn.history.for_request(), lambda: turn.pictures_go)
+    return Request(model=model, messages=messages, tools=tools, options=options, secrets=secrets)
 
 
 async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tuple[Reply, list[object]]:
@@ -99,6 +106,8 @@ async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tup
         reply = await call.run()
     except BaseException as error:
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
+        if isinstance(error, ModelCallFailed):
+            await turn.config.observer.model_failed(error)
         raise
     turn.usage += reply.usage
     turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost

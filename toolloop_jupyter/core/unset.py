@@ -17,7 +17,18 @@ _NO_KEY = re.compile(
 )
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*(?:_API_KEY|_TOKEN)\b")
 _NO_PROVIDER = "LLM Provider NOT provided"
-_COMMON = ("openai", "anthropic", "gemini", "azure", "mistral", "groq", "ollama", "openrouter", "litellm_proxy", "toolloop")
+_COMMON = (
+    "openai",
+    "anthropic",
+    "gemini",
+    "azure",
+    "mistral",
+    "groq",
+    "ollama",
+    "openrouter",
+    "litellm_proxy",
+    "toolloop",
+)
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
@@ -54,7 +65,10 @@ def _provider(model: str) -> str:
 def _other_name(model: str) -> str:
     before, slash, rest = model.partition("/")
     if slash:
-        known = {str(getattr(one, "value", one)) for one in getattr(sys.modules.get("litellm"), "provider_list", ())}
+        known = {
+            str(getattr(one, "value", one))
+            for one in getattr(sys.modules.get("litellm"), "provider_list", ())
+        }
         near = get_close_matches(before, _COMMON, 1) or get_close_matches(before, sorted(known), 1)
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any, Protocol
 
 _AROUND = 40
@@ -32,6 +33,21 @@ def difference(
         or _in_tools(recorded.tools, tools)
         or _in_format(recorded.options.get("response_format"), wanted)
     )
+
+
+def nearest(recorded: Sequence[Recorded], messages: Sequence[Mapping[str, Any]], position: int) -> int:
+    """The number of the recorded call that is most like these messages; among equals, the one at `position`."""
+    now = [(message.get("role"), _seen(message)) for message in messages]
+
+    def likeness(number: int) -> tuple[int, float]:
+        old = [(message.get("role"), _seen(message)) for message in recorded[number].messages]
+        same = next(
+            (n for n, (a, b) in enumerate(zip(old, now, strict=False)) if a != b), min(len(old), len(now))
+        )
+        last = SequenceMatcher(None, old[-1][1][:1000], now[-1][1][:1000]).ratio() if old and now else 0.0
+        return same - abs(len(old) - len(now)), last + (0.2 if number == position else 0.0)
+
+    return max(range(len(recorded)), key=likeness)
 
 
 def _in_messages(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> str:

@@ -17,10 +17,15 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from toolloop_jupyter.core.provider import Delta, ProviderError
+from toolloop_jupyter.core.errors import HarnessError
+from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError
 from toolloop_jupyter.core.running import attempt
 
 Messages: TypeAlias = list[dict[str, Any]]
+
+
+class ScriptError(HarnessError, TypeError):
+    """Something that cannot be part of a script; one line says what to write instead."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class Expect:
         wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
         if self.text and self.text not in str(last.get("content")):
             wanted.append(f"the text {self.text!r}")
-        return f"expects a last message with {' and '.join(wanted)}" if wanted else ""
+        return f"a last message with {' and '.join(wanted)}" if wanted else ""
 
 
 @dataclass(frozen=True)
@@ -143,8 +148,8 @@ class ReplyWith:
             raise error
         if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            told = f"turn {turn.number}: {name} raised {type(error).__name__}: {error}"
-            raise ProviderError(told, 400) from error
+            told = f"turn {turn.number} of {turn.title}: {name} raised {type(error).__name__}: {error}"
+            raise PlainRefusal(told, 400) from error
         async for delta in turn.play(outcome.value):
             yield delta
 
@@ -165,6 +170,7 @@ class Turn:
     number: int
     messages: Messages
     pace: float
+    title: str = "the script"
     calls: int = 0
     finish_reason: str = ""
     usage: Mapping[str, Any] | None = None
@@ -193,7 +199,7 @@ class Turn:
 
 
 def parts_of(content: Content) -> tuple[Part, ...]:
-    """Turn one turn's short form into parts. Raises TypeError for what is none."""
+    """Turn one turn's short form into parts. Raises ScriptError for what is none."""
     if isinstance(content, (list, tuple)):
         return tuple(part for one in content for part in parts_of(one))
     if isinstance(content, str):
@@ -204,9 +210,12 @@ def parts_of(content: Content) -> tuple[Part, ...]:
         return (Text(content.model_dump_json()),)
     if isinstance(content, Mapping):
         return (Text(json.dumps(content, ensure_ascii=False)),)
-    if callable(content):
+    makers = (text, reasoning, call, error, pause, deltas, end, expect, reply_with)
+    if maker := next((one.__name__ for one in makers if content is one), ""):
+        raise ScriptError(f"{maker} is a function; call it: {maker}(…)")
+    if callable(content) and not isinstance(content, type):
         return (ReplyWith(content),)
-    raise TypeError(
+    raise ScriptError(
         f"a turn is a text, a part such as call('f', x=1), a function of the messages, or a list of these, "
         f"not {content!r}"
     )
@@ -227,11 +236,24 @@ def reasoning(content: str, pace: float | None = None, signature: str = "") -> R
     return Reasoning(content, pace, signature)
 
 
-def call(name: str, raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Ask for the tool `name` with these arguments, or with `raw_arguments` as they stand: wrong JSON, say."""
-    if raw_arguments is not None and arguments:
-        raise TypeError(f"give call({name!r}) arguments by name, or one raw text, not both")
-    return Call(name, json.dumps(arguments, ensure_ascii=False) if raw_arguments is None else raw_arguments)
+def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
+    """Ask for the tool `name` with these arguments, or with `raw_arguments` as they stand: wrong JSON, say.
+
+    The function itself may be given for its name. Raises ScriptError for arguments that are no JSON values.
+    """
+    called = name if isinstance(name, str) else getattr(name, "__name__", None)
+    if called is None:
+        raise ScriptError(f"call() wants the name of a tool, as in call('search', query='x'), not {name!r}")
+    if raw_arguments is not None and (arguments or not isinstance(raw_arguments, str)):
+        raise ScriptError(
+            f"give call({called!r}) arguments by name, as in call({called!r}, x=1), or one raw text, not both"
+        )
+    if raw_arguments is not None:
+        return Call(called, raw_arguments)
+    try:
+        return Call(called, json.dumps(arguments, ensure_ascii=False))
+    except (TypeError, ValueError) as problem:
+        raise ScriptError(f"call({called!r}): {problem}; a model sends JSON values") from None
 
 
 def error(message: str, status: int | None = 500, headers: Mapping[str, str] | None = None) -> Error:

@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 from toolloop_jupyter.core.assembly import Assembly
-from toolloop_jupyter.core.errors import HarnessError
+from toolloop_jupyter.core.errors import HarnessError, ModelCallFailed
 from toolloop_jupyter.core.failures import redact
 from toolloop_jupyter.core.model import Reply, Request
 from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.core.provider import Delta, ProviderError, ProviderRequest
+from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError, ProviderRequest
 
 from . import offline
-from .differences import difference
+from .differences import difference, nearest
 
 VERSION = 1
 _SECRET = re.compile(
@@ -48,11 +48,11 @@ class RecordingError(HarnessError, ValueError):
     """A file that is no recording, or one of a newer version."""
 
 
-class ReplayMismatch(ProviderError):
-    """The request differs from the recorded one. `difference` says where, in a few lines."""
+class ReplayMismatch(PlainRefusal):
+    """The request is none of the recorded ones. `difference` says how it differs from the nearest, in a few lines."""
 
-    def __init__(self, where: str, difference: str) -> None:
-        super().__init__(f"{where}: {difference}", 400)
+    def __init__(self, where: str, difference: str, advice: str) -> None:
+        super().__init__(f"{where}: {difference}\n{advice}", 400)
         self.difference = difference
 
 
@@ -80,7 +80,7 @@ class Recorder(Observer):
         self.path = Path(path)
         if not self.path.parent.is_dir():
             raise RecordingError(
-                f"cannot record to {str(path)!r}: there is no folder {str(self.path.parent)!r}"
+                f"cannot record to {_shown(self.path)!r}: there is no folder {_shown(self.path.parent)!r}"
             )
         self.calls = load(self.path) if append and self.path.exists() else []
         self.tap = self._take
@@ -100,7 +100,8 @@ class Recorder(Observer):
         Args:
             request: what was sent: "model", "messages", "tools" and any options; keys and headers are left out.
             deltas: (seconds since the request, delta), as they came.
-            final: "finish_reason" and "usage", or, for a call that failed, "error" (text) and "status".
+            final: "finish_reason" and "usage", or, for a call that failed, "error" (text) and "status" (without one,
+                the text is what the person was told).
         """
         call = Call(
             model=str(request.get("model", "")),
@@ -144,9 +145,18 @@ class Recorder(Observer):
         self.record(self._request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
         self._request, self._started = None, None
 
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        """Write a call that failed for good: what had come, and the line that said why."""
+        if self._request is not None:
+            self.record(self._request, self._deltas, {"error": str(error)})
+        self._request, self._started = None, None
+
 
 class Replay:
     """A model that says again what a recording has, at the recorded pace.
+
+    A request gets the answer that was recorded for it: of the next call, or, where cells run again or in another order,
+    of the first one behind or before it that was asked the same.
 
     Args:
         path: the recording.
@@ -190,21 +200,24 @@ class Replay:
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer with the next recorded call. Raises ReplayMismatch when the request is another one."""
-        number = self._next + 1
-        where = f"{self.path.name}, model call {number}"
-        if self._next >= len(self.calls):
-            raise ReplayMismatch(
-                where, f"the recording is over, it has {len(self.calls)} calls. Record it again."
-            )
-        call = self.calls[self._next]
-        tools = _clean([_tool(tool) for tool in request.tools])
-        told = difference(call, _clean(request.messages), tools, request.options.get("response_format"))
-        if told and not self.loose:
-            advice = "Run the notebook as it was recorded, record it again, or go on with --replay-loose."
-            raise ReplayMismatch(where, f"{told}\n{advice}")
-        if told:
+        now = (_clean(request.messages), _clean([_tool(tool) for tool in request.tools]))
+        wanted = request.options.get("response_format")
+        if not self.calls:
+            raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")
+        order = [(self._next + n) % len(self.calls) for n in range(len(self.calls))]
+        fitting = next((n for n in order if not difference(self.calls[n], *now, wanted)), None)
+        if fitting is None:
+            fitting = nearest(self.calls, now[0], self._next)
+            where = f"{self.path.name}, model call {fitting + 1}"
+            told = difference(self.calls[fitting], *now, wanted)
+            if not self.loose:
+                advice = "Run the notebook as it was recorded, record it again, or go on with --replay-loose."
+                raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
-        self._next += 1
+        self._next = fitting + 1
+        call = self.calls[fitting]
+        if "error" in call.end and not call.deltas:
+            raise _failure(call.end)
         return self._play(call)
 
     async def _play(self, call: Call) -> AsyncIterator[Delta]:
@@ -216,7 +229,7 @@ class Replay:
                 await asyncio.sleep(wait)
             yield delta
         if "error" in call.end:
-            raise ProviderError(str(call.end["error"]), call.end.get("status", 500))
+            raise _failure(call.end)
         yield {key: call.end[key] for key in ("finish_reason", "usage") if key in call.end}
 
 
@@ -225,7 +238,8 @@ def load(path: Path) -> list[Call]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise RecordingError(f"cannot read the recording {str(path)!r}: {error}") from None
+        why = getattr(error, "strerror", None) or error
+        raise RecordingError(f"cannot read the recording {_shown(path)!r}: {why}") from None
     calls: list[Call] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -241,6 +255,21 @@ def load(path: Path) -> list[Call]:
             f"{path.name} is empty; a recording begins with {{'toolloop-recording': {VERSION}}}"
         )
     return calls
+
+
+def _shown(path: Path) -> str:
+    """A path as short as it can be said from here: messages are saved with notebooks, folders of a machine are not."""
+    try:
+        return str(path.absolute().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _failure(end: Mapping[str, Any]) -> ProviderError:
+    """A recorded failure: with its status, or as the words that the person was told."""
+    if "status" in end:
+        return ProviderError(str(end["error"]), end["status"])
+    return PlainRefusal(str(end["error"]), 400)
 
 
 def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None:

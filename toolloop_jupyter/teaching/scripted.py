@@ -20,10 +20,10 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from toolloop_jupyter.core.provider import Delta, ProviderError, ProviderRequest
+from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderRequest
 
 from . import offline
-from .parts import Content, Error, Expect, Messages, Part, Turn, parts_of, words
+from .parts import Content, Error, Expect, Messages, Part, ScriptError, Turn, parts_of, words
 
 _numbers = itertools.count(1)
 
@@ -37,18 +37,22 @@ class ScriptedModel:
         name: the model is "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
         repeat_last: the last turn answers all further calls; otherwise they are errors that say so.
+
+    Raises ScriptError, with the turn's number, for what is no turn. Making it again starts it again.
     """
 
     def __init__(
         self, *turns: Content, name: str | None = None, pace: float = 0.0, repeat_last: bool = False
     ) -> None:
-        self.turns: tuple[tuple[Part, ...], ...] = tuple(parts_of(turn) for turn in turns)
+        self.turns = tuple(_read(number, turn) for number, turn in enumerate(turns, 1))
         self.pace = pace
         self.repeat_last = repeat_last
         self.requests: list[ProviderRequest] = []
         """What the model was sent, one for each call, as it was then."""
         self._lock = threading.Lock()
         self.model = offline.put(name or f"scripted-{next(_numbers)}", self)
+        self.title = self.model
+        """What its messages call it: in a notebook, the variable that a cell names it by."""
 
     @property
     def toolloop_model(self) -> str:
@@ -60,12 +64,21 @@ class ScriptedModel:
         """How many turns are left."""
         return max(0, len(self.turns) - len(self.requests))
 
+    @property
+    def position(self) -> int:
+        """How many turns have been played; set it to go back there (a cell that runs again does)."""
+        return len(self.requests)
+
+    @position.setter
+    def position(self, turns: int) -> None:
+        del self.requests[turns:]
+
     def reset(self) -> None:
         """Start the script again, and forget the requests."""
         self.requests = []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Play the next turn. Raises ProviderError when the script is over or the turn does not fit."""
+        """Play the next turn. Raises PlainRefusal when the script is over or the turn does not fit."""
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
             number = len(self.requests)
@@ -73,11 +86,14 @@ class ScriptedModel:
         parts = self._parts(number, messages)
         for part in parts:
             if isinstance(part, Expect) and (complaint := part.complaint(messages)):
-                raise ProviderError(f"turn {number} of {self.model} {complaint}, {_got(messages)}", 400)
+                raise PlainRefusal(
+                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_got(messages)}.",
+                    400,
+                )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
         if isinstance(first, Error):
             raise first.made()
-        return self._play(Turn(number, messages, self.pace), parts)
+        return self._play(Turn(number, messages, self.pace, title=self.title), parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
         if number <= len(self.turns):
@@ -85,9 +101,10 @@ class ScriptedModel:
         if self.repeat_last and self.turns:
             return self.turns[-1]
         written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
-        raise ProviderError(
-            f"the script of {self.model} is over: it has {written}, and this is call {number}, {_got(messages)}. "
-            "Add a turn, or start again with .reset().",
+        raise PlainRefusal(
+            f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
+            f"the last message is {_got(messages)}.\n"
+            f"Add a turn, or start again: run the cell that makes it, or {_called(self.title)}.reset().",
             400,
         )
 
@@ -120,8 +137,20 @@ class ScriptedModel:
         return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
 
 
+def _read(number: int, turn: Content) -> tuple[Part, ...]:
+    try:
+        return parts_of(turn)
+    except ScriptError as error:
+        raise ScriptError(f"turn {number} of the script: {error}") from None
+
+
+def _called(title: str) -> str:
+    """How a person's code calls the model: by its variable, if that is known."""
+    return title if title.isidentifier() else "the model"
+
+
 def _got(messages: Messages) -> str:
     last: dict[str, Any] = messages[-1] if messages else {"role": "nobody", "content": ""}
     content = str(last.get("content") or "")
     shown = content if len(content) <= 120 else content[:119] + "…"
-    return f"but got, from {last.get('role')!r}: {shown!r}"
+    return f"from {last.get('role')!r}: {shown!r}"
