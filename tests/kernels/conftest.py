@@ -11,7 +11,7 @@ from support import stacks
 from support.kernels import LiveKernel
 
 LAB = '''
-import asyncio, contextlib, functools, io, signal, sys, threading, time
+import asyncio, contextlib, contextvars, functools, io, signal, sys, threading, time
 import ipywidgets as widgets
 from IPython.display import display
 from toolloop_jupyter.notebook import kernel
@@ -49,8 +49,9 @@ def as_found():
         "streams": (sys.stdout, sys.stderr, type(sys.stdout).write),
         "publisher": (ip.display_pub, sorted(vars(ip.display_pub)), type(ip.display_pub).publish),
         "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
-        "queue": sorted(vars(getattr(ip.kernel, "msg_queue", ip))),
-        "input": (input, print),
+        "queue": sorted(vars(ip.kernel.msg_queue)) if hasattr(ip.kernel, "msg_queue") else [],
+        "input": (input, print, ip.kernel.saved_sigint_handler),
+        "contextvars": len(contextvars.copy_context()),
         "comms": sorted(comms()),
         "threads": threading.active_count(),
         "tasks": len(asyncio.all_tasks()),

@@ -10,7 +10,7 @@ async def everywhere(seconds=0.0):
             await asyncio.sleep(seconds)
             print("child"); display("shown by child")
         def thread():
-            time.sleep(seconds)
+            time.sleep(seconds + 0.01)
             print("thread"); print("on stderr", file=sys.stderr); display("shown by thread")
         print("task")
         await asyncio.gather(child(), asyncio.to_thread(thread))
@@ -57,7 +57,9 @@ def test_while_a_foreign_callback_prints(live, way):
         if message["msg_type"] in ("stream", "display_data") and "foreign" in str(message["content"])
     ]
     assert {message["parent_header"]["msg_id"] for message in foreign} <= set(moves)
-    assert sum(str(message["content"]).count("foreign ") for message in foreign) == len(moves)
+    for kind in ("stream", "display_data"):
+        shown = [str(message["content"]) for message in foreign if message["msg_type"] == kind]
+        assert "".join(shown).count("foreign") == len(moves)
     live.execute("[part.close() for part in (slider.layout, slider.style, slider)]")
 
 
@@ -79,6 +81,7 @@ def test_nothing_goes_into_a_later_cell(live, way):
     first = live.submit(way("leaves"))
     second = live.submit("print('second'); await asyncio.sleep(1); print('end')")
     live.wait(first, second)
+    live.wait_until(lambda: len(lines(first)) == 3)
     assert lines(second) == {"second", "end"}
     assert lines(first) == {"late from thread", "late from task", "'late display'"}
 

@@ -82,7 +82,9 @@ T = TypeVar("T")
 
 
 def _kernel() -> Any:
-    return getattr(shell(), "kernel", None)
+    """The ipykernel, or None. Another kernel (xeus-python, JupyterLite) has none of what is touched here."""
+    kernelbase, kernel = sys.modules.get("ipykernel.kernelbase"), getattr(shell(), "kernel", None)
+    return kernel if kernelbase is not None and isinstance(kernel, kernelbase.Kernel) else None
 
 
 def in_kernel() -> bool:

@@ -177,9 +177,10 @@ def drive(
 
 
 def _outermost(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    while not task.done():
+    waiter = loop.create_task(asyncio.wait([task]))
+    while not waiter.done():
         try:
-            loop.run_until_complete(asyncio.wait([task]))
+            loop.run_until_complete(waiter)
         except KeyboardInterrupt:  # raised in a callback that blocked the loop; the task is cancelled already
             continue
 

@@ -1,0 +1,166 @@
+"""Where output goes, without a kernel: `kernel_output`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import io
+import sys
+import threading
+
+import pytest
+
+from toolloop_jupyter.notebook.kernel import (
+    Cell,
+    attending,
+    has_widget_frontend,
+    in_kernel,
+    overtaking,
+    run_sync,
+    shell,
+)
+from toolloop_jupyter.notebook.kernel_output import capture
+
+
+@pytest.fixture(autouse=True)
+def put_back():
+    """Every test leaves sys.stdout and sys.stderr as it found them."""
+    found = sys.stdout, sys.stderr
+    yield
+    assert (sys.stdout, sys.stderr) == found
+
+
+def kept(into):
+    return lambda kind, payload: into.append((kind, payload))
+
+
+def text(captured, kind="stdout"):
+    return "".join(payload for k, payload in captured if k == kind)
+
+
+def test_both_streams(capsys):
+    """Prints go to the sink with the stream's name; afterwards they go where they went before."""
+    got = []
+    with capture(kept(got)):
+        print("out")
+        print("err", file=sys.stderr)
+    print("after")
+    assert (text(got), text(got, "stderr"), capsys.readouterr().out) == ("out\n", "err\n", "after\n")
+
+
+def test_nested(capsys):
+    """The innermost capture gets it, then the one around it."""
+    outer, inner = [], []
+    with capture(kept(outer)):
+        print(1)
+        with capture(kept(inner)):
+            print(2)
+        print(3)
+    assert (text(outer), text(inner), capsys.readouterr().out) == ("1\n3\n", "2\n", "")
+
+
+async def test_out_of_order(capsys):
+    """Captures of two tasks that overlap, the first one ending first, do not disturb each other."""
+    first, second = [], []
+
+    async def run(into, before, during):
+        await asyncio.sleep(before)
+        with capture(kept(into)):
+            for n in range(3):
+                print(n)
+                await asyncio.sleep(during)
+
+    await asyncio.gather(run(first, 0, 0.02), run(second, 0.03, 0.03))
+    print("between")
+    assert (text(first), text(second), capsys.readouterr().out) == ("0\n1\n2\n", "0\n1\n2\n", "between\n")
+
+
+def test_threads(capsys):
+    """A thread that runs in a copy of the context is captured; one without it falls through."""
+    got = []
+    with capture(kept(got)):
+        context = contextvars.copy_context()
+        for target, arguments in ((context.run, (print, "inside")), (print, ("outside",))):
+            thread = threading.Thread(target=target, args=arguments)
+            thread.start()
+            thread.join()
+    assert text(got) == "inside\n"
+    if sys.version_info < (3, 14):
+        assert capsys.readouterr().out == "outside\n"
+
+
+def test_a_reference_that_somebody_keeps(capsys):
+    """A stream kept from inside a capture (a logging handler's) goes on writing where the others write."""
+    with capture(kept([])):
+        stream = sys.stdout
+    print("late", file=stream)
+    stream.writelines(["a", "b"])
+    stream.flush()
+    assert capsys.readouterr().out == "late\nab"
+
+
+def test_somebody_redirects_inside_and_across(capsys):
+    """`redirect_stdout` inside a capture wins; one that outlives the capture gets back a stream that works."""
+    got, text_file = [], io.StringIO()
+    with capture(kept(got)), contextlib.redirect_stdout(text_file):
+        print("redirected")
+    assert (text_file.getvalue(), got) == ("redirected\n", [])
+    found, redirect = sys.stdout, contextlib.redirect_stdout(io.StringIO())
+    with capture(kept(got)):
+        redirect.__enter__()
+    redirect.__exit__(None, None, None)
+    print("works")
+    assert capsys.readouterr().out == "works\n"
+    with capture(kept(got)):
+        pass
+    sys.stdout = found
+
+
+def test_what_is_no_text():
+    """`write` refuses what the real stream refuses; everything else is the real stream's."""
+    found = sys.stdout
+    with capture(kept([])):
+        with pytest.raises(TypeError, match="must be str, not bytes"):
+            sys.stdout.write(b"bytes")
+        assert sys.stdout.encoding == found.encoding
+
+
+def test_plain_python(capsys):
+    """Without a shell a cell prints the text/plain, updates show nothing, and `attending` does nothing."""
+    assert (shell(), in_kernel(), has_widget_frontend(), overtaking()) == (None, False, False, "no kernel")
+
+    async def run():
+        async with attending():
+            cell = Cell.here()
+            with cell.outputs():
+                cell.display({"text/plain": "block", "text/html": "<b>block</b>"}, display_id="a")
+                cell.update({"text/plain": "again"}, "a")
+                cell.display_object([1])
+            return cell.can_update
+
+    assert run_sync(run) is False
+    assert capsys.readouterr().out == "block\n[1]\n"
+
+
+def test_a_cell_inside_a_capture():
+    """A run inside a captured tool writes into that capture: text, blocks and their updates."""
+    got = []
+    with capture(kept(got)):
+        cell = Cell.here()
+    cell.display({"text/plain": "block"}, {"a": 1}, "id")
+    cell.update({"text/plain": "again"}, "id")
+    with cell.outputs():
+        print("text")
+    assert [(kind, payload) for kind, payload in got][:2] == [
+        ("display", {"text/plain": "block"}),
+        ("display", {"text/plain": "again"}),
+    ]
+    (_, shown), (_, replaced) = got[:2]
+    assert (shown.metadata, shown.display_id, shown.replaces, replaced.replaces) == (
+        {"a": 1},
+        "id",
+        False,
+        True,
+    )
+    assert text(got[2:]) == "text\n"

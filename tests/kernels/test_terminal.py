@@ -1,0 +1,132 @@
+"""A terminal IPython and plain Python: no kernel, no running loop, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+pexpect = pytest.importorskip("pexpect", reason="a pseudo-terminal; IPython brings pexpect along on Unix")
+
+SETUP = """
+import asyncio, time
+from toolloop_jupyter.notebook import kernel
+
+log, loops = [], []
+
+async def waits(seconds=20, result=None):
+    loops.append(asyncio.get_running_loop())
+    print("waiting", flush=True)
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        log.append("cleaned up")
+        if result is None:
+            raise
+    return result
+
+async def attended(make):
+    async with kernel.attending():
+        return await make()
+"""
+
+
+@pytest.fixture(scope="module")
+def ipython(python, tmp_path_factory):
+    """A terminal IPython with SETUP; `ask(code)` types a line and gives what it printed."""
+    folder = tmp_path_factory.mktemp("terminal")
+    (folder / "setup_it.py").write_text(SETUP, "utf-8")
+    child = pexpect.spawn(
+        str(python or sys.executable),
+        ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--no-confirm-exit"],
+        encoding="utf-8",
+        timeout=40,
+        cwd=str(folder),
+        env={**os.environ, "IPYTHONDIR": str(folder), "PYTHON_COLORS": "0", "TERM": "dumb"},
+        echo=False,
+    )
+    child.expect(r"In \[1\]: ")
+    child.ask = lambda code: _ask(child, code)
+    child.ask("%run -i setup_it.py")
+    yield child
+    child.close(force=True)
+
+
+def _ask(child, code):
+    child.sendline(code)
+    child.expect(r"In \[\d+\]: ")
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).strip()
+
+
+def _stopped(child, code):
+    """Type a line that waits, press Ctrl-C, and give what came."""
+    child.sendline(code)
+    child.expect("waiting")
+    child.sendintr()
+    child.expect(r"In \[\d+\]: ", timeout=10)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).strip()
+
+
+FORMS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}
+
+
+@pytest.mark.parametrize("way", FORMS)
+def test_a_person_at_a_terminal(ipython, way):
+    """Both ways work, and IPython knows that somebody can be asked."""
+    assert ipython.ask(f"print({FORMS[way].format('lambda: waits(0.01, 5)')})").split() == ["waiting", "5"]
+    assert (
+        ipython.ask("print(kernel.terminal(), kernel.has_stdin(), kernel.in_kernel())") == "True True False"
+    )
+
+
+@pytest.mark.parametrize("way", FORMS)
+def test_ctrl_c_cancels_the_run(ipython, way):
+    """Ctrl-C ends the run, which cleans up; IPython goes on, with no half-done task on its loop."""
+    ipython.ask("log.clear()")
+    came = _stopped(ipython, FORMS[way].format("waits"))
+    assert "CancelledError" in came or "KeyboardInterrupt" in came
+    assert ipython.ask("print(log)") == "['cleaned up']"
+    assert ipython.ask("print([t for t in asyncio.all_tasks(loops[-1]) if not t.done()])") == "[]"
+
+
+@pytest.mark.parametrize("way", FORMS)
+def test_ctrl_c_with_a_result(ipython, way):
+    """A run that answers the cancel with a result gives it."""
+    came = _stopped(ipython, f"print('result', {FORMS[way].format('lambda: waits(20, 7)')})")
+    assert came.endswith("result 7"), came
+
+
+def test_one_loop_for_both_ways(ipython):
+    """The awaited and the sync way run on one loop: what a library keeps there (LiteLLM does) stays valid."""
+    ipython.ask("loops.clear()")
+    for form in FORMS.values():
+        ipython.ask(form.format("lambda: waits(0.01)"))
+    assert ipython.ask("print(len(set(loops)))") == "1"
+
+
+def test_blocks_are_printed(ipython):
+    """A cell prints the text/plain of its blocks, and updates print nothing."""
+    ipython.ask("cell = kernel.Cell.here()")
+    assert ipython.ask("cell.display({'text/plain': 'block', 'text/html': '<b>'}, display_id='a')") == "block"
+    assert ipython.ask("cell.update({'text/plain': 'again'}, 'a'); print(cell.can_update)") == "False"
+
+
+@pytest.mark.slow
+def test_a_script(tmp_path):
+    """A script that calls from sync code, twice and from a thread, ends by itself and says nothing on stderr."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        SETUP
+        + "\nimport threading\nasync def leaves():\n    asyncio.ensure_future(asyncio.sleep(60))\n    return 3\n"
+        "print(kernel.run_sync(lambda: waits(0.01, 1)), kernel.run_sync(leaves))\n"
+        "thread = threading.Thread(target=lambda: print(kernel.run_sync(leaves)))\nthread.start(); thread.join()\n"
+        "async def main():\n    return kernel.run_sync(lambda: waits(0.01, 4))\nprint(asyncio.run(main()))\n",
+        "utf-8",
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", str(script)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout.split(), done.stderr) == (["waiting", "1", "3", "3", "waiting", "4"], "")
