@@ -129,7 +129,7 @@ ROWS = [
     (bytearray(b"ab"), "2 bytes, as UTF-8 text:\nab"),
     (
         b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0\x02\0\0\0\x03",
-        "24 bytes (PNG image of 2 × 3 pixels): 89 50 4e 47 0d 0a 1a 0a 00 00 00 0d 49 48 44 52 00 00 00 02 00 00 00 03",
+        "PNG image of 2 × 3 pixels, 24 bytes",
     ),
     (dt.datetime(2026, 1, 2, 3), "2026-01-02T03:00:00"),
     (dt.date(2026, 1, 2), "2026-01-02"),

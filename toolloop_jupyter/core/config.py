@@ -54,6 +54,9 @@ class ToolLoopOptions:
     """US dollars in one turn; checked between model calls, as far as the provider tells its prices."""
     on_limit: Literal["stop", "answer"] = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+    images: Literal["auto", "always", "never"] = "auto"
+    """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
+    gateway groups and servers that LiteLLM does not know."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +113,11 @@ class Route:
     answers: Any = field(default=None, repr=False)
     """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
 
+    @property
+    def title(self) -> str:
+        """The model as a person knows it: a recording by the model that was recorded, a script by its variable."""
+        return getattr(self.answers, "recorded_model", "") or getattr(self.answers, "shown_as", "") or self.model
+
 
 def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
     """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
@@ -165,7 +173,9 @@ class Config:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""
         given: dict[str, Any] = dict(self.options.completion_kwargs)
         stream = given.get("stream") is not False
-        free = {"extra_headers", "api_key", "api_base"} | ({"response_format"} if self.output is None else set())
+        free = {"extra_headers", "api_key", "api_base"} | (
+            {"response_format"} if self.output is None else set()
+        )
         kept = {k: v for k, v in given.items() if k not in MANAGED or k in free}
         secrets = {k: kept.pop(k) for k in list(kept) if _SECRET_OPTION.search(k) and k not in _NOT_SECRET}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
@@ -202,6 +212,8 @@ def _check_options(options: Any) -> ToolLoopOptions:
     if options is None:
         return ToolLoopOptions()
     if isinstance(options, ToolLoopOptions):
+        if options.images not in ("auto", "always", "never"):
+            raise ValueError(f'images must be "auto", "always" or "never", got {options.images!r}')
         return options
     if type(options).__name__ == "ToolLoopOptions":  # LiteLLM's
         return ToolLoopOptions(completion_kwargs=options.completion_kwargs)

@@ -181,6 +181,8 @@ class ToolResult:
     """Characters of the whole text before it was cut for the model; equal to len(output) when it was not."""
     ran: bool = field(default=False, compare=False)
     """Whether the function was started."""
+    pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
 
 
 @dataclass(frozen=True)

@@ -81,14 +81,15 @@ class History:
         if answers:
             self._answers = {answer["tool_call_id"]: answer for answer in answers}
 
-    def answer(self, call_id: str, content: str) -> None:
-        """Set the tool message of a call of the last assistant message."""
+    def answer(self, call_id: str, content: str | list[dict[str, Any]]) -> None:
+        """Set the tool message of a call of the last assistant message: its text, or text and pictures."""
         self._answers[call_id]["content"] = content
 
     def answer_of(self, call_id: str) -> str:
         """What the tool message of a call of the last assistant message with calls says now; "" for another call."""
         answer = self._answers.get(call_id)
-        return str(answer["content"]) if answer is not None else ""
+        content = "" if answer is None else answer["content"]
+        return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
 
 
 def _request_copy(message: dict[str, Any]) -> dict[str, Any]:

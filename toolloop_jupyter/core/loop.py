@@ -7,18 +7,19 @@ import contextlib
 import functools
 import json
 import time
-import traceback
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
+from . import outcomes
 from .approvals import SAME_DENIALS, decide, refusal, wait_for
 from .arguments import InvalidArguments, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
 from .events import Approval, Decision, Span, ToolCall, ToolResult
+from .images import with_pictures
 from .model import Reply, takes_response_format
+from .outcomes import ToolTimeout
 from .output import OutputProblem
-from .results import describe
 from .running import RunEnded, attempt, call_function
 from .tools import BoundCall, Tool, suggest
 from .turn import Turn, TurnEnded, call_model, make_request
@@ -158,7 +159,7 @@ async def _one_call(
     await turn.emit(call)
     began = turn.now()
     result = _refused(call, refusal) if refusal else await call_tool(turn, tool, call, arguments)
-    turn.history.answer(call.id, result.output)
+    turn.history.answer(call.id, with_pictures(result.output, result.pictures))
     turn.unsent = result
     turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=result.is_error))
     await turn.emit(result)
@@ -179,6 +180,7 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
     mode, why = await decide(turn.config.permissions, bound)
     if mode == "deny":
         return _refused(call, refusal(Decision(allowed=False, reason=why, by="policy")))
+    await turn.config.observer.before_call(call, bound.json)
     edited = False
     if mode == "ask" and not (turn.run_allowed.covers(tool) or turn.session_allowed.covers(tool)):
         decision = await _ask(turn, bound, call, why)
@@ -232,7 +234,7 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
     if bound.context_parameter:
         keywords[bound.context_parameter] = ToolContext(call.id, functools.partial(_report, turn, call))
     function = functools.partial(tool.function, *bound.args, **keywords)
-    began = time.monotonic()
+    began, before = time.monotonic(), turn.note
     with observer.running(call) as captured:
         running = call_function(
             function,
@@ -243,46 +245,50 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
         limit = tool.settings.timeout
         outcome = await attempt(running if limit is None else _limited(running, limit))
     seconds = time.monotonic() - began
-    if isinstance(outcome.error, RunEnded):
-        turn.history.answer(call.id, f"The tool ended the run: {outcome.error}")
-        raise TurnEnded("cancelled", f"the tool {tool.name!r} raised {outcome.error}")
-    if outcome.error is not None:
-        return _failed(call, outcome.error, seconds)
-    described = describe(outcome.value, tool.settings.max_result)
-    printed = f"[printed]\n{captured}\n[returned]\n" if tool.settings.capture_output and captured else ""
-    told = (
-        f"The person edited the arguments to {json.dumps(bound.json, ensure_ascii=False, default=repr)}.\n"
-        if edited
-        else ""
-    )
-    text = told + printed + described.text
-    return ToolResult(
-        call.id,
-        text,
-        value=outcome.value,
+    error = outcome.error
+    if isinstance(error, RunEnded):
+        turn.history.answer(call.id, f"The tool ended the run: {error}")
+        raise TurnEnded("cancelled", f"the tool {tool.name!r} raised {error}")
+    if error is not None:
+        note = ""
+        if isinstance(error, ToolTimeout) and turn.note != before:  # said with the call: the run goes on
+            note, turn.note = f"; {turn.note}", before
+        return outcomes.raised(call, bound, error, captured=captured, seconds=seconds, note=note)
+    return await outcomes.returned(
+        call,
+        bound,
+        outcome.value,
+        captured=captured,
         seconds=seconds,
-        full_length=described.full_length + len(text) - len(described.text),
-        ran=True,
+        edited=edited,
+        see=lambda: turn.pictures_go is not None,
     )
-
-
-class ToolTimeout(Exception):
-    """A tool took longer than its own `timeout`."""
 
 
 async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
     """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
+    took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
     task = asyncio.ensure_future(running)
     task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else may ask for it
     try:
         await asyncio.wait({task}, timeout=limit)
         if task.done():
+            if (
+                not task.cancelled()
+                and task.exception() is None
+                and (took := time.monotonic() - began) > limit + 0.1
+            ):
+                raise ToolTimeout(
+                    f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
+                )
             return task.result()
     finally:
         if not task.done():
             task.cancel()
             await asyncio.wait({task}, timeout=STOP_WAIT)
-    raise ToolTimeout(f"the tool took longer than its timeout of {limit} s")
+    raise ToolTimeout(
+        took_longer if task.done() else f"{took_longer} and does not stop; its result is dropped"
+    )
 
 
 def _report(turn: Turn, call: ToolCall, progress: Progress) -> None:
@@ -296,33 +302,6 @@ def _left_behind(turn: Turn, tool: Tool, stopped: bool) -> None:  # noqa: FBT001
         else "could not be stopped and runs on in the background; its result is dropped"
     )
     turn.note = f"the tool {tool.name!r} {state}"
-
-
-def _failed(call: ToolCall, error: Exception, seconds: float) -> ToolResult:
-    """A tool's exception: its type and text to the model, the person's part of the traceback to the person."""
-    name = "TimeoutError" if isinstance(error, ToolTimeout) else type(error).__name__
-    message = describe(f"{name}: {error}" if str(error) else name, None).text
-    return ToolResult(
-        call.id,
-        message,
-        is_error=True,
-        value=error,
-        seconds=seconds,
-        traceback=_persons_traceback(error),
-        full_length=len(message),
-        ran=True,
-    )
-
-
-def _persons_traceback(error: Exception) -> str:
-    """The traceback without the frames of this package, which stand above the person's own code."""
-    frames = [
-        f
-        for f in traceback.extract_tb(error.__traceback__)
-        if "toolloop_jupyter" not in f.filename.replace("\\", "/")
-    ]
-    lines = traceback.format_list(frames) + traceback.format_exception_only(type(error), error)
-    return "".join(["Traceback (most recent call last):\n", *lines]) if frames else "".join(lines)
 
 
 __all__ = ["Turn", "TurnEnded", "call_tool", "make_request", "run_turn"]

@@ -31,6 +31,9 @@ class Observer:
     async def model_failed(self, error: ModelCallFailed) -> None:
         """The model call failed for good; this is what the person is told."""
 
+    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        """A call with these validated arguments (JSON form) is about to be asked about, or else to run."""
+
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""
 

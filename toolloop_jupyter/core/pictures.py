@@ -2,12 +2,59 @@
 
 from __future__ import annotations
 
+import base64
 import struct
 import sys
 from typing import Any
 
+from .foreign import attempt
+
 _MOST = 20  # drawn things that are listed of one set of axes
-_MAGIC = ((b"\x89PNG\r\n\x1a\n", "PNG"), (b"\xff\xd8\xff", "JPEG"), (b"GIF8", "GIF"), (b"%PDF-", "PDF"))
+_MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
+_METHODS = ("_repr_png_", "_repr_jpeg_")
+
+
+def kind_of(data: bytes) -> str:
+    """The format of a picture by its first bytes: "png", "jpeg", "gif" or "webp"; "" for bytes that are none."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
+
+
+def figure_of(value: Any) -> Any:
+    """The whole matplotlib figure that a figure, a part of one or a set of axes belongs to, or None."""
+    figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
+    if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
+        return None
+    while value is not None and not isinstance(value, figure.Figure):
+        value = value.figure  # None for axes that were taken out of their figure
+    return value
+
+
+def draws_itself(value: Any) -> bool:
+    """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
+    if isinstance(value, (bytes, bytearray)):
+        return kind_of(bytes(value[:16])) != ""
+    # Looked up on the type, since proxies and mocks answer to any attribute.
+    return not isinstance(value, type) and any(
+        callable(getattr(type(value), name, None)) for name in _METHODS
+    )
+
+
+def bytes_of(value: Any) -> bytes:
+    """The bytes of a picture that `draws_itself`; b"" when its method fails or gives none. Never raises."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    for name in _METHODS:
+        method = getattr(type(value), name, None)
+        data: Any = attempt(method, value) if callable(method) else None
+        if isinstance(data, tuple) and data:  # (data, metadata)
+            data = data[0]
+        if isinstance(data, str):
+            data = attempt(base64.b64decode, data)
+        if isinstance(data, bytes) and kind_of(data):
+            return data
+    return b""
 
 
 def picture(value: Any, limit: int) -> tuple[str, int] | None:
@@ -29,8 +76,9 @@ def picture(value: Any, limit: int) -> tuple[str, int] | None:
 
 def _bytes(data: bytes, limit: int) -> tuple[str, int]:
     """Readable bytes as their text, said to be bytes; others by their kind, size and beginning."""
-    kind = next((name for magic, name in _MAGIC if data.startswith(magic)), "")
-    if kind == "PNG" and len(data) >= 24:
+    picture = kind_of(data)
+    kind = f"{picture.upper()} image" if picture else "PDF" if data.startswith(b"%PDF-") else ""
+    if picture == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         kind = f"PNG image of {width} × {height} pixels"
     try:
@@ -42,6 +90,9 @@ def _bytes(data: bytes, limit: int) -> tuple[str, int]:
         return text, len(text)
     if not data:
         return "0 bytes", 7
+    if kind_of(data):  # the beginning of a picture says nothing
+        text = f"{kind}, {len(data):,} bytes"
+        return text, len(text)
     shown = data[: max(8, min(64, limit // 8))]
     more = ", beginning" if len(shown) < len(data) else ""
     text = f"{len(data):,} bytes{f' ({kind})' if kind else ''}{more}: {shown.hex(' ')}"

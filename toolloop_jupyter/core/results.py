@@ -221,6 +221,8 @@ def _words(value: Any) -> str:
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
             return shown if name != "_repr_html_" else _html_text(shown)
+    if pictures.draws_itself(value) and (shown_picture := pictures.picture(pictures.bytes_of(value), LIMIT)):
+        return f"{_type_name(value)}: {shown_picture[0]}"
     return text or f"<{_type_name(value)} object, without a text form>"
 
 

@@ -39,6 +39,8 @@ def table(value: Any, limit: int) -> tuple[str, int] | None:
             return _frame(value, limit)
         if isinstance(value, (pandas.Series, pandas.Index)):
             return _series(value, limit)
+        if type(value).__module__ == "pandas.io.formats.style" and isinstance(value.data, pandas.DataFrame):
+            return _frame(value.data, limit)  # a Styler: how it looks is for people
     if polars is not None and hasattr(polars, "DataFrame") and isinstance(value, polars.DataFrame):
         return _polars(value, limit)
     if numpy is not None and isinstance(value, numpy.ndarray):
