@@ -1,0 +1,64 @@
+"""The README says what is there: options, commands, files, code that runs."""
+
+import re
+
+import pytest
+
+from toolloop_jupyter.notebook import commands, options
+
+
+@pytest.fixture(scope="module")
+def readme(repository):
+    return (repository / "README.md").read_text("utf-8")
+
+
+def test_every_option_is_in_the_table(readme):
+    """The table of options has each flag of the magic, and no other."""
+    table = readme.split("\n## The magic\n")[1].split("\n## ")[0]
+    rows = "\n".join(
+        line.split("|")[1].replace("\\", "")
+        for line in table.replace("\\|", "/").splitlines()
+        if line.startswith("|")
+    )
+    told = set(re.findall(r"(?<!\w)--?[a-z][\w-]*", rows))
+    there = set(
+        re.findall(
+            r"(?m)(?<!\S)--?[a-z][\w-]*",
+            "\n".join(line[:36] for line in options.help_text().replace(",", "").splitlines()),
+        )
+    )
+    assert told == there
+
+
+def test_every_command_of_the_line_magic_is_named(readme):
+    """Each word that `%toolloop` knows is in the guide."""
+    assert [
+        word for word in commands._COMMANDS if f"`{word}`" not in readme and f"%toolloop {word}" not in readme
+    ] == []
+
+
+def test_links_lead_to_files(readme, repository):
+    """Each link and picture that is no web address is a file of this repository."""
+    links = re.findall(r"\]\(([^)#\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", readme)
+    local = [a or b for a, b in links if "://" not in (a or b)]
+    assert [link for link in local if not (repository / link).exists()] == []
+
+
+def test_every_notebook_is_in_the_index(readme, repository):
+    """No notebook is missing from the table of notebooks."""
+    assert [
+        p.name
+        for p in sorted((repository / "notebooks").glob("*.ipynb"))
+        if f"(notebooks/{p.name})" not in readme
+    ] == []
+
+
+def test_python_examples_run(readme, capsys):
+    """The Python of the guide runs as it stands, on the demonstration model."""
+    blocks = [b for b in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "%load_ext" not in b]
+    names = {"__name__": "readme"}
+    for block in blocks:
+        exec(compile(block, "README.md", "exec"), names)
+    printed = capsys.readouterr().out
+    assert "`word_count` says: 4" in printed
+    assert "`word_count` says: 3" in printed
