@@ -287,7 +287,7 @@ async def test_descriptions_hold_no_html():
 
 
 async def test_fields_have_names_for_screen_readers(make_card):
-    """Every button and field has a tooltip, a description or a placeholder."""
+    """Every button and field has a visible description, which front-ends make its label."""
     _, card = make_card()
     click(card, "Edit")
     for widget in every(card.widget):
@@ -301,7 +301,7 @@ async def test_fields_have_names_for_screen_readers(make_card):
                 ipywidgets.Dropdown,
             ),
         ):
-            assert widget.tooltip or widget.description, widget
+            assert widget.description.strip(), widget
 
 
 def test_toolbar_says_where_the_run_is(comms):

@@ -143,7 +143,7 @@ def cards(p: str) -> dict[str, str]:
     return {
         "card": question_html(asked, p),
         "card error": error_html(p),
-        **{f"label {n}": spec.label_html for n, spec in enumerate(specs)},
+        **{f"label {n}": spec.note_html for n, spec in enumerate(specs)},
     }
 
 
@@ -169,7 +169,7 @@ _TAGS = frozenset(
 _ATTRIBUTES = frozenset(
     """
     class style title href target rel src alt width height colspan rowspan scope align span start dir lang role open
-    aria-level
+    aria-level tabindex
     """.split()  # noqa: SIM905
 )
 

@@ -14,7 +14,7 @@ from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
-from .style import BLOCK, CALL, DIM, NAME, PRE, STYLE, SUMMARY, WIDE
+from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, WIDE, pre
 
 MOST_LINES = 200
 """Lines of a diff or a listing that the saved file keeps."""
@@ -77,8 +77,8 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
     label = "thinking…" if streaming else "thought"
     start = first_line(plain(text), 80)
     html = (
-        f'<details class="tlj tlj-call tlj-reason" style="{CALL}"><summary style="{SUMMARY};{DIM}">'
-        f'<span>{label}</span> <span class="tlj-args">{inline(start)}</span></summary>'
+        f'<details class="tlj tlj-call tlj-reason" style="{CALL}"><summary style="{SUMMARY}">'
+        f'<span style="{DIM}">{label}</span> <span class="tlj-args" style="{DIM}">{inline(start)}</span></summary>'
         f'<div style="{BLOCK};{DIM}" dir="auto">{body}</div></details>'
     )
     return Block(html, f"({label}) {plain(text).strip()}")
@@ -124,7 +124,7 @@ def files_block(files: Iterable[FileChange]) -> Block:
         shown, more = cut_lines(change.diff, MOST_LINES)
         parts.append(
             f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
-            f'<pre style="{PRE}">{highlight(shown, "diff")}{esc(more)}</pre></details>'
+            f"{pre(highlight(shown, 'diff') + esc(more))}</details>"
         )
         lines += ["    " + line for line in plain(shown + more).splitlines()[:40]]
     return Block(f'<div class="tlj tlj-files" style="{BLOCK}">{"".join(parts)}</div>', "\n".join(lines))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 
 from ..core.events import Approval, Decision, ToolCall, ToolResult
+from ..core.images import pictures_in
+from ..core.results import describe
 from .blocks import Block, clock, duration
 from .cellnames import with_cell_names
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
-from .rich import Shown, cut, show_bundle, show_text, show_value
-from .style import BLOCK, CALL, CELL, DIM, NAME, PRE, SUMMARY, TABLE
+from .printed import picture_of
+from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
+from .style import BLOCK, CALL, CELL, DIM, NAME, SUMMARY, TABLE, pre
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
@@ -83,8 +87,11 @@ def call_block(
     """
     given = call.input if arguments is None else arguments
     shown = (
-        show_value(result.value, result.output, value_name or "") if result and not result.is_error else None
+        show_value(result.value, _described(result), value_name or "")
+        if result and not result.is_error
+        else None
     )
+    outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
     facts = _facts(result, decision, shown, elapsed, state)
     facts += [shorten(note, 80)] if note and result is None else []
@@ -97,11 +104,13 @@ def call_block(
     text = f"{mark} {plain(call.name)}({plain(inner)})  {plain(' · '.join(facts))}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
-    body = _arguments_html(given, decision) + "".join(_output(kind, data).html for kind, data in outputs)
-    body += _result_html(result, shown)
-    opened = " open" if shown is not None and shown.visual else ""
+    displays = [_output(kind, data) for kind, data in outputs]
+    body = _arguments_html(given, decision) + "".join(display.html for display in displays)
+    body += _result_html(result, shown, value_name or "")
+    visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
+    opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
-    return Block(html, "\n".join([text, *_text_lines(result, shown, outputs)]))
+    return Block(html, "\n".join([text, *_text_lines(result, shown, displays, value_name or "")]))
 
 
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
@@ -139,7 +148,9 @@ def _facts(
             facts.append(first_line(result.output, 60))
         return facts
     size = shown.size if shown else ""
-    if result.full_length > len(result.output):
+    if result.pictures:
+        size = f"{size}, to the model, too" if size else ""
+    elif result.full_length > len(result.output):
         size = (
             f"{size or f'{result.full_length:,} characters'}, {len(result.output):,} characters to the model"
         )
@@ -172,7 +183,7 @@ def argument_html(value: object) -> str:
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
         shown, left_out = cut(value)
         more = f"… {left_out}" if left_out else ""
-        return f'<pre style="{PRE}">{esc(shown)}{more}</pre>'
+        return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
         return show_text(_indented(value), language="json").html
@@ -186,43 +197,120 @@ def _indented(value: object) -> str:
         return value_text(value)
 
 
+def _described(result: ToolResult) -> str:
+    """The text of the value alone: without what was printed and what is said of edited arguments."""
+    beside = result.output.startswith(("[printed]", "The person edited"))
+    return describe(result.value).text if beside else result.output
+
+
+def _without_result(
+    outputs: Sequence[tuple[str, object]], result: ToolResult | None
+) -> list[tuple[str, object]]:
+    """The outputs without displays of what is the result, too: `display(df); return df`, `plt.show(); return figure`."""
+    displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
+    if (
+        result is None
+        or result.is_error
+        or not displays
+        or isinstance(result.value, (str, int, float, type(None)))
+    ):
+        return list(outputs)
+    figures = [id(drawn) for drawn in pictures_in(result.value)]
+    same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
+    if len(same) < len(displays):
+        several = result.value if isinstance(result.value, (list, tuple)) else [result.value]
+        wanted = [best for value in several[:MOST_PARTS] if (best := _best(bundle_of(value)))]
+        same += [id(data) for data in displays if _best(data) in wanted]
+    return [(kind, data) for kind, data in outputs if id(data) not in same]
+
+
+def _best(bundle: Mapping[str, object]) -> object:
+    """What a person would see of a bundle, for comparing: its picture's bytes, or its HTML."""
+    return (
+        picture_of(bundle)
+        or bundle.get("image/svg+xml")
+        or bundle.get("text/html")
+        or bundle.get("text/markdown")
+    )
+
+
 def _output(kind: str, data: object) -> Shown:
     if kind == "display":
         return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
-    shown = show_text(str(data))
+    if kind == "item":
+        return show_value(data, describe(data, 2_000).text)
+    if kind == "note":
+        return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
+    shown = show_text(with_cell_names(str(data)))
     label = "printed" if kind == "stdout" else "printed to stderr"
     return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
 
 
-def _result_html(result: ToolResult | None, shown: Shown | None) -> str:
+def _result_html(result: ToolResult | None, shown: Shown | None, expression: str) -> str:
     if result is None:
         return ""
     if result.is_error:
         failed = show_text(result.output).html
         if result.traceback:
             trace = show_text(with_cell_names(result.traceback), language="").html
-            failed += f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">traceback</summary>{trace}</details>'
+            failed += _folded("traceback", trace)
         return failed
     html = shown.html if shown else ""
-    if shown and result.output and (shown.visual or result.full_length > len(result.output)):
-        told = show_text(result.output).html
-        label = "what the model got"
-        html += f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{told}</details>'
+    if shown and (whole := _whole(result, shown, expression)):
+        html += f'<div style="{DIM}">{whole.replace(expression, "")}<code>{esc(expression)}</code></div>'
+    if result.pictures:
+        count = len(result.pictures)
+        html += _folded(
+            f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}",
+            show_text(result.output).html,
+        )
+    elif shown and result.output and _differs(result, shown):
+        html += _folded("what the model got", show_text(result.output).html)
     return html
 
 
+def _differs(result: ToolResult, shown: Shown) -> bool:
+    """Whether the model got something else than what a person sees."""
+    return shown.visual or (result.full_length > len(result.output) and plain(result.output) != shown.text)
+
+
+def _folded(label: str, inner: str) -> str:
+    return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{inner}</details>'
+
+
+def _whole(result: ToolResult, shown: Shown, expression: str) -> str:
+    """The line that names what has the whole result, where the model got a part and nothing else has named it."""
+    cut_short = result.full_length > len(result.output)
+    return (
+        f"… the whole result: {expression}"
+        if expression and cut_short and expression not in shown.text
+        else ""
+    )
+
+
 def _text_lines(
-    result: ToolResult | None, shown: Shown | None, outputs: Sequence[tuple[str, object]]
+    result: ToolResult | None, shown: Shown | None, displays: Sequence[Shown], expression: str
 ) -> list[str]:
-    parts = [_output(kind, data).text for kind, data in outputs]
+    parts = [display.text for display in displays]
     if result is not None:
         parts.append(plain(result.output) if result.is_error or shown is None else shown.text)
+    if result is not None and shown is not None:
+        parts.append(_whole(result, shown, expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
         # A cut result names its whole in its last line, which therefore stays.
-        last = [lines[-1]] if lines[-1].startswith("…") else []
-        lines = [*lines[: _TEXT_LINES - 2], f"… {len(lines) - _TEXT_LINES + 2:,} more lines", *last]
+        hidden, last = len(lines) - _TEXT_LINES + 2, []
+        if lines[-1].startswith("…"):
+            if more := _MORE_LINES.match(lines[-1]):
+                hidden += int(more[1].replace(",", "")) - 1
+                last = [f"… {hidden:,} more lines{more[2]}"]
+            else:
+                last = [f"… {hidden:,} more lines", lines[-1]]
+        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {hidden:,} more lines"])]
     return ["    " + shorten(line, 400) for line in lines]
+
+
+_MORE_LINES = re.compile(r"… ([\d,]+) more lines(.*)")
 
 
 __all__ = [

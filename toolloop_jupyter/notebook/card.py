@@ -9,7 +9,7 @@ import json
 from ..core.events import Approval
 from .highlight import highlight
 from .inert import esc, first_line, inline, shorten, visible
-from .style import BLOCK, CELL, CODE, DIM, PRE, SUMMARY, TABLE
+from .style import BLOCK, CELL, CODE, DIM, SUMMARY, TABLE, pre
 
 _FOLD = 400
 """Characters from which an argument is folded behind its beginning; it is there in full all the same."""
@@ -39,7 +39,7 @@ def _what_it_does(approval: Approval) -> str:
     )
     description = inspect.cleandoc(approval.description)
     words = f'<p style="white-space:pre-wrap">{inline(description)}</p>' if description else ""
-    source = f'<pre style="{PRE}">{highlight(approval.source, "python")}</pre>' if approval.source else ""
+    source = pre(highlight(approval.source, "python")) if approval.source else ""
     hint = " (source)" if approval.source else ""
     return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{inline(summary)}{hint}</summary>{words}{source}</details>'
 
@@ -60,7 +60,7 @@ def full_value(value: object) -> str:
 
 
 def _long(text: str, size: str) -> str:
-    shown = f'<pre style="{PRE if len(text) > _FOLD else CODE}">{_shown(text)}</pre>'
+    shown = pre(_shown(text)) if len(text) > _FOLD else f'<pre style="{CODE}">{_shown(text)}</pre>'
     if len(text) <= _FOLD:
         return f'{shown}<div style="{DIM}">{size}</div>'
     start = esc(shorten(first_line(text, 200), 100))

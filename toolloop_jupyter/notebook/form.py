@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from .inert import esc, escaped_json, hides, inline
+from .inert import escaped_json, hides, inline
+from .style import DIM
 
 _EXACT = 2**53
 """Integers from here on are not exact in a browser: they are edited as JSON text."""
@@ -28,14 +29,11 @@ class FieldSpec:
     description: str = ""
 
     @property
-    def label_html(self) -> str:
-        """The argument's name, what it means, and the notation of its field."""
-        notes = {"json": "as JSON", "textarea": "text", "text": "text"}.get(self.kind, "")
-        parts = [
-            f"<code>{esc(self.name)}</code>",
-            *(inline(part) for part in (notes, self.description) if part),
-        ]
-        return f'<div class="tlj" style="opacity:.85">{" · ".join(parts)}</div>'
+    def note_html(self) -> str:
+        """What the argument means, and the notation of its field; "" when there is nothing to say."""
+        notes = ["as JSON"] if self.kind == "json" else []
+        words = " · ".join(inline(part) for part in (*notes, self.description) if part)
+        return f'<div class="tlj" style="{DIM}">{words}</div>' if words else ""
 
     def put_into(self, arguments: dict[str, object], content: Any) -> None:
         """Set the argument from the field's content. Raises ValueError for text that is no JSON."""

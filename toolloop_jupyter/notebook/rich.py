@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import itertools
 import json
 import re
 import sys
@@ -19,15 +20,19 @@ from functools import lru_cache
 from typing import Any
 
 from ..core.foreign import Raised, attempt
+from ..core.pictures import draws_itself, figure_of, kind_of
+from ..core.results import describe
 from .highlight import highlight
-from .inert import esc, plain, without_ansi
+from .inert import esc, inline, plain, shorten, without_ansi
 from .markdown import markdown_html
 from .sanitize import MOST_IMAGE, clean_html, words_of
-from .style import PRE, WIDE
+from .style import DIM, WIDE, pre
 
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 MOST_HTML = 200_000
+MOST_PARTS = 10
+"""Tables and pictures of one list or dict that are shown."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,13 @@ def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
     if isinstance(value, (bool, int, float)):
         return show_text(str(value), expression)
     if isinstance(value, (dict, list, tuple)):
-        return _show_plain_data(value, said, expression)
+        return _show_several(value, expression) or _show_plain_data(value, said, expression)
+    if (
+        type(value).__name__ == "ndarray"
+        and value.dtype.hasobject
+        and (axes := _show_several(value.flat, expression))
+    ):
+        return axes  # what plt.subplots gives
     shown = show_bundle({"text/plain": said, **bundle_of(value)}, expression)
     size = _shape(value)
     return Shown(shown.html, shown.text, size or shown.size, shown.visual)
@@ -67,7 +78,7 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     shown, left_out = cut(text)
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
-    html = f'<pre style="{PRE}">{highlight(shown, language)}{note}</pre>' if text else ""
+    html = pre(highlight(shown, language) + note) if text else ""
     return Shown(html, plain(shown) + plain(more), size if text else "nothing")
 
 
@@ -99,6 +110,42 @@ def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
     return Shown(shown.html, shown.text, count)
 
 
+def _show_several(value: Any, expression: str) -> Shown | None:
+    """A list or dict with tables or pictures in it: each item by itself. None when there is nothing of that kind."""
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(itertools.islice(value, 100)))
+    if len(pairs) > 100 or not any(_is_rich(item) for _, item in pairs):
+        return None
+    parts, seen, pictures = [], set(), 0
+    for name, item in pairs:
+        figure = figure_of(item)
+        if id(figure) in seen:
+            continue  # (figure, axes)
+        seen |= {id(figure)} if figure is not None else set()
+        pictures += _is_rich(item)
+        if pictures > MOST_PARTS:
+            parts.append(show_text("… more in the whole result", expression))
+            break
+        shown = show_value(item, describe(item, 2_000).text)
+        label = f'<div style="{DIM}">{esc(shorten(str(name), 80))}</div>' if isinstance(value, dict) else ""
+        words = f"{plain(shorten(str(name), 80))}: {shown.text}" if isinstance(value, dict) else shown.text
+        parts.append(Shown(label + shown.html, words))
+    size = f"{len(pairs):,} {'entries' if isinstance(value, dict) else 'items'}"
+    return Shown(
+        "".join(part.html for part in parts), "\n".join(part.text for part in parts), size, visual=True
+    )
+
+
+def _is_rich(value: Any) -> bool:
+    """Whether a notebook shows more than text of a value; its display code is not run for that."""
+    if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
+        return False
+    if isinstance(value, (bytes, bytearray)) or figure_of(value) is not None:
+        return draws_itself(value) or figure_of(value) is not None
+    return any(
+        callable(getattr(type(value), name, None)) for name in ("_repr_html_", "_repr_png_", "_repr_svg_")
+    )
+
+
 def _shape(value: Any) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
@@ -108,10 +155,9 @@ def _shape(value: Any) -> str:
 
 # -- from an object to a bundle ------------------------------------------------------------------------------------
 
+_PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 _WANTED = (
-    "image/png",
-    "image/jpeg",
-    "image/svg+xml",
+    *_PICTURES,
     "text/html",
     "text/markdown",
     "text/latex",
@@ -121,9 +167,9 @@ _WANTED = (
 
 def bundle_of(value: Any) -> Mapping[str, Any]:
     """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
-    figure = _figure_png(value)
-    if figure:
-        return {"image/png": figure}
+    value = figure_of(value) or value  # axes are shown as their figure
+    if isinstance(value, (bytes, bytearray)):
+        return {f"image/{kind_of(bytes(value))}": bytes(value)} if draws_itself(value) else {}
     bundle: dict[str, Any] = {}
     given = _foreign(getattr(value, "_repr_mimebundle_", None))
     if isinstance(given, tuple):
@@ -132,7 +178,9 @@ def bundle_of(value: Any) -> Mapping[str, Any]:
         bundle.update({kind: given[kind] for kind in _WANTED if kind in given})
     for kind, formatter in _formatters().items():
         if kind not in bundle and (data := _formatted(formatter, value)) is not None:
-            bundle[kind] = data
+            bundle[kind] = data[0] if isinstance(data, tuple) and data else data  # (data, metadata)
+    if not any(kind.startswith("image/") for kind in bundle) and (figure := _figure_png(value)):
+        bundle["image/png"] = figure
     return bundle
 
 
@@ -184,19 +232,29 @@ def _figure_png(value: Any) -> bytes | None:
 def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
     """Show the best form of a MIME bundle (a display's data, or an object's); empty when there is none."""
     words = str(bundle.get("text/plain", ""))
-    for kind in ("image/png", "image/jpeg", "image/svg+xml"):
+    for kind in _PICTURES:
         if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
             return picture
     raw = bundle.get("text/html")
     if isinstance(raw, str) and len(raw) <= MOST_HTML:
         clean = clean_html(raw)
-        if clean.strip():
+        if " src=" in clean or words_of(clean):
             return Shown(f'<div style="{WIDE}">{clean}</div>', plain(words) or words_of(clean), "", True)
     for kind in ("text/markdown", "text/latex"):
         if isinstance(bundle.get(kind), str):
             text = bundle[kind]
             return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", plain(text), "", True)
-    return show_text(words, expression) if words else Shown("", "")
+    shown = show_text(words, expression) if words else Shown("", "")
+    if isinstance(raw, str) and "<script" in raw:
+        note = "its interactive display is left out here" + (
+            f"; to see it: {expression}" if expression else ""
+        )
+        return Shown(
+            f'{shown.html}<div style="{DIM}">{inline(note)}</div>',
+            f"{shown.text}\n… {note}".lstrip("\n"),
+            shown.size,
+        )
+    return shown
 
 
 def _picture(kind: str, data: Any, words: str) -> Shown | None:
@@ -213,7 +271,7 @@ def _picture(kind: str, data: Any, words: str) -> Shown | None:
         return None
     if not encoded or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", encoded):
         return None
-    if kind == "image/png" and not start.startswith(b"\x89PNG"):
+    if kind != "image/svg+xml" and f"image/{kind_of(start)}" != kind:
         return None
     size = f"{kind.split('/')[1].split('+', maxsplit=1)[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
     if len(encoded) > MOST_IMAGE:

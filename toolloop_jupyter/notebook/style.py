@@ -76,6 +76,12 @@ _RULES = """
 """
 
 
+def pre(inner: str) -> str:
+    """Preformatted text that scrolls; one that is long enough to do so can be reached and scrolled by keyboard."""
+    focus = ' tabindex="0"' if len(inner) > 1_500 or inner.count("\n") > 15 else ""
+    return f'<pre style="{PRE}"{focus}>{inner}</pre>'
+
+
 def _sheet() -> str:
     dark = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
     rules = _RULES.replace("MONO", MONO).replace("\n", "")
@@ -108,7 +114,9 @@ _CARD_RULES = """
 .tlj-all .widget-label-basic,.tlj-all label{max-width:none}
 .tlj-bar{display:flex;flex-flow:row wrap!important;align-items:center;justify-content:space-between;gap:4px 12px;overflow:visible}
 .tlj-status>*{margin-right:10px;white-space:nowrap}
-.tlj-field{overflow:visible}.tlj-field>*{width:auto!important;overflow:visible}
+.tlj-field{overflow:visible;margin-top:4px}.tlj-field>*,.tlj-why{width:auto!important;height:auto;overflow:visible}
+.tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:8em;text-align:left;color:inherit;opacity:.85}
+.tlj-why .widget-label{min-width:0}
 """
 
 CARD_STYLE = (

@@ -7,6 +7,7 @@ opened when they are done (a widget's layout and style have comms of their own).
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -83,12 +84,14 @@ class ApprovalCard(_Panel):
         )
         self._edit = _button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
         self._deny = _button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
-        self._reason = _labelled(
-            ipywidgets.Text(placeholder="reason for the model (optional)"),
-            "Reason for denying, for the model",
+        self._reason = ipywidgets.Text(
+            description="reason", placeholder="for the model, with Deny (optional)"
         )
+        self._reason.style.description_width = "initial"
         self._reason.add_class("tlj-why")
-        self._all = ipywidgets.Checkbox(description=f"all calls of {tool} in this run", indent=False)
+        self._all = ipywidgets.Checkbox(
+            description=_label(f"all calls of {approval.tool} in this run"), indent=False
+        )
         self._all.add_class("tlj-all")
         actions = [self._approve, self._edit, self._deny, self._reason, *([self._all] if on_all else [])]
         row = ipywidgets.Box(actions)
@@ -165,11 +168,14 @@ class ApprovalCard(_Panel):
             widget.disabled = True
 
 
-def _labelled(widget: Any, label: str) -> Any:
-    """Name a field for a screen reader where it has no description (ipywidgets 8: the tooltip; 7 ignores it)."""
-    if widget.has_trait("tooltip"):
-        widget.tooltip = label
-    return widget
+def _label(text: str) -> str:
+    """A field's label, which is also its name for a screen reader.
+
+    ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
+    between dollars.
+    """
+    text = plain(text).replace("$", "\uff04").replace("\\", "\uff3c")
+    return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
 
 
 class _Field:
@@ -178,9 +184,10 @@ class _Field:
     def __init__(self, spec: FieldSpec) -> None:
         self.spec = spec
         self.input = _input(spec)
-        label = ipywidgets.HTML(spec.label_html)
-        parts = [label, _labelled(self.input, f"New value of {plain(spec.name)}")]
-        self.widget = ipywidgets.VBox(parts)
+        if spec.kind != "checkbox":
+            self.input.style.description_width = "initial"
+        note = [ipywidgets.HTML(spec.note_html)] if spec.note_html else []
+        self.widget = ipywidgets.VBox([self.input, *note])
         self.widget.add_class("tlj-field")
 
     def put_into(self, arguments: dict[str, object]) -> None:
@@ -189,18 +196,19 @@ class _Field:
 
 
 def _input(spec: FieldSpec) -> Any:
+    label = _label(spec.name)
     if spec.kind == "checkbox":
-        return ipywidgets.Checkbox(value=bool(spec.shown), description="yes", indent=False)
+        return ipywidgets.Checkbox(value=bool(spec.shown), description=label, indent=False)
     if spec.kind == "choice":
-        return ipywidgets.Dropdown(options=spec.choices, value=spec.shown)
+        return ipywidgets.Dropdown(options=spec.choices, value=spec.shown, description=label)
     if spec.kind == "integer":
-        return ipywidgets.IntText(value=spec.shown)
+        return ipywidgets.IntText(value=spec.shown, description=label)
     if spec.kind == "number":
-        return ipywidgets.FloatText(value=spec.shown)
+        return ipywidgets.FloatText(value=spec.shown, description=label)
     if spec.kind == "text":
-        return ipywidgets.Text(value=spec.shown)
+        return ipywidgets.Text(value=spec.shown, description=label)
     lines = min(max(str(spec.shown).count("\n") + 1, 3), 16)
-    return ipywidgets.Textarea(value=spec.shown, rows=lines)
+    return ipywidgets.Textarea(value=spec.shown, rows=lines, description=label)
 
 
 class Toolbar(_Panel):
@@ -241,15 +249,24 @@ class Toolbar(_Panel):
 
 
 class StepCard(_Panel):
-    """Holds a run before its next step: Next lets one step go on, Run to end all that follow."""
+    """Holds a run before its next step: Next lets one step go on, Run to end all that follow, Stop none."""
 
-    def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        what: str,
+        on_next: Callable[[], None],
+        on_run: Callable[[], None],
+        on_stop: Callable[[], None] | None = None,
+    ) -> None:
         self._next = _button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next))
         self._run = _button("Run to end", "Go on without holding again", "", lambda _: self._go(on_run))
         label = ipywidgets.HTML(
             f'{STYLE}{CARD_STYLE}<div class="tlj"><span style="{DIM}">next:</span> {inline(what)}</div>'
         )
-        row = ipywidgets.Box([self._next, self._run])
+        self._buttons = [self._next, self._run]
+        if on_stop is not None:
+            self._buttons.append(_button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
+        row = ipywidgets.Box(self._buttons)
         row.add_class("tlj-row")
         card = ipywidgets.VBox([label, row])
         card.add_class("tlj-card")
@@ -263,7 +280,8 @@ class StepCard(_Panel):
     def _go(self, act: Callable[[], None]) -> None:
         if self._finished or self._next.disabled:
             return
-        self._next.disabled = self._run.disabled = True
+        for button in self._buttons:
+            button.disabled = True
         act()
 
 
@@ -271,7 +289,9 @@ class ClickTest(_Panel):
     """A button that only wants to be clicked: `%toolloop doctor` finds out whether clicks come back."""
 
     def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
-        label = ipywidgets.HTML(f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>")
+        label = ipywidgets.HTML(
+            f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>"
+        )
         button = _button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
         card = ipywidgets.VBox([label, button])
         card.add_class("tlj-card")
