@@ -19,6 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+TOOL_THREAD = "toolloop-tool"
+"""The name of every thread that runs a tool."""
 STOP_GRACE = 0.2
 """Seconds that a cancelled tool's thread gets to notice that it is stopped."""
 
@@ -114,7 +116,7 @@ class _Worker:
         self._lock = threading.Lock()
         self.ended = False
         """Whether the function has returned: from then on the thread is not stopped any more."""
-        self.thread = threading.Thread(target=self._run, name="toolloop-tool", daemon=True)
+        self.thread = threading.Thread(target=self._run, name=TOOL_THREAD, daemon=True)
 
     def _run(self) -> None:
         with contextlib.suppress(ToolStopped):  # one that was sent before `ended` may come after it

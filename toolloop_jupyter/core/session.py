@@ -17,6 +17,7 @@ from .errors import HarnessError, ModelCallFailed, OutputInvalid, SessionClosed
 from .events import Event, Result, StopReason, ToolCall, ToolResult, Usage
 from .loop import output_in_words, run_turn
 from .model import Request, loaded
+from .observer import Observer
 from .running import Outcome, attempt
 from .sandbox import Watch
 from .stream import AsyncEventStream, Channel, EventStream, RunSync, collect, shown_text
@@ -140,7 +141,7 @@ class AsyncSession:
         if self._channel is not None and self._channel.reason is not None:
             await self._channel.ended()
 
-    def begin(self, prompt: str, *, interactive: bool) -> Channel:
+    def begin(self, prompt: str, *, interactive: bool, observer: Observer | None = None) -> Channel:
         """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy, ValueError."""
         if self._closed:
             raise SessionClosed(CLOSED)
@@ -151,6 +152,8 @@ class AsyncSession:
             raise ValueError("the prompt is empty: say what the model should do")
         channel = self._channel = Channel()
         turn = self._turn(prompt, channel.emit, interactive=interactive)
+        if observer is not None:
+            turn.config = dataclasses.replace(turn.config, observer=observer)
         turn.checkpoint = channel.checkpoint
         channel.begin(self._run(turn, channel))
         return channel
@@ -215,7 +218,7 @@ class AsyncSession:
             stop_reason=reason,
             session_id=self.session_id,
             error=error,
-            model=self.config.route.model,
+            model=self.config.route.title,
             prompt=turn.prompt,
             spans=tuple(turn.spans),
             output_attempts=turn.output_attempts,

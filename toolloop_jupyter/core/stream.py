@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from .errors import HarnessError
 from .events import Approval, Done, Event, Result, Retry, StopReason, Text
+from .observer import Observer
 
 if TYPE_CHECKING:
     from .session import AsyncSession
@@ -122,6 +123,13 @@ class AsyncEventStream:
         self._result: Result | None = None
         self._cancelled = False
         self._ended = False
+        self._observer: Observer | None = None
+
+    def watch(self, observer: Observer) -> bool:
+        """Let `observer` be called around the steps of this turn, if it has not begun and nobody else is; tells whether."""
+        free = self._channel is None and type(self._session.config.observer) is Observer
+        self._observer = observer if free else None
+        return free
 
     def __aiter__(self) -> AsyncEventStream:
         return self
@@ -131,7 +139,9 @@ class AsyncEventStream:
             raise StopAsyncIteration
         if self._channel is None:
             await self._session.settled()
-            self._channel = self._session.begin(self._prompt, interactive=self._interactive)
+            self._channel = self._session.begin(
+                self._prompt, interactive=self._interactive, observer=self._observer
+            )
             if self._cancelled:
                 self._channel.stop("cancelled")
         if self._asked is not None:

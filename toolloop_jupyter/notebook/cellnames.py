@@ -8,14 +8,20 @@ from typing import Any
 from .kernel_output import shell
 
 _FILE = re.compile(r'File "([^"\n]+)", line')
+_WARNING = re.compile(r"^(\S+\.py):(\d+): (?=\w*Warning\b)", re.MULTILINE)
 
 
 def with_cell_names(traceback: str) -> str:
     """Replace the kernel's temporary file names of cells, which mean nothing to a person and differ at each start.
 
-    Other files keep their names.
+    In tracebacks, and where `warnings` names a line. Other files keep their names.
     """
-    return _FILE.sub(lambda found: f"{_cell(found[1]) or found[0].removesuffix(', line')}, line", traceback)
+    traceback = _FILE.sub(
+        lambda found: f"{_cell(found[1]) or found[0].removesuffix(', line')}, line", traceback
+    )
+    return _WARNING.sub(
+        lambda found: f"{_cell(found[1])}, line {found[2]}: " if _cell(found[1]) else found[0], traceback
+    )
 
 
 def _cell(filename: str) -> str:

@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
+from weakref import WeakSet
+
+from ..core.running import TOOL_THREAD
 
 Sink = Callable[[str, Any], None]
 """Called with ("stdout" | "stderr", text) or ("display", Bundle), from the thread that writes."""
@@ -58,6 +61,20 @@ def current_target() -> Target | None:
     return _target.get()
 
 
+def _target_here() -> Target | None:
+    """The target for what the calling code writes.
+
+    A thread that a tool starts by itself (a ThreadPoolExecutor's) has no context of the tool. While a single tool runs,
+    what a thread writes that was not there before is taken for that tool's; with several at once it falls through.
+    """
+    target = _target.get()
+    if target is not None or len(_capturing) != 1:
+        return target
+    only, thread = _capturing[0], threading.current_thread()
+    foreign = isinstance(thread, threading._DummyThread)  # not started by Python: the kernel's own
+    return None if foreign or thread in only.known else only
+
+
 def clean_context() -> Context:
     """A copy of the current context in which output falls through."""
     context = copy_context()
@@ -90,13 +107,52 @@ def capture(sink: Sink) -> Iterator[None]:
     `clear_output()` does nothing inside: it would clear the whole cell. Nested and overlapping captures do not see
     each other, whatever the order in which they end.
     """
-    with into(_SinkTarget(sink)):
-        yield
+    target = _SinkTarget(sink)
+    with into(target):
+        _capturing.append(target)
+        try:
+            yield
+        finally:
+            _capturing.remove(target)
+            _outlast(target)
+
+
+_capturing: list[_SinkTarget] = []
+
+
+def _outlast(target: _SinkTarget) -> None:
+    """Let the proxies stand until the tool threads that the capture leaves behind have ended.
+
+    What they print still reaches `target` then, and no later cell.
+    """
+    left = [
+        thread
+        for thread in threading.enumerate()
+        if thread.name == TOOL_THREAD and thread not in target.known
+    ]
+    for thread in left:
+        thread.join(0.005)  # one that has delivered its result is ending just now
+    left = [thread for thread in left if thread.is_alive()]
+    if not left:
+        return
+
+    standing = threading.Event()
+
+    def wait() -> None:
+        with into(target):
+            standing.set()
+            for thread in left:
+                thread.join()
+
+    threading.Thread(target=wait, name="toolloop-late", daemon=True).start()
+    standing.wait(1.0)
 
 
 class _SinkTarget:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
+        self.known = WeakSet(threading.enumerate())
+        """The threads that were there before."""
 
     def write(self, name: str, text: str) -> None:
         self._sink(name, text)
@@ -136,6 +192,10 @@ def _stand() -> list[Any]:
                 stream = _Stream(name, stream)
                 setattr(sys, name, stream)
             taken.append(stream)
+            if type(stream._found).__name__ == "OutStream":
+                taken.append(
+                    getattr(stream._found.write, "_toolloop_hook", None) or _KeptStream(name, stream._found)
+                )
         publisher = getattr(shell(), "display_pub", None)
         if publisher is not None:
             hook = getattr(publisher.publish, "_toolloop_hook", None) or _PublisherHook(publisher)
@@ -158,7 +218,7 @@ class _Stream:
         return iter(self._found)
 
     def write(self, text: str) -> int:
-        target = _target.get()
+        target = _target_here()
         if target is None:
             return self._found.write(text)  # type: ignore[no-any-return]
         if not isinstance(text, str):
@@ -171,7 +231,7 @@ class _Stream:
             self.write(line)
 
     def flush(self) -> None:
-        target = _target.get()
+        target = _target_here()
         if target is None:
             self._found.flush()
         else:
@@ -184,6 +244,32 @@ class _Stream:
             while isinstance(below, _Stream) and below.users == 0:
                 below = below._found
             setattr(sys, self._name, below)
+
+
+class _KeptStream:
+    """Stands on `write` of ipykernel's stream itself, as an attribute of that object alone.
+
+    A logging handler made before the run holds the stream that it found, and writes past what stands on sys.stderr.
+    """
+
+    def __init__(self, name: str, stream: Any) -> None:
+        self._stream, self.users = stream, 0
+        found = stream.write
+
+        def write(text: str) -> int:
+            target = _target_here()
+            if target is None:
+                return found(text)  # type: ignore[no-any-return]
+            target.write(name, text)
+            return len(text)
+
+        write._toolloop_hook = self  # type: ignore[attr-defined]
+        stream.write = self._ours = write
+
+    def leave(self) -> None:
+        self.users -= 1
+        if self.users == 0 and vars(self._stream).get("write") is self._ours:
+            del self._stream.write
 
 
 class _PublisherHook:
@@ -199,7 +285,7 @@ class _PublisherHook:
         found_publish, found_clear = publisher.publish, publisher.clear_output
 
         def publish(data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
-            target = _target.get()
+            target = _target_here()
             if target is None:
                 found_publish(data, metadata, *args, **kwargs)
                 return
@@ -207,7 +293,7 @@ class _PublisherHook:
             target.publish(Bundle(data, metadata or {}, display_id, replaces=bool(kwargs.get("update"))))
 
         def clear_output(*args: Any, **kwargs: Any) -> None:
-            if _target.get() is None:
+            if _target_here() is None:
                 found_clear(*args, **kwargs)
 
         publish._toolloop_hook = self  # type: ignore[attr-defined]

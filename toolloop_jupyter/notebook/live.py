@@ -8,6 +8,7 @@ come meanwhile, to the screen. So a burst of tokens costs ten messages a second,
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import time
 import uuid
@@ -16,14 +17,16 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import HarnessError
+from ..core.errors import HarnessError, ModelCallFailed
 from ..core.events import Approval, Result, ToolCall, ToolResult, Usage
 from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
 from .asking import Means, Unattended, ask
+from .figures import taken_up
 from .inert import plain
-from .slots import LiveCall, Place, adopted, hand_back, put_card
+from .rich import bundle_of
+from .slots import CATCH_UP, LiveCall, Place, adopted, hand_back, put_card
 from .transcript import (
     FULL_STEPS,
     Block,
@@ -65,13 +68,14 @@ class View(Observer):
         unattended: Unattended = "deny",
         wish: Means = "auto",
         foreign: bool = False,
+        raised: bool = False,
     ) -> None:
         """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
-        do not call the observer's hooks.
+        do not call the observer's hooks; `raised`: a failed run becomes the cell's error, so it is not said twice.
         """
         self.cell, self.head, self.name = cell, head, name
         self.stop = stop
-        self._unattended, self._wish, self._foreign = unattended, wish, foreign
+        self._unattended, self._wish, self.foreign, self._raised = unattended, wish, foreign, raised
         self._began = time.monotonic()
         self._text: StreamingText | None = None
         self._text_place = Place(cell)
@@ -117,9 +121,15 @@ class View(Observer):
         if self.stepper is not None:
             await self.stepper.after_model(reply)
 
-    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        for other in self._others:
+            await other.model_failed(error)
+
+    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         if self.stepper is not None:
-            await self.stepper.before_tool(call.name, arguments)
+            await self.stepper.before_call(call.name, arguments)
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self._state = f"running {call.name}"
         self._live(call).arguments = arguments
 
@@ -127,12 +137,12 @@ class View(Observer):
     def running(self, call: ToolCall) -> Iterator[LiveCall]:
         live = self._live(call)
         live.began = time.monotonic()
-        with kernel.capture(live.sink):
+        live.show_again = functools.partial(self._show_call, live)
+        with kernel.capture(live.sink), taken_up(live.sink, bundle_of):
             yield live
 
     def item(self, call: ToolCall, item: object) -> None:
-        live = self._live(call)
-        live.outputs.append(("stdout", f"{item!s}\n"))
+        self._live(call).outputs.add_item(item)
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
         of = f" of {progress.total:g}" if progress.total is not None else ""
@@ -150,6 +160,11 @@ class View(Observer):
     def put(self, block: Block) -> None:
         """Show a block as a new output."""
         self.place().put(mimebundle([block]))
+
+    async def say(self, text: str, kind: str) -> None:
+        """Show a line of our own behind what has come so far."""
+        await asyncio.sleep(CATCH_UP)
+        self.put(notice(text, kind))
 
     def waits(self, *, for_what: str) -> None:
         """Say in the toolbar what the run waits for."""
@@ -225,7 +240,7 @@ class View(Observer):
     def _on_toolcall(self, event: Any) -> None:
         live = self._live(event)
         live.waiting = False
-        if self._foreign and self.cell.can_update:
+        if self.foreign and self.cell.can_update:
             self._show_call(live, None)
 
     async def _on_approval(self, event: Any) -> None:
@@ -235,6 +250,9 @@ class View(Observer):
         live.arguments = approval.input
         try:
             live.decision = await ask(approval, self._card, unattended=self._unattended, wish=self._wish)
+        except asyncio.CancelledError:  # an interrupt; said here, before the stream calls it unanswered
+            approval.deny("the turn ended before a decision", by="stop")
+            raise
         finally:
             live.waiting = False
             live.decision = approval.decision
@@ -280,7 +298,8 @@ class View(Observer):
             place.put(mimebundle([answer_block("", result.output)]))
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
-            self.put(notice(result.error, kind))
+            if kind == "warning" or not self._raised:
+                self.put(notice(result.error, kind))
         kept = self.keep() if self.keep is not None else {}
         self.place().put({**mimebundle([foot(result, self.name)]), **kept})
 
@@ -290,7 +309,8 @@ class View(Observer):
         """Leave one line of a call that is long past: a very long run must not make a file that nobody can open."""
         if self.cell.can_update:
             live.place.put(mimebundle([self._block(live, live.result, brief=True)]))
-        live.outputs, live.result = [], None
+        live.outputs.clear()
+        live.result = None
 
     def _block(self, live: LiveCall, result: ToolResult | None, *, brief: bool = False) -> Block:
         state = "done" if result is not None else "waiting" if live.waiting else "running"
@@ -299,7 +319,7 @@ class View(Observer):
             arguments=live.arguments,
             result=result,
             decision=live.decision,
-            outputs=tuple(live.outputs),
+            outputs=live.outputs.shown(items=result is None or result.is_error),
             elapsed=time.monotonic() - live.began,
             state=state,
             note=live.note,

@@ -40,13 +40,20 @@ def show(stream: Any, name: str | None = None) -> Any:
     `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
     LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too.
     """
+    watch = getattr(getattr(stream, "aio", stream), "watch", None)  # ours: it tells what a tool prints, too
     if hasattr(stream, "__anext__"):
-        return _show(stream, stream.cancel, name)
-    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name))
+        return _show(stream, stream.cancel, name, watch)
+    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name, watch))
 
 
-async def _show(stream: AsyncIterator[Any], cancel: Callable[[], None], name: str | None) -> Result:
-    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel, foreign=True)
+async def _show(
+    stream: AsyncIterator[Any],
+    cancel: Callable[[], None],
+    name: str | None,
+    watch: Callable[[View], bool] | None,
+) -> Result:
+    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel)
+    view.foreign = watch is None or not watch(view)
     async with kernel.attending():
         return await kernel.uninterrupted(follow(stream, view, cancel))
 
