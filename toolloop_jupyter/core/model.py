@@ -38,7 +38,7 @@ REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""
 FINAL = (400, 401, 403, 404, 405, 413, 422)
 """Statuses of refusals that another try would get again."""
-BREATH = 64
+BREATH = 16
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
 
@@ -145,9 +145,7 @@ class Request:
 
     def shown(self) -> dict[str, Any]:
         """The same without keys and headers, as plain data: for step mode, dry runs and recordings."""
-        options = {
-            key: _shown_option(value) for key, value in self.options.items() if key != "stream_options"
-        }
+        options = {key: _shown_option(value) for key, value in self.options.items()}
         return {"model": self.model, "messages": plain(self.messages), "tools": plain(self.tools), **options}
 
 
