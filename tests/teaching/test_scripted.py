@@ -231,7 +231,7 @@ async def test_a_name_given_again_belongs_to_the_new_model() -> None:
 async def test_its_messages_use_the_name_of_the_variable() -> None:
     """Where a cell named it by a variable, the messages do, too, and say what to type."""
     model = ScriptedModel("one")
-    model.title = "lesson"
+    model.shown_as = "lesson"
     await ask(model)
     with pytest.raises(load_litellm().BadRequestError) as caught:
         await ask(model)

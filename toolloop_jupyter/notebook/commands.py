@@ -39,6 +39,10 @@ def run(book: Notebook, line: str) -> Any:
         return configure(book, parse(line))
     command = _COMMANDS.get(words[0])
     if command is None:
+        if len(words) > 2:
+            raise Mistake(
+                "%toolloop takes no prompt; begin a cell with %%toolloop (two percent signs), and write it on the lines below"
+            )
         raise Mistake(
             f"%toolloop {words[0]} is no command; there are: {', '.join(_COMMANDS)}. %toolloop? explains them."
         )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.errors import OutputInvalid, RunFailed
 from ..core.model import litellm_loaded, load_litellm
-from . import commands, completing, kernel
+from . import commands, completing, hints, kernel
 from .options import Mistake, help_text, parse
 from .prompt import split_cell
 from .settings import ToolLoop
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .runs import Notebook
 
 _CALL = "await __import__('toolloop_jupyter.notebook.magic', fromlist=['run_cell']).run_cell({line!r}, {body!r})\n"
+_HINT = "raise __import__('toolloop_jupyter.notebook.options', fromlist=['Mistake']).Mistake({hint!r})\n"
 
 CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's functions are the tools.
 
@@ -72,8 +73,12 @@ async def run_cell(line: str, body: str) -> Result | None:
 
 def _transform(lines: list[str]) -> list[str]:
     """Rewrite a `%%toolloop` cell into one `await`. Comes first of all transformers: the prompt is left as typed."""
-    found = split_cell("".join(lines))
-    if found is None or _inside_a_magic():
+    text = "".join(lines)
+    found = split_cell(text)
+    if found is None:
+        hint = hints.misplaced(text)
+        return lines if hint is None else [_HINT.format(hint=hint)]
+    if _inside_a_magic():
         return lines
     return [_CALL.format(line=found[0], body=found[1])]
 

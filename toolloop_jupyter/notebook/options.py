@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from ..core.errors import HarnessError
+from .hints import unquoted
 
 
 class Mistake(HarnessError, ValueError):
@@ -135,19 +136,27 @@ def split_words(line: str) -> list[str]:
 def parse(line: str) -> Options:
     """Read an option line. Raises Mistake, naming the nearest option, for one that does not exist."""
     words = split_words(line)
-    known = [flag for item in fields(Options) for flag in item.metadata["flags"]]
     options, rest = _parser().parse_known_args(words)
     if rest:
-        raise Mistake(_unknown(rest[0], known))
+        raise Mistake(_unknown(rest[0], words))
     return Options(**vars(options))
 
 
-def _unknown(word: str, known: Sequence[str]) -> str:
+def _unknown(word: str, words: list[str]) -> str:
     from difflib import get_close_matches
 
+    takes_one = {
+        flag: "action" not in item.metadata and "nargs" not in item.metadata
+        for item in fields(Options)
+        for flag in item.metadata["flags"]
+    }
     if not word.startswith("-"):
+        if typed := unquoted(words, word, takes_one):
+            return f"a text of several words needs quotes: {typed}"
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
-    near = get_close_matches(word.split("=", maxsplit=1)[0], known, n=1)
+    if word in ("-h", "--help"):
+        return "%%toolloop? in a cell of its own shows the options"
+    near = get_close_matches(word.split("=", maxsplit=1)[0], list(takes_one), n=1)
     hint = f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
     return f"unknown option {word.split('=', maxsplit=1)[0]}{hint}"
 

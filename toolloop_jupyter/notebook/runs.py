@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import keyword
-import os
-import re
 import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..core.errors import HarnessError, OutputInvalid
 from ..core.events import Result
-from . import kernel, presenting
+from . import kernel, naming, presenting
 from .options import Mistake, Options, pairs
 from .prompt import fill_in
 from .settings import ToolLoop
-from .tapes import Tapes
+from .tapes import SaysDifferences, Tapes
+
+KEPT = ("model", "tools", "permissions", "instructions", "sandbox", "api_base", "api_key")
+"""The options that hold for a whole session: a cell that goes on with it has the same tools, and asks as it did."""
 
 
 @dataclass
@@ -26,6 +26,8 @@ class NamedSession:
 
     session: Any
     cells: list[str | None] = field(default_factory=list)
+    said: dict[str, Any] = field(default_factory=dict)
+    """What its cells have said of KEPT; later cells need not say it again."""
 
 
 class Notebook:
@@ -55,55 +57,11 @@ class Notebook:
         """
         from ..core.tools import marked_tools
 
-        if wanted is None:
-            return marked_tools(self.names)
-        return [self.lookup(name.strip(","), "tool", callable) for name in wanted if name.strip(",")]
-
-    def lookup(self, dotted: str, what: str, fits: Any = lambda _: True) -> Any:
-        """The object behind a (dotted) name of the notebook. Raises Mistake when there is none."""
-        first, *rest = dotted.split(".")
-        if first not in self.names:
-            raise Mistake(f"there is no {what} {dotted!r} in this notebook{self._near(dotted, fits)}")
-        found = self.names[first]
-        for part in rest:
-            if not hasattr(found, part):
-                raise Mistake(f"there is no {what} {dotted!r}: {type(found).__name__} has no {part!r}")
-            found = getattr(found, part)
-        if not fits(found):
-            raise Mistake(f"{dotted!r} is a {type(found).__name__}, not a {what}")
-        return found
-
-    def _near(self, name: str, fits: Any) -> str:
-        candidates = [n for n, v in self.names.items() if not n.startswith("_") and fits(v)]
-        near = difflib.get_close_matches(name, candidates, n=1)
-        return f"; did you mean {near[0]!r}?" if near else "; run the cell that defines it first"
+        return marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
 
     def key(self, name: str | None) -> str | None:
-        """The key behind the *name* of an environment or notebook variable.
-
-        Raises Mistake for a name that is not set, and for a literal key (which is not repeated in the message).
-        """
-        if not name:
-            return None
-        if not re.fullmatch(r"[A-Za-z_]\w*", name) or (
-            name not in os.environ and name not in self.names and _looks_secret(name)
-        ):
-            raise Mistake(
-                "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. "
-                "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
-            )
-        value = os.environ.get(name) or self.names.get(name)
-        if not value:
-            raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
-        return str(value)
-
-    def _model(self, name: str) -> Any:
-        """A ScriptedModel of the notebook by its variable, else LiteLLM's name."""
-        found = self.names.get(name) if name.isidentifier() else None
-        return found if hasattr(found, "toolloop_model") else name
-
-    def _policy(self, name: str) -> Any:
-        return name if name in ("full", "ask") else self.lookup(name, "permissions policy")
+        """The key behind the name of a variable. Raises Mistake."""
+        return naming.key(self.names, name)
 
     # --- one run ------------------------------------------------------------------------------------------------
 
@@ -121,10 +79,10 @@ class Notebook:
             if getattr(options, name) is not None
         }
         return {
-            "model": self._model(options.model or defaults.default_model()),
+            "model": naming.model(self.names, options.model or defaults.default_model()),
             "tools": self.functions(None if tools is None else list(tools)),
-            "permissions": self._policy(options.permissions or defaults.permissions),
-            "output": self.lookup(output, "output model") if output else None,
+            "permissions": naming.policy(self.names, options.permissions or defaults.permissions),
+            "output": naming.output(self.names, output) if output else None,
             "instructions": options.instructions or defaults.instructions or None,
             "max_turns": options.max_turns or defaults.max_turns,
             "timeout": options.timeout or defaults.timeout,
@@ -146,33 +104,52 @@ class Notebook:
             raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
         if options.name is not None and (not options.name.isidentifier() or keyword.iskeyword(options.name)):
             raise Mistake(f"--as {options.name!r} is not a variable name")
-        named = self._session(options, cell.cell_id)
+        options = self._with_kept(options)
         if options.dry_run:
-            await self._dry_run(named, prompt, cell)
+            await self._dry_run(options, prompt, cell)
             return None
-        note = self._rewind(named, cell.cell_id, append=options.append) if self._name(options) else None
+        named, notes = self._session(options)
+        if not options.append:
+            self.tapes.go_back(named.session.config.route.answers, cell.cell_id)
+        if self._name(options):
+            notes.append(self._rewind(named, cell.cell_id, append=options.append))
         async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, cell, note))
+            return await kernel.uninterrupted(self._turn(options, named, prompt, cell, notes))
 
-    async def _dry_run(self, named: NamedSession, prompt: str, cell: kernel.Cell) -> None:
+    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell) -> None:
+        """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
+        from ..core.session import AsyncSession
         from .stepping import request_block
         from .transcript import mimebundle
 
-        request = await named.session.preview(prompt)
-        cell.display(mimebundle([request_block(request, sent=False)]))
+        session, named = self.new_session(options), self.sessions.get(self._name(options) or "")
+        if named is not None:
+            session = AsyncSession(session.config, named.session.messages())
+            if cell.cell_id in named.cells and cell.cell_id is not None and not options.append:
+                session.rewind(named.cells.index(cell.cell_id))
+        request = await session.preview(prompt)
+        cell.display(mimebundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
     def _name(self, options: Options) -> str | None:
         """The session that the cell belongs to, or None."""
         return options.session or self.settings.session or None
 
-    def new_session(self, options: Options, cell_id: str | None = None) -> Any:
-        """A fresh AsyncSession with these options over the defaults."""
+    def _with_kept(self, options: Options) -> Options:
+        """The options of a cell, with what its session's earlier cells have said and this one does not."""
+        named = self.sessions.get(self._name(options) or "")
+        if named is None:
+            return options
+        kept = {name: value for name, value in named.said.items() if getattr(options, name) is None}
+        return dataclasses.replace(options, **kept)
+
+    def new_session(self, options: Options) -> Any:
+        """A fresh AsyncSession with these options over the defaults. Raises Mistake, or another one-line error."""
         from ..api import aagent_session
         from ..core.config import Harness
 
         keywords = self.keywords(options)
         if options.replay:
-            keywords["model"] = self.tapes.replay(options.replay, cell_id, loose=options.replay_loose)
+            keywords["model"] = self.tapes.replay(options.replay, loose=options.replay_loose)
         try:
             return aagent_session(Harness.TOOL_LOOP, **keywords)
         except (ValueError, TypeError) as error:
@@ -180,16 +157,19 @@ class Notebook:
                 raise
             raise Mistake(str(error)) from None
 
-    def _session(self, options: Options, cell_id: str | None) -> NamedSession:
-        made = self.new_session(options, cell_id)
-        name = self._name(options)
+    def _session(self, options: Options) -> tuple[NamedSession, list[str | None]]:
+        """The conversation that the cell goes on with, and what to tell the person about it."""
+        made, name = self.new_session(options), self._name(options)
         if name is None:
-            return NamedSession(made)
+            return NamedSession(made), []
         named = self.sessions.setdefault(name, NamedSession(made))
         if named.session.busy:
             raise Mistake(f"session {name!r} is running a turn; wait for it or stop it")
+        before, now = ([tool.name for tool in one.config.tools] for one in (named.session, made))
         named.session.config = made.config
-        return named
+        named.said = {one: value for one in KEPT if (value := getattr(options, one)) is not None}
+        gone = [tool for tool in before if tool not in now]
+        return named, [f"session {name!r} had other tools before; gone: {', '.join(gone)}" if gone else None]
 
     def _rewind(self, named: NamedSession, cell_id: str | None, *, append: bool) -> str | None:
         """Running a cell again replaces its turn (and those after it); returns what to tell the person."""
@@ -203,7 +183,7 @@ class Notebook:
         return f"this cell's turn ran before: the conversation went back to before it ({turns - turn} replaced); --append adds instead"
 
     async def _turn(
-        self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, note: str | None
+        self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, notes: list[str | None]
     ) -> Result:
         from .live import follow
         from .transcript import mimebundle, notice
@@ -213,7 +193,7 @@ class Notebook:
         view = self._view(options, named, cell, stream.cancel)
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
-        for line in (note, self._without_docstring(config.tools)):
+        for line in (*notes, self._without_docstring(config.tools)):
             if line:
                 cell.display(mimebundle([notice(line)]))
         try:
@@ -234,7 +214,7 @@ class Notebook:
 
         config = named.session.config
         top = head(
-            getattr(config.route.answers, "recorded_model", None) or config.route.model,
+            config.route.title,
             [tool.name for tool in config.tools],
             options.permissions or self.settings.permissions,
             config.output.name if config.output else None,
@@ -247,9 +227,12 @@ class Notebook:
             stop=stop,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
             wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
+            raised=True,
         )
         if options.step:
-            view.stepper = Stepper(view)
+            view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
+        if options.replay_loose:
+            view.also(SaysDifferences(config.route.answers, view))
         if recorder := self.tapes.recorder(options.record):
             view.also(recorder)
         if options.keep_history or self.settings.keep_history:
@@ -268,7 +251,3 @@ class Notebook:
             presenting.mark_shown(result)
         if name is not None:
             self.names[name] = result
-
-
-def _looks_secret(name: str) -> bool:
-    return len(name) > 24 and any(c.isdigit() for c in name)

@@ -12,31 +12,39 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from . import kernel
-from .asking import means_of_asking
+from .asking import Means, means_of_asking
 from .blocks import Block, counted
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain
+from .slots import CATCH_UP
 from .style import BLOCK, CALL, DIM, NAME, PRE, SUMMARY, WIDE
 
 if TYPE_CHECKING:
     from ..core.model import Reply, Request
     from .live import View
 
-CATCH_UP = 0.05
-"""Seconds that the reader of the stream gets to show what came before a hold."""
-
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 
-def request_block(request: Request, *, sent: bool = True) -> Block:
-    """A model call before it goes out (or, in a dry run, instead of that)."""
+def request_block(request: Request, *, sent: bool = True, title_of: str = "") -> Block:
+    """A model call before it goes out (or, in a dry run, instead of that); `title_of` is the model in a person's words.
+
+    Keys and headers are named, and not shown.
+    """
     shown = request.shown()
     tools = [tool["function"]["name"] for tool in shown["tools"]]
-    options = {key: value for key, value in shown.items() if key not in ("messages", "tools", "model")}
-    title = f"{'to the model' if sent else 'would be sent'}: {counted(len(shown['messages']), 'message')}, {counted(len(tools), 'tool')}"
+    options = {
+        key: value
+        for key, value in shown.items()
+        if key not in ("messages", "tools", "model", "stream_options")
+    }
+    where = "to the model" if sent else f"would be sent to {title_of or request.model}"
+    title = f"{where}: {counted(len(shown['messages']), 'message')}, {counted(len(tools), 'tool')}"
     lines = [_line(message) for message in shown["messages"]]
     lines.append(("tools", ", ".join(tools) or "none"))
     lines.append(("options", ", ".join(f"{k}={_short(v)}" for k, v in options.items()) or "none"))
+    if request.secrets:
+        lines.append(("not shown", ", ".join(request.secrets)))
     return _picture("→", title, lines, {"the whole request": shown})
 
 
@@ -97,28 +105,31 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[
 class Stepper:
     """Holds a run before each step until Next is clicked; "Run to end" lets the rest go on without showing less."""
 
-    def __init__(self, view: View) -> None:
-        self._view = view
+    def __init__(self, view: View, wish: Means = "auto") -> None:
+        self._view, self._wish = view, wish
         self._holding = True
 
     async def before_model(self, request: Request) -> None:
+        """Show the request, and hold."""
         await self._show_and_hold(request_block(request), "call the model")
 
     async def after_model(self, reply: Reply) -> None:
+        """Show what came back."""
         await asyncio.sleep(CATCH_UP)
         self._view.put(reply_block(reply))
 
-    async def before_tool(self, name: str, arguments: Mapping[str, object]) -> None:
+    async def before_call(self, name: str, arguments: Mapping[str, object]) -> None:
+        """Show the call, and hold; in ask mode its card comes next."""
         await self._show_and_hold(call_preview(name, arguments), f"run {name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
         await asyncio.sleep(CATCH_UP)
         self._view.put(block)
-        means = means_of_asking() if self._holding else "nobody"
+        means = means_of_asking(self._wish) if self._holding else "nobody"
         if means == "card":
             await self._hold_by_card(what)
         elif means == "input":
-            self._hold_by_prompt(what)
+            await self._hold_by_prompt(what)
 
     async def _hold_by_card(self, what: str) -> None:
         from .widgets import StepCard
@@ -129,7 +140,7 @@ class Stepper:
             self._holding = answer == "next"
             loop.call_soon_threadsafe(answered.set)  # a click may come on a subshell's thread
 
-        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
+        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"), self._view.stop)
         place = self._view.place()
         place.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
         self._view.waits(for_what=f"waiting for Next: {what}")
@@ -139,7 +150,18 @@ class Stepper:
             card.finish()
             place.put({"text/plain": "", "text/html": ""})
 
-    def _hold_by_prompt(self, what: str) -> None:
-        with kernel.interruptible():
-            answer = input(f"  [Enter] to {what}, r to run to the end: ")
-        self._holding = not answer.strip().lower().startswith("r")
+    async def _hold_by_prompt(self, what: str) -> None:
+        try:
+            with kernel.interruptible():
+                answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
+        except EOFError:  # nobody is there any more
+            answer = "r"
+        self._holding = not answer.startswith("r")
+        if answer.startswith("s") and self._view.stop is not None:
+            self._view.stop()
+            await asyncio.sleep(0)  # the stop reaches the run here, before anything goes out
+
+
+def _read(prompt: str) -> str:
+    """One line from the keyboard. The kernel waits, as for any input()."""
+    return input(prompt).strip().lower()

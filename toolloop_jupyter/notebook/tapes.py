@@ -1,12 +1,17 @@
-"""Recordings in a notebook: which file a cell records to or is answered from, also when cells run again."""
+"""Recordings and scripts in a notebook: which file a cell records to or is answered from, also when cells run again."""
 
 from __future__ import annotations
 
+import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..core.observer import Observer
 
 if TYPE_CHECKING:
+    from ..core.model import Reply
     from ..teaching.recording import Recorder, Replay
+    from .live import View
 
 
 class Tapes:
@@ -15,7 +20,7 @@ class Tapes:
     def __init__(self) -> None:
         self._recorders: dict[Path, Recorder] = {}
         self._replays: dict[Path, Replay] = {}
-        self._began: dict[tuple[Path, str], int] = {}
+        self._began: weakref.WeakKeyDictionary[object, dict[str, int]] = weakref.WeakKeyDictionary()
         self.always: Path | None = None
         """The file of `%toolloop record on FILE`, which every run of the notebook is recorded to."""
 
@@ -33,15 +38,38 @@ class Tapes:
             self._recorders[wanted] = Recorder(wanted)
         return self._recorders[wanted]
 
-    def replay(self, path: str, cell_id: str | None, *, loose: bool) -> Replay:
-        """The model of a cell with `--replay path`. A cell that runs again goes back to where it began."""
+    def replay(self, path: str, *, loose: bool) -> Replay:
+        """The model of the cells with `--replay path`. A file that was written again since is read again."""
         from ..teaching.recording import Replay
 
         wanted = Path(path).absolute()
-        if wanted not in self._replays:
-            self._replays[wanted] = Replay(wanted, loose=loose)
-        found = self._replays[wanted]
-        found.loose = loose
-        if cell_id is not None:
-            found.position = self._began.setdefault((wanted, cell_id), found.position)
-        return found
+        known = self._replays.get(wanted)
+        if known is None or not known.is_current():
+            known = self._replays[wanted] = Replay(wanted)
+        known.loose = loose
+        return known
+
+    def go_back(self, answers: Any, cell_id: str | None) -> None:
+        """Let a script or recording go on from where this cell began, when the cell has run before.
+
+        Without an id of the cell (some front-ends send none) it just goes on.
+        """
+        if cell_id is None or not hasattr(answers, "position"):
+            return
+        began = self._began.setdefault(answers, {})
+        answers.position = began.setdefault(cell_id, answers.position)
+
+
+class SaysDifferences(Observer):
+    """Says once in a run, in its transcript, that a loose replay answers another request than the recorded one."""
+
+    def __init__(self, replay: Any, view: View) -> None:
+        self._replay, self._view = replay, view
+        self._known = len(getattr(replay, "differences", ()))
+        self._said = False
+
+    async def after_model(self, reply: Reply) -> None:
+        new = getattr(self._replay, "differences", [])[self._known :]
+        if new and not self._said:
+            self._said = True
+            await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")

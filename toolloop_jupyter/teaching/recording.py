@@ -170,6 +170,7 @@ class Replay:
         self.path = Path(path)
         self.loose = loose
         self.speed = speed
+        self._read = _stamp(self.path)
         self.calls = load(self.path)
         self.differences: list[str] = []
         self._next = 0
@@ -184,6 +185,10 @@ class Replay:
     def recorded_model(self) -> str:
         """The model that was recorded."""
         return self.calls[0].model if self.calls else ""
+
+    def is_current(self) -> bool:
+        """Whether the file is still as it was read."""
+        return _stamp(self.path) == self._read
 
     @property
     def position(self) -> int:
@@ -255,6 +260,15 @@ def load(path: Path) -> list[Call]:
             f"{path.name} is empty; a recording begins with {{'toolloop-recording': {VERSION}}}"
         )
     return calls
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """What tells whether a file was written since; None when it is not there."""
+    try:
+        facts = path.stat()
+    except OSError:
+        return None
+    return facts.st_mtime_ns, facts.st_size
 
 
 def _shown(path: Path) -> str:

@@ -51,7 +51,7 @@ class ScriptedModel:
         """What the model was sent, one for each call, as it was then."""
         self._lock = threading.Lock()
         self.model = offline.put(name or f"scripted-{next(_numbers)}", self)
-        self.title = self.model
+        self.shown_as = self.model
         """What its messages call it: in a notebook, the variable that a cell names it by."""
 
     @property
@@ -87,13 +87,13 @@ class ScriptedModel:
         for part in parts:
             if isinstance(part, Expect) and (complaint := part.complaint(messages)):
                 raise PlainRefusal(
-                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_got(messages)}.",
+                    f"turn {number} of {self.shown_as} does not fit: it expects {complaint}, but got, {_got(messages)}.",
                     400,
                 )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
         if isinstance(first, Error):
             raise first.made()
-        return self._play(Turn(number, messages, self.pace, title=self.title), parts)
+        return self._play(Turn(number, messages, self.pace, shown_as=self.shown_as), parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
         if number <= len(self.turns):
@@ -102,9 +102,9 @@ class ScriptedModel:
             return self.turns[-1]
         written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
         raise PlainRefusal(
-            f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
+            f"the script of {self.shown_as} is over: it has {written}, and this is model call {number}; "
             f"the last message is {_got(messages)}.\n"
-            f"Add a turn, or start again: run the cell that makes it, or {_called(self.title)}.reset().",
+            f"Add a turn, or start again: run the cell that makes it, or {_called(self.shown_as)}.reset().",
             400,
         )
 
