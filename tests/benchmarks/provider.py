@@ -1,0 +1,50 @@
+"""A scripted provider in a process of its own, so that its work is not counted with what is measured.
+
+As a script: prints its address, serves until its input ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+STEPS = 20
+
+
+def next_entry(received: Any) -> Any:
+    """Ask for the first tool until there are STEPS results behind the last user message, then answer."""
+    done = 0
+    for message in reversed(received.messages):
+        if message["role"] == "user":
+            break
+        done += message["role"] == "tool"
+    if done >= STEPS:
+        return {"content": "Done."}
+    name = received.tools[0]["function"]["name"]
+    return {"tool_calls": [{"id": f"c{len(received.messages)}", "name": name, "arguments": '{"a": 1}'}]}
+
+
+@contextlib.contextmanager
+def serving() -> Iterator[str]:
+    """Run it; gives the base URL."""
+    command = [sys.executable, __file__]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from support.servers import ScriptedServer
+
+    with ScriptedServer(next_entry) as server:
+        print(server.base_url, flush=True)
+        sys.stdin.read()

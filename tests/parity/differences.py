@@ -1,0 +1,224 @@
+"""Every deliberate difference to LiteLLM's Tool Loop (1.110.2): the one list, and the README's table.
+
+    python -m tests.parity          prints the table in Markdown
+
+`tests/parity/test_differences.py` holds that each one is pinned by a test that exists, and that the scenarios name no
+other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SUITE = "tests/parity/test_parity.py::test_same_or_better"
+HERE = "tests/parity/test_differences.py"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row: what LiteLLM does, what we do, why that is better, and the test that pins it."""
+
+    name: str
+    theirs: str
+    ours: str
+    why: str
+    test: str = ""
+    """A test's id; "" for the parity suite's scenarios that name this difference."""
+
+
+DIFFERENCES = [
+    Difference(
+        "token deltas",
+        "one `Text` for each model call, when it has ended",
+        '`Text` and `Reasoning` as they arrive; `{"stream": False}` in `completion_kwargs` turns it off',
+        "a person reads along, and a cancel keeps what has come",
+        f"{HERE}::test_token_deltas",
+    ),
+    Difference(
+        "sync calls in a notebook",
+        "`agent(...)` raises where an event loop is running",
+        "works in a cell, in a function called there, in a thread and in a script",
+        "a notebook's loop is always running",
+        f"{HERE}::test_sync_calls_under_a_running_loop",
+    ),
+    Difference(
+        "sandbox",
+        "`sandbox=` is required, though the loop's tools are not confined by it",
+        "may be left out; given, it says where changed files are looked for; a path will do",
+        "nobody is made to believe in a wall that is not there",
+        "tests/test_api.py::test_sandbox_may_be_left_out",
+    ),
+    Difference(
+        "typed arguments",
+        "nested models, dataclasses and dates of a model reach the function as dicts",
+        "the function gets what its annotations say",
+        "`point.x` works",
+    ),
+    Difference(
+        "tool schemas",
+        "the whole docstring is the description; `$ref`s, titles, `default: null`",
+        "a description for each parameter, from the docstring; models spelled out; no titles",
+        "models call better described tools better; some providers refuse `$ref` and drop it silently",
+    ),
+    Difference(
+        "argument errors",
+        "pydantic's or `json`'s text, with links and internal names",
+        "one short line for each argument, and that the tool was not run",
+        "fewer tokens, and the model repairs the call",
+    ),
+    Difference(
+        "empty arguments",
+        "an empty text instead of `{}` is an error",
+        "a call without arguments",
+        "several providers send it for tools without parameters",
+    ),
+    Difference(
+        "valid arguments in the history",
+        "broken arguments are sent back as they stand",
+        "the history holds `{}` and the message about it",
+        "Anthropic's and Gemini's converters raise on the next call otherwise",
+    ),
+    Difference(
+        "unknown tools",
+        "`ValueError: unknown tool`",
+        "the same, with the tools that there are",
+        "the model finds the right name at once",
+    ),
+    Difference(
+        "nobody is asked in vain",
+        "asks for unknown tools and for arguments that then do not validate",
+        "validates first; asks only about a call that can run, with the values that will be used",
+        "what is approved is what runs",
+    ),
+    Difference(
+        "edited arguments",
+        "allow or deny",
+        "`approval.allow({...})` runs the call with other arguments, validated again; the model is told",
+        "a person corrects a path instead of refusing it",
+        f"{HERE}::test_edited_arguments",
+    ),
+    Difference(
+        "per-tool permissions",
+        "one mode for all tools",
+        "also a mapping of names to modes, a callable, and `@tool(permissions=...)`",
+        "reading needs no click where deleting does",
+        f"{HERE}::test_permissions_by_tool",
+    ),
+    Difference(
+        "denials",
+        "`denied: reason`",
+        "the same, and that it was a decision and not to be repeated",
+        "models take a bare denial for a failure and try again",
+    ),
+    Difference(
+        "repair of structured output",
+        "one try, then `OutputInvalid`",
+        "the model is told what was wrong and tries again, twice by default (`output_retries`)",
+        "most invalid answers are put right at the first try",
+    ),
+    Difference(
+        "JSON in prose",
+        "an answer with a word or a fence around its JSON is invalid, in spite of `last_json_object`",
+        "the JSON is found",
+        "models that are not forced to JSON write so",
+    ),
+    Difference(
+        "valid history",
+        "a call that max_turns, a timeout or a cancel cut off stays without a result",
+        "each call has exactly one result at every moment, one that says what happened; so has its event",
+        "OpenAI and Anthropic refuse the next turn otherwise",
+    ),
+    Difference(
+        "unanswered prompts",
+        "a prompt whose model call failed stays in the history",
+        "it is taken back; running the cell again asks once, not twice",
+        "two user messages in a row confuse models, and some providers refuse them",
+    ),
+    Difference(
+        "shown retries",
+        "`num_retries` are made out of sight, and none once a stream has begun",
+        "each one is a `Retry` event; a stream that breaks is tried again, too, and shows no text twice",
+        "a wait has a reason that can be seen",
+    ),
+    Difference(
+        "unique call ids",
+        "ids stay as they come, also when a provider repeats them",
+        "a repeated id gets a new one",
+        "Anthropic refuses a second use, and results could go to the wrong call",
+    ),
+    Difference(
+        "reasoning in the history",
+        "reasoning, thinking blocks, signatures and provider fields are dropped",
+        "they go back untouched",
+        "Anthropic and Gemini want them back beside tool calls",
+    ),
+    Difference(
+        "history that comes back",
+        "a session cannot begin with a history",
+        "`agent_session(history=...)`, `session.save(path)`, `load(path)`",
+        "a conversation survives the kernel",
+        "tests/test_api.py::test_save_and_load",
+    ),
+    Difference(
+        "unknown cost",
+        "0.0",
+        '`None`, shown as "cost not reported"',
+        "unknown is not free",
+    ),
+    Difference(
+        "own headers",
+        "`extra_headers` are lost on the way to a gateway",
+        "they are sent beside the tags, which win",
+        "a proxy in front of the gateway may need them",
+    ),
+    Difference(
+        "the limit of model calls",
+        "100 in a turn, then `runtime_error`",
+        "`max_model_calls` (100), then the stop reason `max_model_calls`; also `max_cost`",
+        "a limit is no failure",
+    ),
+    Difference(
+        "late cancel",
+        "a cancel while the reader is behind makes a whole answer `cancelled`",
+        "`done`: the turn had ended",
+        "what is complete says so",
+    ),
+    Difference(
+        "empty answers",
+        "an empty text and `done`; an assistant message without content stays in the history",
+        "`runtime_error` that says why, as far as the finish reason tells; nothing is added to the history",
+        "silence looks like success; Anthropic refuses empty messages",
+    ),
+    Difference(
+        "empty prompts",
+        "sent",
+        "`ValueError` before anything is sent",
+        "providers refuse them, or answer at random",
+    ),
+    Difference(
+        "one tool twice",
+        "`ValueError`",
+        "the same function twice is one tool; two functions of one name are still an error",
+        "lists are put together from parts",
+    ),
+    Difference(
+        "clearer messages",
+        "the error's name and text",
+        "the same kinds of errors with the value, and what to type or to set next",
+        "one reads what to do",
+    ),
+]
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def table() -> str:
+    """The README's table."""
+    lines = ["| | LiteLLM's Tool Loop | here | why |", "|---|---|---|---|"]
+    lines += [
+        f"| {cell(row.name)} | {cell(row.theirs)} | {cell(row.ours)} | {cell(row.why)} |"
+        for row in DIFFERENCES
+    ]
+    return "\n".join(lines)

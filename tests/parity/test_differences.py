@@ -1,0 +1,154 @@
+"""The list of differences is whole and true; here are also the tests of those that no scenario can show."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from parity.differences import DIFFERENCES, SUITE, table
+from support.servers import answer, calls
+from toolloop_jupyter import Harness, Text, ToolCall, ToolLoopOptions, ToolResult, aagent, agent, tool
+
+ROOT = Path(__file__).parents[2]
+RUN = []
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    RUN.append((a, b))
+    return a + b
+
+
+@tool(permissions="ask")
+def delete(name: str) -> str:
+    """Delete something."""
+    RUN.append(name)
+    return "gone"
+
+
+@pytest.fixture
+def call(serve):
+    """The keywords that send a run to a scripted server."""
+    RUN.clear()
+
+    def make(*script):
+        server = serve(list(script))
+        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
+
+    return make
+
+
+def named_by_scenarios():
+    pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
+    from parity.scenarios import SCENARIOS
+
+    return {expected.difference for scenario in SCENARIOS for expected in scenario.expected}
+
+
+def test_scenarios_name_differences_of_the_list():
+    """Every difference that a scenario expects is in the list, and each one of the list that has no test of its own is
+    named by a scenario.
+    """
+    named = named_by_scenarios()
+    assert named <= {difference.name for difference in DIFFERENCES}
+    assert {difference.name for difference in DIFFERENCES if not difference.test} <= named
+
+
+@pytest.mark.parametrize("difference", DIFFERENCES, ids=lambda difference: difference.name)
+def test_each_difference_has_a_test(difference):
+    """The test that a difference names is there."""
+    path, _, name = (difference.test or SUITE).partition("::")
+    tree = ast.parse((ROOT / path).read_text("utf-8"))
+    functions = {n.name for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)}
+    assert name in functions
+
+
+def test_nothing_is_worse():
+    """Each row says what both do and why ours is better, once."""
+    assert len({difference.name for difference in DIFFERENCES}) == len(DIFFERENCES)
+    for difference in DIFFERENCES:
+        assert difference.theirs
+        assert difference.ours
+        assert difference.why
+
+
+def test_the_readme_has_the_table():
+    """The README's table is the one that `python -m tests.parity` prints."""
+    readme = (ROOT / "README.md").read_text("utf-8")
+    if "<!-- differences -->" not in readme:
+        pytest.skip(
+            "the README has no place for the table yet: <!-- differences --> ... <!-- /differences -->"
+        )
+    between = readme.partition("<!-- differences -->")[2].partition("<!-- /differences -->")[0]
+    assert between.strip() == table()
+
+
+async def test_token_deltas(call):
+    """Text comes in the pieces that the provider sends; without streaming it comes whole."""
+    for stream, expected in ((True, ["One ", "two ", "three."]), (False, ["One two three."])):
+        more, _ = call(answer("One two three."))
+        options = ToolLoopOptions(completion_kwargs={"stream": stream})
+        events = aagent(Harness.TOOL_LOOP, "Count", stream=True, options=options, **more)
+        assert [event.delta async for event in events if isinstance(event, Text)] == expected
+
+
+async def test_sync_calls_under_a_running_loop(call):
+    """`agent` works where a loop is running: called straight away, as a stream, and from a thread."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
+    assert agent(Harness.TOOL_LOOP, "Add", tools=[add], **more).text == "3"
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
+    kinds = [type(event) for event in agent(Harness.TOOL_LOOP, "Add", tools=[add], stream=True, **more)]
+    assert kinds[:3] == [ToolCall, ToolResult, Text]
+    more, _ = call(answer("from a thread"))
+    result = await asyncio.to_thread(agent, Harness.TOOL_LOOP, "Go", **more)
+    assert result.text == "from a thread"
+
+
+async def test_edited_arguments(call):
+    """Edited arguments are what runs, and the model is told; those that do not validate decide nothing."""
+
+    def edit(approval):
+        with pytest.raises(ValueError, match="a"):
+            approval.allow({"a": "one", "b": 2})
+        approval.allow({"a": 5, "b": 2})
+        return True
+
+    more, server = call(calls(("add", {"a": 1, "b": 2})), answer("7"))
+    await aagent(Harness.TOOL_LOOP, "Add", tools=[add], permissions="ask", on_approval=edit, **more)
+    assert RUN == [(5, 2)]
+    told = server.requests[1].messages[-1]["content"]
+    assert '"a": 5' in told
+    assert told.endswith("7")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "ran"),
+    [
+        ("full", [(1, 2)]),
+        ({"add": "deny"}, []),
+        ({"*": "deny", "delete": "full"}, []),
+        (lambda call: call.name == "add", [(1, 2)]),
+    ],
+)
+async def test_permissions_by_tool(call, permissions, ran):
+    """A policy says for each tool whether it runs; a tool's own "ask" stays whatever the run's policy says."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2}), ("delete", {"name": "x"})), answer("ok"))
+    asked = []
+
+    def refuse(approval):
+        asked.append(approval.tool)
+        return False
+
+    tools = [add, delete]
+    await aagent(Harness.TOOL_LOOP, "Go", tools=tools, permissions=permissions, on_approval=refuse, **more)
+    assert ran == RUN
+    assert asked == (
+        ["delete"]
+        if permissions == "full" or (isinstance(permissions, dict) and "*" in permissions)
+        else asked
+    )
+    assert set(asked) <= {"delete"}

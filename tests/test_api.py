@@ -1,0 +1,486 @@
+"""LiteLLM's agent API as ours: keywords, precedence, sessions, streams, errors, in scripts and under a running loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from pydantic import BaseModel
+
+import toolloop_jupyter as tl
+from support.servers import answer, calls, failure
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, agent, agent_session
+
+KEYWORDS = [
+    "sandbox",
+    "model",
+    "api_key",
+    "api_base",
+    "instructions",
+    "tools",
+    "skills",
+    "disable_tools",
+    "permissions",
+    "on_approval",
+    "output",
+    "max_turns",
+    "timeout",
+    "metadata",
+    "options",
+    "install",
+]
+LOOP = Harness.TOOL_LOOP
+
+
+class Review(BaseModel):
+    summary: str
+    score: int
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def call(serve):
+    """The keywords that send a run to a scripted server, and the server."""
+
+    def make(*script):
+        server = serve(list(script))
+        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
+
+    return make
+
+
+# --- the surface --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [agent, aagent, agent_session, aagent_session])
+def test_every_keyword_of_litellm_is_there(function):
+    """help() and Tab show each keyword of LiteLLM's functions; prompt and stream only where a prompt is run."""
+    parameters = inspect.signature(function).parameters
+    assert set(KEYWORDS) <= set(parameters)
+    assert ("prompt" in parameters, "stream" in parameters) == ("session" not in function.__name__,) * 2
+
+
+def test_signatures_are_litellms():
+    """No keyword of LiteLLM's own functions is missing, and defaults are the same (but `sandbox` may be left out)."""
+    pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
+    import litellm
+
+    for name in ("agent", "aagent", "agent_session", "aagent_session"):
+        theirs = inspect.signature(getattr(litellm, name)).parameters
+        ours = inspect.signature(getattr(tl, name)).parameters
+        assert set(theirs) <= set(ours)
+        for key, parameter in theirs.items():
+            if key != "sandbox":
+                assert parameter.default == ours[key].default, key
+
+
+def test_types_are_litellms():
+    """Events, results and errors have LiteLLM's names and at least its fields."""
+    theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
+    for name in (
+        "Text",
+        "Reasoning",
+        "ToolCall",
+        "ToolResult",
+        "FileChange",
+        "Approval",
+        "Done",
+        "Usage",
+        "Result",
+    ):
+        fields = set(getattr(theirs, name).__dataclass_fields__)
+        assert fields <= set(getattr(tl, name).__dataclass_fields__), name
+    for name in (
+        "CapabilityUnsupported",
+        "OptionsMismatch",
+        "OutputInvalid",
+        "SandboxError",
+        "SessionClosed",
+    ):
+        assert issubclass(getattr(tl, name), tl.HarnessError), name
+    assert [member.name for member in tl.Harness] == [member.name for member in theirs.Harness]
+    ours, own = tl.agent_capabilities(LOOP), theirs.agent_capabilities(theirs.Harness.TOOL_LOOP)
+    assert vars(ours) == vars(own)
+
+
+async def test_litellms_own_objects_are_taken(call, tmp_path):
+    """LiteLLM's Harness.TOOL_LOOP, ToolLoopOptions and sandbox do where ours are."""
+    theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
+    import litellm
+
+    def write() -> str:
+        """Write a file."""
+        (tmp_path / "new.txt").write_text("hello\n")
+        return "ok"
+
+    more, server = call(calls(("write", {})), answer("Done."))
+    options = theirs.ToolLoopOptions(completion_kwargs={"temperature": 0.5, "stream": False})
+    result = await aagent(
+        litellm.Harness.TOOL_LOOP,
+        "Go",
+        sandbox=litellm.sandbox.local(str(tmp_path)),
+        tools=[write],
+        options=options,
+        **more,
+    )
+    assert [(change.path, change.kind) for change in result.files] == [("new.txt", "created")]
+    assert server.requests[0].body["temperature"] == 0.5
+    assert "stream" not in server.requests[0].body or server.requests[0].body["stream"] is False
+
+
+@pytest.mark.parametrize(
+    ("harness", "error", "words"),
+    [
+        ("tool_loop", TypeError, "Did you mean Harness.TOOL_LOOP"),
+        (None, TypeError, "must be Harness.TOOL_LOOP"),
+        (Harness.CODEX, tl.CapabilityUnsupported, "show(stream)"),
+    ],
+)
+def test_other_harnesses(harness, error, words):
+    """A string and another harness are refused before anything starts, with what to write."""
+    with pytest.raises(error, match=words.replace("(", r"\(").replace(")", r"\)")):
+        agent(harness, "Go", model="openai/stub")
+
+
+@pytest.mark.parametrize(
+    ("keywords", "error"),
+    [
+        ({"options": object()}, tl.OptionsMismatch),
+        ({"skills": ["x"]}, tl.CapabilityUnsupported),
+        ({"disable_tools": ["bash"]}, tl.CapabilityUnsupported),
+        ({"install": True}, tl.CapabilityUnsupported),
+        ({"permissions": "read-only"}, tl.CapabilityUnsupported),
+        ({"permissions": "sometimes"}, ValueError),
+        ({"permissions": "ask"}, ValueError),
+        ({"max_turns": 0}, ValueError),
+        ({"timeout": 0}, ValueError),
+        ({"sandbox": 7}, TypeError),
+        ({"tools": [lambda *parts: None]}, tl.ToolDefinitionError),
+        ({"model": None}, ValueError),
+    ],
+)
+def test_mistakes_are_raised_before_anything_starts(keywords, error):
+    """A wrong keyword raises from the call itself, in the async form too; no model is called."""
+    with pytest.raises(error):
+        aagent(LOOP, "Go", **{"model": "openai/stub", "api_base": "http://127.0.0.1:1", **keywords})
+
+
+@pytest.mark.parametrize(
+    ("environment", "keywords", "words"),
+    [
+        ({}, {}, "LITELLM_PROXY_API_BASE"),
+        ({"LITELLM_PROXY_API_BASE": "http://127.0.0.1:1"}, {}, "LITELLM_PROXY_API_KEY"),
+        ({"LITELLM_PROXY_API_BASE": "  "}, {"api_key": "sk-x"}, "LITELLM_PROXY_API_BASE"),
+        ({"LITELLM_PROXY_API_KEY": "sk-x"}, {}, "LITELLM_PROXY_API_BASE"),
+    ],
+)
+def test_gateway_without_address_or_key(monkeypatch, environment, keywords, words):
+    """A gateway model without an address or a key is a ValueError that names the variable, before anything starts."""
+    for name in ("LITELLM_PROXY_API_BASE", "LITELLM_PROXY_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=words):
+        aagent(LOOP, "Go", model="litellm_proxy/coder", **keywords)
+
+
+async def test_gateway_from_the_environment(call, monkeypatch):
+    """Address, key, tags and metadata reach the gateway; those of the loop win over headers of one's own."""
+    more, server = call(answer("Hi."))
+    monkeypatch.setenv("LITELLM_PROXY_API_BASE", more["api_base"] + "/")
+    monkeypatch.setenv("LITELLM_PROXY_API_KEY", "sk-environment")
+    options = ToolLoopOptions(completion_kwargs={"extra_headers": {"x-own": "1", "x-litellm-tags": "mine"}})
+    await aagent(LOOP, "Go", model="litellm_proxy/coder", metadata={"n": 1}, options=options)
+    headers = server.requests[0].headers
+    assert headers["authorization"] == "Bearer sk-environment"
+    assert headers["x-litellm-tags"] == "harness,tool_loop"
+    assert json.loads(headers["x-litellm-spend-logs-metadata"]) == {"n": 1}
+    assert headers["x-own"] == "1"
+    assert server.requests[0].body["model"] == "coder"
+
+
+# --- runs, streams, sessions --------------------------------------------------------------------------------------
+
+
+async def test_sandbox_may_be_left_out(call, tmp_path):
+    """No sandbox: nothing is watched. A path, ours: changed files are events and are in the result."""
+
+    def write() -> str:
+        """Write a file."""
+        (tmp_path / "note.txt").write_text("two\n")
+        return "ok"
+
+    script = [calls(("write", {})), answer("Done.")]
+    more, _ = call(*script)
+    assert (await aagent(LOOP, "Go", tools=[write], **more)).files == []
+    for sandbox in (str(tmp_path), tmp_path, tl.sandbox.local(tmp_path)):
+        (tmp_path / "note.txt").write_text("one\n")
+        more, _ = call(*script)
+        result = await aagent(LOOP, "Go", tools=[write], sandbox=sandbox, **more)
+        assert [(change.path, change.kind) for change in result.files] == [("note.txt", "modified")]
+        assert "-one\n+two\n" in result.files[0].diff
+        assert result.files == [event for event in result.events if isinstance(event, tl.FileChange)]
+
+
+async def test_stream(call):
+    """`stream=True` gives events that end with Done, and the result; mistakes are raised before the iteration."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
+    stream = aagent(LOOP, "Go", stream=True, tools=[add], **more)
+    assert stream.result is None
+    kinds = [type(event).__name__ async for event in stream]
+    assert kinds == ["ToolCall", "ToolResult", "Text", "Done"]
+    assert stream.result.text == "3"
+    with pytest.raises(ValueError, match="max_turns"):
+        aagent(LOOP, "Go", stream=True, max_turns=0, **more)
+
+
+async def test_cancel_and_close_a_stream(call):
+    """cancel() ends a stream with Done(cancelled); aclose() ends it at once; the provider's connection is closed."""
+    more, server = call(answer("a b c d e f g", hold_after=2))
+    stream = aagent(LOOP, "Go", stream=True, **more)
+    async for event in stream:
+        if isinstance(event, tl.Text):
+            stream.cancel()
+    assert (stream.result.stop_reason, stream.result.text) == ("cancelled", "a ")
+    more, server = call(answer("a b c d e f g", hold_after=3))
+    stream = aagent(LOOP, "Go", stream=True, **more)
+    await stream.__anext__()
+    await stream.aclose()
+    with pytest.raises(StopAsyncIteration):
+        await stream.__anext__()
+    for _ in range(100):
+        if server.requests[0].abandoned:
+            break
+        await asyncio.sleep(0.02)
+    assert server.requests[0].abandoned
+
+
+async def test_session(call):
+    """A session keeps its history over turns and adds up usage, costs and results; closed, it refuses."""
+    more, server = call(answer("One."), answer("Two."))
+    async with aagent_session(LOOP, instructions="Be brief.", **more) as session:
+        first = await session.arun("1?")
+        second = await session.arun("2?")
+        assert [m["content"] for m in await session.history()] == ["Be brief.", "1?", "One.", "2?", "Two."]
+        assert session.results == [first, second]
+        assert session.usage == tl.Usage(20, 10, 2)
+        assert first.session_id == second.session_id == session.session_id
+    assert [m["role"] for m in server.requests[1].messages] == ["system", "user", "assistant", "user"]
+    assert session.closed
+    with pytest.raises(tl.SessionClosed):
+        await session.arun("3?")
+    with pytest.raises(tl.SessionClosed):
+        async for _ in session.astream("3?"):
+            pass
+
+
+async def test_a_second_turn_at_once_is_refused(call):
+    """While a turn runs, another one is refused; the first goes on, and then the next one may come."""
+    more, server = call(answer("a b c", hold_after=2), answer("next"))
+    session = aagent_session(LOOP, **more)
+    stream = session.astream("Go")
+    await stream.__anext__()
+    with pytest.raises(tl.HarnessError, match="already running"):
+        await session.arun("Me too")
+    server.release()
+    assert [event async for event in stream][-1].result.text == "a b c"
+    assert (await session.arun("Now")).text == "next"
+    assert [m["content"] for m in await session.history()] == ["Go", "a b c", "Now", "next"]
+
+
+async def test_save_and_load(call, tmp_path):
+    """A saved conversation, loaded, is a history to begin a session with; the next request holds all of it."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
+    session = aagent_session(LOOP, tools=[add], **more)
+    await session.arun("Add")
+    session.save(tmp_path / "talk.json")
+    assert "sk-test" not in (tmp_path / "talk.json").read_text("utf-8")
+    more, server = call(answer("Again 3."))
+    again = aagent_session(LOOP, tools=[add], history=tl.load(tmp_path / "talk.json"), **more)
+    await again.arun("And again?")
+    assert server.requests[0].messages[:-1] == [
+        {key: value for key, value in message.items() if value is not None}
+        for message in await session.history()
+    ]
+    with pytest.raises(tl.HistoryInvalid, match="no tool message"):
+        aagent_session(LOOP, history=(await session.history())[:2], **more)
+
+
+async def test_output_invalid_has_the_answer_and_the_result(call):
+    """OutputInvalid comes after Done, with the last answer as `.raw` and the Result as `.result`."""
+    more, server = call(answer('{"summary": "x"}'))
+    with pytest.raises(tl.OutputInvalid, match="Review") as caught:
+        await aagent(LOOP, "Go", output=Review, options=ToolLoopOptions(output_retries=1), **more)
+    assert caught.value.raw == '{"summary": "x"}'
+    assert (caught.value.result.stop_reason, caught.value.result.output) == ("done", None)
+    assert len(server.requests) == 2
+
+
+async def test_stop_reasons_keep_partial_work(call):
+    """max_turns, a timeout and a provider's error end the turn with a Result that has what was done before."""
+    step = calls(("add", {"a": 1, "b": 2}), content="Let me add.")
+    more, _ = call(step)
+    limited = await aagent(LOOP, "Go", tools=[add], max_turns=1, **more)
+    more, _ = call(step, answer("late", stall=30))
+    late = await aagent(LOOP, "Go", tools=[add], timeout=1.0, **more)
+    more, _ = call(step, failure(400, "no such thing"))
+    failed = await aagent(LOOP, "Go", tools=[add], **more)
+    for result, reason in ((limited, "max_turns"), (late, "timeout"), (failed, "runtime_error")):
+        assert result.stop_reason == reason
+        assert result.tool_results[0].output == "3"
+        assert result.text.startswith("Let me add.")
+    assert "no such thing" in failed.error
+
+
+async def test_retries_are_litellms_to_make(call):
+    """`num_retries` in completion_kwargs retries a failing call; without it, and max_retries=0, it is tried once."""
+    more, server = call(failure(503), failure(503), answer("At last."))
+    options = ToolLoopOptions(completion_kwargs={"num_retries": 2, "max_retries": 0})
+    assert (await aagent(LOOP, "Go", options=options, **more)).text == "At last."
+    assert len(server.requests) == 3
+    more, server = call(failure(503), answer("Not reached."))
+    options = ToolLoopOptions(completion_kwargs={"num_retries": 0, "max_retries": 0})
+    assert (await aagent(LOOP, "Go", options=options, **more)).stop_reason == "runtime_error"
+    assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("script", "keywords", "words"),
+    [
+        ([failure(401, "bad key")], {}, "OPENAI_API_KEY"),
+        ([failure(404, "no model")], {}, "check the name 'openai/stub'"),
+        ([], {"api_base": "http://127.0.0.1:9"}, "Could not reach 'http://127.0.0.1:9'"),
+        ([], {"model": "no-provider-here"}, "provider/name"),
+    ],
+)
+async def test_errors_say_what_to_set(call, script, keywords, words):
+    """A wrong key, an unknown model, a host that is not there: one line with what to set or to check."""
+    more, _ = call(*(script or [answer("unused")]))
+    options = ToolLoopOptions(completion_kwargs={"num_retries": 0, "max_retries": 0})
+    result = await aagent(LOOP, "Go", options=options, **{**more, **keywords})
+    assert result.stop_reason == "runtime_error"
+    assert words in result.error
+    assert "\n" not in result.error
+    assert "sk-test" not in result.error
+
+
+# --- sync ---------------------------------------------------------------------------------------------------------
+
+
+def test_sync_without_a_loop(call):
+    """agent, its stream and a session work from plain code."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"))
+    assert agent(LOOP, "Add", tools=[add], **more).text == "3"
+    more, _ = call(answer("a b"))
+    stream = agent(LOOP, "Go", stream=True, **more)
+    assert [event.delta for event in stream if isinstance(event, tl.Text)] == ["a ", "b"]
+    assert stream.result.stop_reason == "done"
+    more, _ = call(answer("One."), answer("Two."))
+    with agent_session(LOOP, **more) as session:
+        assert session.run("1?").text == "One."
+        assert [type(event).__name__ for event in session.stream("2?")][-1] == "Done"
+        assert len(session.history()) == 4
+        assert session.usage.calls == 2
+    with pytest.raises(tl.SessionClosed):
+        session.run("3?")
+
+
+def test_sync_stream_is_closed_by_its_context(call):
+    """Leaving `with agent(stream=True)` early stops the turn."""
+    more, _ = call(answer("a b c d", hold_after=3))
+    with agent(LOOP, "Go", stream=True, **more) as stream:
+        next(stream)
+    with pytest.raises(StopIteration):
+        next(stream)
+
+
+async def test_sync_under_a_running_loop(call):
+    """The same calls work where a loop is running already, and leave it running."""
+    more, _ = call(calls(("add", {"a": 1, "b": 2})), answer("3"), answer("Two."))
+    with agent_session(LOOP, tools=[add], **more) as session:
+        assert session.run("Add").text == "3"
+        assert session.run("2?").text == "Two."
+    await asyncio.sleep(0)
+
+
+DOCUMENTED = '''
+    from pydantic import BaseModel
+    {imports}
+
+    class Review(BaseModel):
+        summary: str
+        bugs: list[str]
+
+    def search_code(query: str, path: str = ".") -> list[str]:
+        """Search the code for a text."""
+        return [f"{{path}}/app.py:3: {{query}}"]
+
+    async def read_file(path: str) -> str:
+        """Read a file."""
+        return "def main(): ..."
+
+    result = agent(
+        Harness.TOOL_LOOP,
+        "Review the changes in this repository.",
+        sandbox=sandbox.local("."),
+        model="openai/stub",
+        api_base={base!r},
+        api_key="sk-test",
+        tools=[search_code, read_file],
+        output=Review,
+    )
+    print(type(result.output).__name__, result.output.bugs, result.stop_reason, result.usage.calls)
+'''
+
+
+@pytest.mark.parametrize(
+    "imports",
+    ["from toolloop_jupyter import agent, Harness, sandbox", "from litellm import agent, Harness, sandbox"],
+    ids=["ours", "LiteLLM's"],
+)
+@pytest.mark.slow
+def test_documentation_example_in_a_script(serve, tmp_path, imports):
+    """LiteLLM's documentation example, run as a script: only the import line differs, the outcome does not."""
+    if "litellm" in imports:
+        pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
+    script = [
+        calls(("search_code", {"query": "TODO"}), ("read_file", {"path": "app.py"})),
+        answer('{"summary": "One bug.", "bugs": ["main does nothing"]}'),
+    ]
+    server = serve(script)
+    code = textwrap.dedent(DOCUMENTED).format(imports=imports, base=server.base_url)
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=120, cwd=tmp_path
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines()[-1] == "Review ['main does nothing'] done 2"
+    results = [m["content"] for m in server.requests[1].messages if m["role"] == "tool"]
+    assert results == ['["./app.py:3: TODO"]', "def main(): ..."]
+
+
+@pytest.mark.kernel
+@pytest.mark.stacks
+def test_documentation_example_in_a_cell(serve, start_kernel, stack):
+    """The same in a notebook cell, sync, on each supported stack; the next cell runs, too."""
+    script = [
+        calls(("search_code", {"query": "TODO"}), ("read_file", {"path": "app.py"})),
+        answer('{"summary": "One bug.", "bugs": ["main does nothing"]}'),
+    ]
+    server = serve(script)
+    kernel = start_kernel(stack.python)
+    code = textwrap.dedent(DOCUMENTED).format(
+        imports="from toolloop_jupyter import agent, Harness, sandbox", base=server.base_url
+    )
+    cell, after = kernel.run_all(code, "print(result.text)", timeout=180)
+    assert (cell.status, cell.error) == ("ok", None)
+    assert cell.stdout.splitlines()[-1] == "Review ['main does nothing'] done 2"
+    assert "One bug." in after.stdout
