@@ -26,6 +26,7 @@ from .core.config import (
 )
 from .core.events import Result
 from .core.observer import Observer
+from .core.pending import Pending
 from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
 from .notebook import presenting
 
@@ -112,7 +113,8 @@ def aagent(
     if stream:
         return AsyncEventStream(AsyncSession(config), prompt, interactive=True, close_session=True)
     session = AsyncSession(config, interactive=False)
-    return collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+    run = collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+    return Pending(run, "aagent(…)")
 
 
 @_with_keywords
