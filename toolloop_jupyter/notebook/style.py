@@ -116,7 +116,7 @@ _CARD_RULES = """
 .tlj-status>*{margin-right:10px;white-space:nowrap}
 .tlj-field{overflow:visible;margin-top:4px}.tlj-field>*,.tlj-why{width:auto!important;height:auto;overflow:visible}
 .tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:8em;text-align:left;color:inherit;opacity:.85}
-.tlj-why .widget-label{min-width:0}
+.tlj-why .widget-label{min-width:0}.tlj-field select{min-height:28px}
 """
 
 CARD_STYLE = (
