@@ -233,6 +233,9 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
 
     Raises ToolDefinitionError with all problems of all of them.
     """
+    if callable(functions) or isinstance(functions, (str, Mapping)):
+        given = getattr(functions, "__name__", None) or "function"
+        raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
     for function in _distinct(functions):
@@ -257,8 +260,10 @@ def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any
 
 
 def _make(function: Callable[..., Any]) -> Tool:
-    if not callable(function):
-        raise ToolDefinitionError([f"a tool is a function, got {function!r}"])
+    given: object = function
+    if not callable(given):
+        hint = ": the function itself, without quotes" if isinstance(given, str) else ""
+        raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
     mark = _mark_of(function)
     name = mark.name or python_name(function)
     if name == "<lambda>":

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 from ..core.events import Approval, Result
-from . import kernel
+from ..core.pending import Pending
+from . import kernel, presenting
 from .asking import ask
 from .live import View, follow
+from .options import Mistake
 from .slots import Place, put_card
 from .transcript import approval_record, head, mimebundle
 
@@ -38,12 +40,26 @@ def show(stream: Any, name: str | None = None) -> Any:
     """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
 
     `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too.
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too. A Result is shown as it is.
+    Raises Mistake for anything else.
     """
+    if isinstance(stream, Result):
+        kernel.Cell.here().display(presenting.bundle(stream))
+        return stream
+    if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
+        raise Mistake(_no_stream(stream))
     watch = getattr(getattr(stream, "aio", stream), "watch", None)  # ours: it tells what a tool prints, too
     if hasattr(stream, "__anext__"):
-        return _show(stream, stream.cancel, name, watch)
+        return Pending(_show(stream, stream.cancel, name, watch), "show(…)")
     return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name, watch))
+
+
+def _no_stream(given: object) -> str:
+    what = f"a value of type {type(given).__name__}"
+    if isinstance(given, Coroutine):
+        given.close()
+        what = "a run that was not asked to stream"
+    return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
 
 
 async def _show(
