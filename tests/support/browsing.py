@@ -12,6 +12,7 @@ Each wait has an end; what was on the page when it ended is in the message.
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -117,9 +118,7 @@ class Desk:
 
     def cell(self, number: int) -> Any:
         """The output area of a cell, counted from 0."""
-        return self.page.locator(
-            f'.jp-Notebook .jp-Cell[data-windowed-list-index="{number}"] .jp-Cell-outputArea'
-        )
+        return self.page.locator(".jp-Notebook .jp-Cell").nth(number).locator(".jp-Cell-outputArea")
 
     def text_of(self, number: int) -> str:
         return str(self.cell(number).inner_text())
@@ -137,6 +136,21 @@ class Desk:
             lambda: button.wait_for(state="visible", timeout=timeout * 1000), f"the button {label!r}"
         )
         button.click()
+
+    def see(self, locator: Any, what: str, timeout: float = PATIENCE) -> None:
+        """Wait until something is visible."""
+        self._waiting(lambda: locator.first.wait_for(state="visible", timeout=timeout * 1000), what)
+
+    def button_or(self, label: str, number: int, text: str) -> bool:
+        """Wait for the button, or for the text in that cell; tell whether it is the button."""
+        end = time.monotonic() + PATIENCE
+        while time.monotonic() < end:
+            if self.button(label).count():
+                return True
+            if text in self.text_of(number):
+                return False
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"neither {label!r} nor {text!r} came: {self.text_of(number)}")
 
     def has_gone(self, label: str) -> None:
         """Wait until no such button can be clicked."""

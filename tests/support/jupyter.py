@@ -25,8 +25,11 @@ import nbformat
 _OVERRIDES = {
     "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
+    "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
-"""Defaults of both front-ends: no pop-up that asks for news, and a notebook is saved when the test says so."""
+"""Defaults of both front-ends: no pop-up that asks for news; a notebook is saved when the test says so; cells out of
+sight have their texts, too.
+"""
 
 
 class JupyterServer:

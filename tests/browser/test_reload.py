@@ -1,0 +1,90 @@
+"""The page is loaded again while an approval waits."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+from toolloop_jupyter.teaching import ScriptedModel, call
+ran = []
+
+def order(item: str) -> str:
+    """Order something."""
+    ran.append(item)
+    return "ordered " + item
+
+model = ScriptedModel(call("order", item="pens"), "The pens are on their way.")
+'''
+RUN = "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeCellIndex = n; return window.jupyterapp.commands.execute('notebook:run-cell'); }"
+KERNEL = "window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel"
+
+
+def waiting(jupyter, desk, name):
+    """A notebook whose second cell waits for a click."""
+    cells = [
+        SET_UP,
+        f"%%toolloop -m model -t order -p ask --as run -s {name}\nOrder pens.",
+        f"%toolloop show {name}",
+        f"h = %toolloop history {name}\n"
+        "print('FACTS', ran, run.stop_reason, run.approvals[0].decision.by, [m['role'] for m in h])",
+    ]
+    jupyter.notebook(name, cells)
+    jupyter.share_kernel(name)
+    desk.open(name)
+    desk.page.evaluate(RUN, 0)
+    desk.wait_until_done()
+    start(desk, 1)
+    desk.button("Approve").wait_for(timeout=90_000)
+
+
+def start(desk, number):
+    """Run one cell, without waiting for its end."""
+    desk.page.evaluate(f"n => {{ ({RUN})(n); }}", number)
+
+
+def test_a_saved_card_is_back_and_works(jupyter, desk):
+    """Saved with the card in it, the notebook has the card again, and a click on it is the decision."""
+    waiting(jupyter, desk, "reload-saved.ipynb")
+    desk.save()
+    desk.page.reload()
+    desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+    desk.button("Approve").wait_for(timeout=90_000)
+    assert "pens" in desk.page.locator(".tlj-card:visible").inner_text()
+    desk.screenshot("reload-card-is-back")
+    desk.click("Approve")
+    start(desk, 2)
+    start(desk, 3)
+    desk.wait_for("FACTS")
+    assert "FACTS ['pens'] done click ['user', 'assistant', 'tool', 'assistant']" in desk.text_of(3)
+    shown = desk.text_of(2)
+    assert "Order pens." in shown
+    assert "approved by click" in shown
+    assert "The pens are on their way." in shown
+    assert desk.errors == []
+
+
+@pytest.mark.parametrize("how", ["menu", "rest"])
+def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, how):
+    """Not saved, the card is gone with the page; an interrupt ends the turn, nothing ran, and show tells it."""
+    name = f"reload-{how}.ipynb"
+    waiting(jupyter, desk, name)
+    desk.page.reload()
+    desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+    desk.until(f"() => {KERNEL}?.connectionStatus === 'connected'", "a connected kernel")
+    assert desk.button("Approve").count() == 0
+    if how == "menu":
+        desk.menu("Kernel", "Interrupt Kernel")
+    else:
+        jupyter.interrupt(name)
+    start(desk, 2)
+    start(desk, 3)
+    desk.wait_for("FACTS")
+    assert "FACTS [] cancelled stop ['user', 'assistant', 'tool']" in desk.text_of(3)
+    shown = desk.text_of(2)
+    assert "Order pens." in shown
+    assert "denied by Stop" in shown
+    assert "stopped ·" in shown
+    # The page that was loaded in between does not know the widgets that end with the run, and says so.
+    assert [error for error in desk.errors if "Comm not found" not in error] == []
