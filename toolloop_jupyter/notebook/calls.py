@@ -256,8 +256,8 @@ def _result_html(result: ToolResult | None, shown: Shown | None, expression: str
             failed += _folded("traceback", trace)
         return failed
     html = shown.html if shown else ""
-    if shown and (whole := _whole(result, shown, expression)):
-        html += f'<div style="{DIM}">{whole.replace(expression, "")}<code>{esc(expression)}</code></div>'
+    if shown and _needs_whole(result, shown, expression):
+        html += f'<div style="{DIM}">{_WHOLE}<code>{esc(expression)}</code></div>'
     if result.pictures:
         count = len(result.pictures)
         html += _folded(
@@ -278,14 +278,13 @@ def _folded(label: str, inner: str) -> str:
     return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{inner}</details>'
 
 
-def _whole(result: ToolResult, shown: Shown, expression: str) -> str:
-    """The line that names what has the whole result, where the model got a part and nothing else has named it."""
+_WHOLE = "… the whole result: "
+
+
+def _needs_whole(result: ToolResult, shown: Shown, expression: str) -> bool:
+    """Whether to name what has the whole result: the model got a part, and nothing else has named it."""
     cut_short = result.full_length > len(result.output)
-    return (
-        f"… the whole result: {expression}"
-        if expression and cut_short and expression not in shown.text
-        else ""
-    )
+    return bool(expression) and cut_short and plain(expression) not in shown.text
 
 
 def _text_lines(
@@ -294,8 +293,8 @@ def _text_lines(
     parts = [display.text for display in displays]
     if result is not None:
         parts.append(plain(result.output) if result.is_error or shown is None else shown.text)
-    if result is not None and shown is not None:
-        parts.append(_whole(result, shown, expression))
+    if result is not None and shown is not None and _needs_whole(result, shown, expression):
+        parts.append(_WHOLE + plain(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
         # A cut result names its whole in its last line, which therefore stays.
