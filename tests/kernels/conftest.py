@@ -50,12 +50,14 @@ def as_found():
         "publisher": (ip.display_pub, sorted(vars(ip.display_pub)), type(ip.display_pub).publish),
         "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
         "queue": sorted(vars(ip.kernel.msg_queue)) if hasattr(ip.kernel, "msg_queue") else [],
-        "input": (input, print, ip.kernel.saved_sigint_handler),
+        "input": (input, print, getattr(ip.kernel, 'saved_sigint_handler', None)),
         "contextvars": len(contextvars.copy_context()),
         "comms": sorted(comms()),
         "threads": threading.active_count(),
         "tasks": len(asyncio.all_tasks()),
     }
+
+pristine = as_found()
 '''
 
 WAYS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}

@@ -63,6 +63,43 @@ def test_while_a_foreign_callback_prints(live, way):
     live.execute("[part.close() for part in (slider.layout, slider.style, slider)]")
 
 
+def test_a_run_started_inside_outputs(live, way):
+    """Also when `outputs()` was entered before the run began, a foreign callback's print is not the cell's."""
+    live.execute(
+        "button = widgets.Button(description='Foreign'); display(button)\nbutton.on_click(lambda _: print('foreign'))"
+    )
+    cell = live.submit(f"with kernel.Cell.here().outputs(): print({way('ask')})")
+    live.button("Approve")
+    live.click("Foreign")
+    live.settle(0.1)
+    live.click("Approve")
+    live.wait(cell)
+    assert cell.stdout.strip() == "Approve"
+    live.execute("[part.close() for part in (button.layout, button.style, button)]")
+
+
+def test_what_the_cell_itself_prints(live, way):
+    """The prints of a cell that enters no `outputs()` stay whole and its own while foreign messages come amid them."""
+    live.execute(
+        "slider = widgets.IntSlider(max=1000); display(slider)\n"
+        "slider.observe(lambda change: print('foreign'), 'value')"
+    )
+    slider = live.open_widgets("IntSliderModel")[-1]
+    cell = live.submit(
+        "async def own():\n    for n in range(60): print('mine', n); await asyncio.sleep(0.01)\n"
+        f"{way('own')}\nprint('end')"
+    )
+    moves = 0
+    while not cell.done:
+        moves += 1
+        live.set_state(slider, value=moves)
+        live.settle(0.01)
+    live.wait(cell)
+    assert cell.stdout.splitlines() == [*(f"mine {n}" for n in range(60)), "end"]
+    assert moves > 10
+    live.execute("[part.close() for part in (slider.layout, slider.style, slider)]")
+
+
 def test_nothing_goes_into_a_later_cell(live, way):
     """What a thread and a task left behind by a run print later still belongs to the run's cell."""
     live.execute(
@@ -227,7 +264,7 @@ before = same()
         ),
         live.submit("for n in range(45): await attended(lambda: one(n)); kernel.run_sync(lambda: one(n))"),
         live.submit(
-            "await asyncio.sleep(0.05); after = same()\nfor key in before[0]:\n    assert before[0][key] == after[0][key], (key, before[0][key], after[0][key])\nassert after[1] <= before[1], after"
+            "await asyncio.sleep(0.05); after = same()\nfor key in before[0]:\n    assert before[0][key] == after[0][key], (key, before[0][key], after[0][key])\nassert after[1] <= before[1], after\nfor key in ('asyncio', 'streams', 'publisher', 'input'):\n    assert pristine[key] == after[0][key], (key, pristine[key], after[0][key])"
         ),
     ]
     live.wait(*cells)
