@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 
 from .blocks import Block, text_block
-from .inert import plain
 from .markdown import markdown_html
 from .style import BLOCK
 
-PIECE = 3_000
-"""Characters after which the next safe blank line ends a piece."""
+PIECE = 1_500
+"""Characters after which the next safe blank line ends a piece; more in a long text, whose pieces shall not be too many."""
 LONGEST_PIECE = 8_000
 """Characters after which a piece ends at any line end: in an endless list, or in code."""
 
@@ -71,7 +70,8 @@ class StreamingText:
         tail = markdown_html(self._reopened + self._open, streaming=True)
         body = "\n".join([*self._html[self._taken :], tail])
         html = f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
-        return Block(html, plain(self._rest()))
+        # Without its text form, which only a finished block needs: half of what would be sent ten times a second.
+        return Block(html, "")
 
     def _rest(self) -> str:
         """The markdown that was not taken, in one; a fence that an earlier piece opened is opened again."""
@@ -88,10 +88,14 @@ class StreamingText:
                     self._split_fence()
             elif not line.strip():
                 self._cut = self._scanned  # a block may have ended here: the next line tells
-            elif self._cut == begin and self._cut > PIECE and not _GOES_ON.match(line):
+            elif self._cut == begin and self._cut > self._enough and not _GOES_ON.match(line):
                 self._keep(self._cut)
             elif self._scanned > LONGEST_PIECE:
                 self._keep(self._cut if self._cut > PIECE else self._scanned)
+
+    @property
+    def _enough(self) -> int:
+        return PIECE + PIECE * len(self._pieces) // 10
 
     def _in_fence(self, line: str) -> bool:
         """Follow fences; whether `line` is part of one."""
