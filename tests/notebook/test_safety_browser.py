@@ -42,6 +42,7 @@ def browser(chromium):
 def visit(browser, body):
     """Load a page; gives back what ran and what was asked for, beside the page itself."""
     page = browser.new_page()
+    page.set_default_timeout(120_000)  # the deep ones are much work for a browser on a busy machine
     happened = []
     page.on("dialog", lambda dialog: (happened.append(f"dialog {dialog.message}"), dialog.dismiss()))
     page.on("popup", lambda popup: happened.append(f"window {popup.url}"))
