@@ -14,7 +14,7 @@ from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
-from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, WIDE, pre
+from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
 
 MOST_LINES = 200
 """Lines of a diff or a listing that the saved file keeps."""
@@ -177,10 +177,10 @@ _STOPS = {
 }
 
 
-def foot(result: Result, name: str | None = None) -> Block:
+def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
 
-    `name` is the notebook's variable that holds `result`.
+    `name` is the notebook's variable that holds `result`; `picture` is HTML that is folded behind the line.
     """
     stop = _STOPS.get(result.stop_reason, result.stop_reason)
     facts = [counted(result.usage.calls, "model call")]
@@ -198,7 +198,14 @@ def foot(result: Result, name: str | None = None) -> Block:
     if expression:
         items.append(f"<code>{esc(expression)}</code>")
         words.append(plain(expression))
-    html = f'<div class="tlj tlj-foot" style="{BLOCK};{DIM}">{" · ".join(items)}</div>'
+    line = " · ".join(items)
+    if picture:
+        html = (
+            f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY};{DIM}" title="unfold the timeline">'
+            f"{line}</summary>{picture}</details>"
+        )
+    else:
+        html = f'<div class="tlj tlj-foot" style="{BLOCK};{DIM}">{line}</div>'
     return Block(html, " · ".join(words))
 
 
@@ -219,35 +226,6 @@ def _calls(result: Result) -> str:
     return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
 
 
-def timeline(result: Result) -> Block:
-    """When each model call, approval and tool call of a run took place, as a table with bars.
-
-    The bars are characters, so that they are the same on a code host, in a terminal and in a diff.
-    """
-    end = max((span.end for span in result.spans), default=0.0) or 1.0
-    rows, lines = [], []
-    for span in result.spans[:MOST_LINES]:
-        bar = _bar(span.start / end, span.end / end)
-        took = duration(span.end - span.start)
-        mark = "✗" if span.is_error else {"model": "◆", "approval": "?", "tool": "›"}[span.kind]
-        rows.append(
-            f'<tr><td style="text-align:left;white-space:nowrap"><code>{mark} {esc(span.name)}</code></td>'
-            f'<td style="text-align:left;white-space:pre"><code>{bar}</code></td><td style="text-align:right;white-space:nowrap">{took}</td></tr>'
-        )
-        lines.append(f"{mark} {shorten(plain(span.name), 24):<24} {bar} {took}")
-    if len(result.spans) > MOST_LINES:
-        lines.append(f"… {len(result.spans) - MOST_LINES:,} more")
-        rows.append(f"<tr><td>{lines[-1]}</td></tr>")
-    html = f'<div class="tlj tlj-time-line" style="{BLOCK};{WIDE}"><table>{"".join(rows)}</table></div>'
-    return Block(html, "\n".join(lines))
-
-
-def _bar(start: float, end: float, width: int = 32) -> str:
-    first = min(int(start * width), width - 1)
-    length = max(round((end - start) * width), 1)
-    return ("·" * first + "█" * length)[:width].ljust(width, "·")
-
-
 __all__ = [
     "Block",
     "clock",
@@ -260,4 +238,4 @@ __all__ = [
     "money",
     "notice",
 ]
-__all__ += ["reasoning_block", "retry_block", "text_block", "timeline"]
+__all__ += ["reasoning_block", "retry_block", "text_block"]

@@ -37,6 +37,7 @@ from .transcript import (
     foot,
     mimebundle,
     notice,
+    picture,
     reasoning_block,
     retry_block,
 )
@@ -301,7 +302,7 @@ class View(Observer):
             if kind == "warning" or not self._raised:
                 self.put(notice(result.error, kind))
         kept = self.keep() if self.keep is not None else {}
-        self.place().put({**mimebundle([foot(result, self.name)]), **kept})
+        self.place().put({**mimebundle([foot(result, self.name, picture=picture(result))]), **kept})
 
     # --- showing ------------------------------------------------------------------------------------------------
 

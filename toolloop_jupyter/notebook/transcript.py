@@ -23,9 +23,9 @@ from .blocks import (
     reasoning_block,
     retry_block,
     text_block,
-    timeline,
 )
 from .calls import approval_record, call_block, decision_text
+from .diagram import picture, timeline
 from .inert import plain, visible
 from .streaming import StreamingText
 
@@ -65,7 +65,7 @@ def render(result: Result, name: str | None = None) -> list[Block]:
         blocks.append(files_block(result.files))
     if result.error:
         blocks.append(notice(result.error, "error" if result.stop_reason == "runtime_error" else "warning"))
-    blocks.append(foot(result, name))
+    blocks.append(foot(result, name, picture=picture(result)))
     return blocks
 
 
@@ -227,4 +227,4 @@ __all__ += [
     "render",
     "retry_block",
 ]
-__all__ += ["StreamingText", "text_block", "timeline", "to_markdown", "together", "visible"]
+__all__ += ["StreamingText", "picture", "text_block", "timeline", "to_markdown", "together", "visible"]

@@ -1,0 +1,127 @@
+"""The picture of a run: what it says, that nothing in it can act, and what remains of it where pictures are taken out."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import re
+from xml.etree import ElementTree as ET
+
+import nh3
+import pytest
+
+from support.diagrams import a_run
+from toolloop_jupyter.core.events import Span
+from toolloop_jupyter.notebook import diagram
+from toolloop_jupyter.notebook.transcript import mimebundle, render, timeline, to_markdown
+
+_SVG = "{http://www.w3.org/2000/svg}"
+
+
+def svg_of(html: str) -> ET.Element:
+    """The picture in a block's HTML, parsed as a browser parses an image: as strict XML."""
+    return ET.fromstring(base64.b64decode(re.search(r'base64,([A-Za-z0-9+/=]+)"', html)[1]))
+
+
+def test_it_says_who_spoke_when_and_how_long_each_call_took() -> None:
+    """A row for the person's question and for each span: name, bar from its start to its end, seconds."""
+    drawn = svg_of(timeline(a_run()).html)
+    texts = ["".join(text.itertext()) for text in drawn.iter(f"{_SVG}text")]
+    assert texts[:7] == [
+        "? you ask", "◆ openai/gpt-4o-mini", "0.90 s", "? allowed delete_file", "0.70 s", "› delete_file", "0.12 s",
+    ]  # fmt: skip
+    bars = [(float(bar.get("x")), float(bar.get("width"))) for bar in drawn.iter(f"{_SVG}rect")]
+    assert len(bars) == 6
+    for (x, width), (after, _) in itertools.pairwise(bars):
+        assert x + width == pytest.approx(after, abs=2.5), "the calls follow one another"
+    assert bars[-1][1] > bars[2][1], "a longer call has a longer bar"
+
+
+def test_the_same_in_characters() -> None:
+    """The plain text of the picture has the same rows."""
+    lines = timeline(a_run()).text.splitlines()
+    assert lines[0] == "? you ask"
+    assert lines[1].startswith("◆ openai/gpt-4o-mini")
+    assert lines[1].endswith("0.90 s")
+    assert "█" in lines[3]
+    assert [line[0] for line in lines] == ["?", "◆", "?", "›", "◆", "✗", "◆"]
+
+
+def test_hostile_names_are_inert_and_spoil_nothing() -> None:
+    """A tool's name with markup and characters that no XML can hold is text in a picture that still parses."""
+    html = timeline(a_run()).html
+    drawn = svg_of(html)
+    assert {element.tag.removeprefix(_SVG) for element in drawn.iter()} <= {
+        "svg",
+        "path",
+        "text",
+        "tspan",
+        "circle",
+        "rect",
+    }
+    assert not [
+        name for element in drawn.iter() for name in element.attrib if name.startswith("on") or "href" in name
+    ]
+    assert "<script" not in html
+    assert html.count("<img ") == 1
+
+
+def test_without_pictures_the_words_remain() -> None:
+    """A host that takes images of data out leaves the alt text and the picture in characters."""
+    tags = {"img", "details", "summary", "pre", "div"}
+    left = nh3.clean(timeline(a_run()).html, tags=tags, url_schemes={"http", "https"})
+    assert "base64" not in left
+    assert (
+        'alt="timeline: you ask, openai/gpt-4o-mini 0.90 s, allowed delete_file 0.70 s, delete_file 0.12 s'
+        in left
+    )
+    assert "█" in left
+
+
+def test_it_is_folded_behind_the_footer() -> None:
+    """A transcript ends in one line; the picture is behind it, and in no text for people who read text."""
+    foot = render(a_run())[-1]
+    assert re.fullmatch(
+        r'<details class="tlj tlj-foot".*<summary.*done · 3 model calls.*</summary><img .*></details>',
+        re.sub(r"</?span[^>]*>", "", foot.html),
+    )
+    assert "\n" not in foot.text
+    assert "base64" not in to_markdown(a_run())
+
+
+def test_a_long_run_stays_small() -> None:
+    """Of a thousand calls the first and the last are drawn; the transcript's footer stays below 30 kB."""
+    spans = tuple(Span("tool", f"tool_{n}", n, n + 1) for n in range(1000))
+    foot = render(a_run(spans=spans))[-1]
+    text = timeline(a_run(spans=spans)).text
+    assert len(foot.html) < 30_000
+    assert "940 more" in text
+    assert "tool_0 " in text
+    assert "tool_999 " in text
+    assert len(render(a_run())[-1].html) < 5_000
+
+
+def test_scripts_and_recordings_go_by_the_name_that_a_person_knows() -> None:
+    """The name that a scripted or replayed model has in this kernel is no news to anybody."""
+    run = a_run(spans=(Span("model", "toolloop/replay-7", 0, 1),), model="openai/gpt-4o")
+    assert "◆ openai/gpt-4o " in timeline(run).text
+
+
+def test_a_run_without_calls_has_a_picture() -> None:
+    """A run that failed before its first call shows that somebody asked."""
+    assert timeline(a_run(spans=())).text == "? you ask"
+    assert mimebundle(render(a_run(spans=())))["text/html"].count("<img ") == 1
+
+
+def _luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+@pytest.mark.parametrize("page", ["#ffffff", "#111111", "#1e1e1e"])
+def test_its_colours_can_be_seen_on_light_and_dark_pages(page: str) -> None:
+    """Each colour has at least the contrast that WCAG wants of graphics (3), the text nearly that of text (3.8)."""
+    for color, least in [(diagram._TEXT, 3.8), *((c, 3.0) for c in diagram._COLORS.values())]:
+        low, high = sorted((_luminance(color), _luminance(page)))
+        assert (high + 0.05) / (low + 0.05) >= least, (color, page)
