@@ -84,6 +84,10 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
 
     require_tool_loop(harness)
     config = build_config(**keywords)
+    if type(config.observer) is Observer and any(tool.settings.capture_output for tool in config.tools):
+        from .notebook.printed import Kept
+
+        config = dataclasses.replace(config, observer=Kept())
     if cards and config.on_approval is None and may_ask(config):
         from .notebook import kernel
 

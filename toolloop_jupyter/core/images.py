@@ -43,13 +43,14 @@ def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | No
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
-    these "always" says that the model sees. `answers` is the object behind a model of ours, which says so itself
-    (`takes_images`).
+    these "always" says that the model sees. `answers` is the object behind a model of ours, which says so itself:
+    its `takes_images` is a truth value, or the way.
     """
     if wish == "never":
         return None
     if provider.is_ours(model):
-        return "tool" if wish == "always" or getattr(answers, "takes_images", False) else None
+        takes = getattr(answers, "takes_images", False)
+        return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
     litellm = load_litellm()
     found = attempt(litellm.get_llm_provider, model)
     where = "" if isinstance(found, Raised) else str(found[1])
@@ -149,14 +150,14 @@ def with_pictures(text: str, pictures: Sequence[str]) -> str | list[dict[str, An
     ]
 
 
-def for_request(messages: list[dict[str, Any]], way_of: Callable[[], Way | None]) -> list[dict[str, Any]]:
-    """The messages of a request with the pictures of tool messages where `way_of()` says; the newest MOST_SENT of them.
+def for_request(messages: list[dict[str, Any]], find_way: Callable[[], Way | None]) -> list[dict[str, Any]]:
+    """The messages of a request with the pictures of tool messages where `find_way()` says; the newest MOST_SENT of them.
 
-    `messages` is the request's own copy; it is returned as it is, and `way_of` not called, without pictures in it.
+    `messages` is the request's own copy; it is returned as it is, and `find_way` not called, without pictures in it.
     """
     if not any(_pictures(message) for message in messages):
         return messages
-    way = way_of()
+    way = find_way()
     room = MOST_SENT if way is not None else 0
     kept: dict[int, list[Any]] = {}
     for index in range(len(messages) - 1, -1, -1):
@@ -182,6 +183,17 @@ def for_request(messages: list[dict[str, Any]], way_of: Callable[[], Way | None]
         waiting += [] if way == "tool" else kept[index]
         made.append({**message, "content": [{"type": "text", "text": text}, *inside] if inside else text})
     return [*made, _behind(waiting)] if waiting else made
+
+
+def way_of(messages: Iterable[Mapping[str, Any]]) -> Way | None:
+    """Where these messages, as they were sent, have pictures of results."""
+    for message in messages:
+        if _pictures(message):
+            return "tool"
+        content = message.get("content")
+        if isinstance(content, list) and content and content[0].get("text") == BOUNDARY:
+            return "user"
+    return None
 
 
 def _behind(pictures: list[Any]) -> dict[str, Any]:

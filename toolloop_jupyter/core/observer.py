@@ -22,6 +22,9 @@ class Observer:
     tap: Callable[[float, Mapping[str, Any]], None] | None = None
     """Takes every delta of the model as plain data, with the monotonic time in seconds; recording uses it."""
 
+    steps_aside = False
+    """Whether a view may take its place."""
+
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
 

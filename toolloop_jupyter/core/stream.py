@@ -127,7 +127,8 @@ class AsyncEventStream:
 
     def watch(self, observer: Observer) -> bool:
         """Let `observer` be called around the steps of this turn, if it has not begun and nobody else is; tells whether."""
-        free = self._channel is None and type(self._session.config.observer) is Observer
+        there = self._session.config.observer
+        free = self._channel is None and (type(there) is Observer or there.steps_aside)
         self._observer = observer if free else None
         return free
 

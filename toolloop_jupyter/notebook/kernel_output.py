@@ -47,6 +47,13 @@ class Target(Protocol):
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output", default=None)
+
+
+class _Unset:
+    """What the variable is in a context that has never seen it, told from a None that was set."""
+
+
+_UNSET = _Unset()
 _lock = threading.RLock()
 
 
@@ -67,9 +74,11 @@ def _target_here() -> Target | None:
     A thread that a tool starts by itself (a ThreadPoolExecutor's) has no context of the tool. While a single tool runs,
     what a thread writes that was not there before is taken for that tool's; with several at once it falls through.
     """
-    target = _target.get()
-    if target is not None or len(_capturing) != 1:
+    target = _target.get(_UNSET)
+    if not isinstance(target, _Unset):
         return target
+    if len(_capturing) != 1:
+        return None
     only, thread = _capturing[0], threading.current_thread()
     foreign = isinstance(thread, threading._DummyThread)  # not started by Python: the kernel's own
     return None if foreign or thread in only.known else only

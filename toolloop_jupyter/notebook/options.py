@@ -61,6 +61,11 @@ class Options:
         choices=("stop", "answer"),
         help="at a limit: stop, or one last call for a closing answer",
     )
+    images: str | None = _option(
+        "--images",
+        choices=("auto", "always", "never"),
+        help="pictures of results to the model; default: auto, where LiteLLM knows that it sees",
+    )
     timeout: float | None = _option(
         "--timeout", type=float, metavar="SECONDS", help="most seconds for this run"
     )

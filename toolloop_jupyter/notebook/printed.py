@@ -10,12 +10,16 @@ import base64
 import sys
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
+from ..core.events import ToolCall
 from ..core.foreign import Raised, attempt
+from ..core.observer import Observer
 from ..core.pictures import kind_of
 from ..core.terminal import settled
+from . import kernel_output as kernel
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
@@ -141,6 +145,30 @@ class Outputs:
         with self._lock:
             bundles = [data for kind, data in self._parts if kind == "display"]
         return [data for bundle in bundles if (data := picture_of(bundle))]
+
+
+class Kept(Observer):
+    """For a run that nobody shows: prints go where they went, and are kept for the tools that ask for it."""
+
+    steps_aside = True
+
+    @contextmanager
+    def running(self, call: ToolCall) -> Iterator[Outputs]:
+        outputs = Outputs()
+
+        def sink(kind: str, payload: Any) -> None:
+            outputs.take(kind, payload)
+            with kernel.into(None):
+                if kind != "display":
+                    getattr(sys, kind).write(payload)
+                elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
+                    transient = {"display_id": payload.display_id} if payload.display_id else {}
+                    publisher.publish(
+                        dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces
+                    )
+
+        with kernel.capture(sink):
+            yield outputs
 
 
 def picture_of(bundle: Any) -> bytes:

@@ -251,7 +251,7 @@ def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
         )
         return Shown(
             f'{shown.html}<div style="{DIM}">{inline(note)}</div>',
-            f"{shown.text}\n… {note}".lstrip("\n"),
+            f"{shown.text}\n… {plain(note)}".lstrip("\n"),
             shown.size,
         )
     return shown

@@ -75,11 +75,14 @@ class Notebook:
         sandbox = options.sandbox or defaults.sandbox
         limits: dict[str, Any] = {
             name: getattr(options, name)
-            for name in ("max_model_calls", "max_cost", "on_limit")
+            for name in ("max_model_calls", "max_cost", "on_limit", "images")
             if getattr(options, name) is not None
         }
+        replayed = self.tapes.replays(options.replay)
         return {
-            "model": naming.model(self.names, options.model or defaults.default_model()),
+            "model": self.tapes.replay(options.replay, loose=options.replay_loose)
+            if replayed
+            else naming.model(self.names, options.model or defaults.default_model()),
             "tools": self.functions(None if tools is None else list(tools)),
             "permissions": naming.policy(self.names, options.permissions or defaults.permissions),
             "output": naming.output(self.names, output) if output else None,
@@ -87,8 +90,8 @@ class Notebook:
             "max_turns": options.max_turns or defaults.max_turns,
             "timeout": options.timeout or defaults.timeout,
             "sandbox": sandbox or None,
-            "api_base": options.api_base or defaults.api_base or None,
-            "api_key": self.key(options.api_key or defaults.api_key),
+            "api_base": None if replayed else options.api_base or defaults.api_base or None,
+            "api_key": None if replayed else self.key(options.api_key or defaults.api_key),
             "metadata": pairs(options.metadata, "--metadata"),
             "options": ToolLoopOptions(pairs(options.set, "--set"), **limits),
         }
@@ -148,8 +151,6 @@ class Notebook:
         from ..core.config import Harness
 
         keywords = self.keywords(options)
-        if options.replay:
-            keywords["model"] = self.tapes.replay(options.replay, loose=options.replay_loose)
         try:
             return aagent_session(Harness.TOOL_LOOP, **keywords)
         except (ValueError, TypeError) as error:
@@ -231,7 +232,7 @@ class Notebook:
         )
         if options.step:
             view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
-        if options.replay_loose:
+        if hasattr(config.route.answers, "differences"):
             view.also(SaysDifferences(config.route.answers, view))
         if recorder := self.tapes.recorder(options.record):
             view.also(recorder)

@@ -27,6 +27,7 @@ from typing import Any
 from toolloop_jupyter.core.assembly import Assembly
 from toolloop_jupyter.core.errors import HarnessError, ModelCallFailed
 from toolloop_jupyter.core.failures import redact
+from toolloop_jupyter.core.images import Way, way_of
 from toolloop_jupyter.core.model import Reply, Request
 from toolloop_jupyter.core.observer import Observer
 from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError, ProviderRequest
@@ -185,6 +186,11 @@ class Replay:
     def recorded_model(self) -> str:
         """The model that was recorded."""
         return self.calls[0].model if self.calls else ""
+
+    @property
+    def takes_images(self) -> Way | None:
+        """Where the recorded model was sent pictures."""
+        return way_of(message for call in self.calls for message in call.messages)
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""
@@ -356,7 +362,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_clean(item) for item in value]
     if isinstance(value, str):
-        return redact(value)
+        return f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else redact(value)
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 

@@ -37,16 +37,23 @@ class ScriptedModel:
         name: the model is "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
         repeat_last: the last turn answers all further calls; otherwise they are errors that say so.
+        takes_images: the model is sent the pictures among the tools' results, too.
 
     Raises ScriptError, with the turn's number, for what is no turn. Making it again starts it again.
     """
 
     def __init__(
-        self, *turns: Content, name: str | None = None, pace: float = 0.0, repeat_last: bool = False
+        self,
+        *turns: Content,
+        name: str | None = None,
+        pace: float = 0.0,
+        repeat_last: bool = False,
+        takes_images: bool = False,
     ) -> None:
         self.turns = tuple(_read(number, turn) for number, turn in enumerate(turns, 1))
         self.pace = pace
         self.repeat_last = repeat_last
+        self.takes_images = takes_images
         self.requests: list[ProviderRequest] = []
         """What the model was sent, one for each call, as it was then."""
         self._lock = threading.Lock()

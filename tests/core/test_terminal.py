@@ -1,0 +1,56 @@
+"""What a terminal would show of printed text."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolloop_jupyter.core.terminal import settled
+
+
+@pytest.mark.parametrize(
+    ("printed", "seen"),
+    [
+        ("plain\ntext\n", "plain\ntext\n"),
+        ("10%\r20%\rdone", "done"),
+        ("100%\rab", "ab0%"),
+        ("1/3\r2/3\r3/3\nend\n", "3/3\nend\n"),
+        ("dos\r\nlines\r\n", "dos\nlines\n"),
+        ("ab\b\bx", "xb"),
+        ("long line\r\x1b[Kshort", "short"),
+        ("long line\x1b[2K\rshort", "short"),
+        ("a\nb\x1b[1A\rX", "X\nb"),
+        ("one 0%\ntwo 0%\x1b[A\rone 9%\n\rtwo 9%", "one 9%\ntwo 9%"),
+        ("a\nb\nc\x1b[2A\r\x1b[J", ""),
+        ("\x1b[31mred\x1b[0m", "\x1b[31mred\x1b[0m"),
+        ("\x1b[999999999Ax", "x"),
+        ("", ""),
+    ],
+)
+def test_settled(printed, seen):
+    """Returns, backspaces and cursor movements are carried out; everything else stays."""
+    assert settled(printed) == seen
+
+
+@given(st.text(alphabet="ab\n €\t"))
+def test_text_without_movement_is_unchanged(text):
+    """Text that moves no cursor comes back as it is."""
+    assert settled(text) is text
+
+
+@given(st.text(alphabet="ab\r\n\b\x1b[2AKJB1"))
+def test_any_text_settles(text):
+    """Whatever is printed gives text without carriage returns, and settling again changes nothing of that."""
+    once = settled(text)
+    assert "\r" not in once
+    assert "\b" not in once
+
+
+def test_long_bars_are_quick():
+    """100,000 states of a bar settle in far less than a second's work a person would notice."""
+    began = time.process_time()
+    assert settled("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
+    assert time.process_time() - began < 3
