@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
 SECONDS = 150
 """For one notebook, on a busy machine; alone on one they take a fraction of it."""
 A_MACHINE = re.compile(
-    r"/home/|/Users/|/root/|/tmp/|/private/|/opt/|/usr/|[A-Z]:\\|site-packages|ipykernel_\d|\.venv|localhost:\d"
+    r"/home/|/Users/|/root/|/tmp/|/private/|/opt/|/usr/|\b[A-Z]:\\\\(?=\w)|site-packages|ipykernel_\d|\.venv|localhost:\d"
 )
 WIDGET = "application/vnd.jupyter.widget-view+json"
 MARKS = re.compile(r"^([✓✗⊘]) ([\w.]+)\(", re.MULTILINE)

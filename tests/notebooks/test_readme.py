@@ -4,6 +4,8 @@ import re
 
 import pytest
 
+from parity.differences import table
+from support.stacks import STACKS
 from toolloop_jupyter.notebook import commands, options
 
 
@@ -62,3 +64,25 @@ def test_python_examples_run(readme, capsys):
     printed = capsys.readouterr().out
     assert "`word_count` says: 4" in printed
     assert "`word_count` says: 3" in printed
+
+
+def between(readme, name):
+    return readme.split(f"<!-- {name}:begin -->\n")[1].split(f"<!-- {name}:end -->")[0]
+
+
+def test_the_differences_to_litellm_are_those_that_are_tested(readme):
+    """The table is the one that `python -m tests.parity` prints."""
+    assert between(readme, "beyond").strip() == table().strip()
+
+
+def test_the_stacks_are_those_that_are_tested(readme):
+    """Each stack that the tests build has its Python, and its older versions, in the table."""
+    told = between(readme, "stacks")
+    for stack in STACKS:
+        exact = [
+            pin.partition("==")[2].removesuffix(".*")
+            for pin in stack.pins
+            if "==" in pin and "pydantic" not in pin
+        ]
+        assert stack.python in told
+        assert [v for v in exact if v.removesuffix(".0") not in told] == []
