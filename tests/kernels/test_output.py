@@ -110,7 +110,7 @@ def test_nothing_goes_into_a_later_cell(live, way):
         "            time.sleep(0.4); print('late from thread'); display('late display')\n"
         "    async def later():\n"
         "        with cell.outputs():\n"
-        "            await asyncio.sleep(0.4); print('late from task')\n"
+        "            await asyncio.sleep(0.3); print('late from task')\n"
         "    keep.append(asyncio.ensure_future(later()))\n"
         "    keep.append(asyncio.get_running_loop().run_in_executor(None, thread))\n"
         "keep = []"

@@ -76,18 +76,22 @@ async def test_out_of_order(capsys):
     assert (text(first), text(second), capsys.readouterr().out) == ("0\n1\n2\n", "0\n1\n2\n", "between\n")
 
 
+def in_thread(function, *arguments):
+    thread = threading.Thread(target=function, args=arguments)
+    thread.start()
+    thread.join()
+
+
 def test_threads(capsys):
-    """A thread that runs in a copy of the context is captured; one without it falls through."""
-    got = []
+    """A thread in a copy of the context is captured; one without belongs to the one tool that runs, if it is one."""
+    got, other = [], []
     with capture(kept(got)):
-        context = contextvars.copy_context()
-        for target, arguments in ((context.run, (print, "inside")), (print, ("outside",))):
-            thread = threading.Thread(target=target, args=arguments)
-            thread.start()
-            thread.join()
-    assert text(got) == "inside\n"
-    if sys.version_info < (3, 14):
-        assert capsys.readouterr().out == "outside\n"
+        in_thread(contextvars.copy_context().run, print, "inside")
+        in_thread(print, "bare")
+        with capture(kept(other)):
+            in_thread(print, "whose")
+    assert (text(got), text(other)) == ("inside\nbare\n", "" if sys.version_info < (3, 14) else "whose\n")
+    assert capsys.readouterr().out == ("whose\n" if sys.version_info < (3, 14) else "")
 
 
 def test_a_reference_that_somebody_keeps(capsys):

@@ -263,6 +263,8 @@ class _KeptStream:
 
     def __init__(self, name: str, stream: Any) -> None:
         self._stream, self.users = stream, 0
+        # IPython 9 keeps a write of its own there while a cell runs, for its history of outputs.
+        self._before = vars(stream).get("write")
         found = stream.write
 
         def write(text: str) -> int:
@@ -279,6 +281,8 @@ class _KeptStream:
         self.users -= 1
         if self.users == 0 and vars(self._stream).get("write") is self._ours:
             del self._stream.write
+            if self._before is not None:
+                self._stream.write = self._before
 
 
 class _PublisherHook:
