@@ -46,7 +46,7 @@ def as_found():
     return {
         "asyncio": (asyncio.Task, asyncio.Future, asyncio.run, asyncio.get_event_loop, asyncio.Handle._run),
         "loop": [getattr(type(loop), name) for name in names] + sorted(vars(loop)),
-        "streams": (sys.stdout, sys.stderr, type(sys.stdout).write, sys.stdout.write.__qualname__),
+        "streams": (sys.stdout, sys.stderr, type(sys.stdout).write, hasattr(sys.stdout.write, '_toolloop_hook')),
         "publisher": (ip.display_pub, sorted(vars(ip.display_pub)), type(ip.display_pub).publish),
         "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
         "queue": sorted(vars(ip.kernel.msg_queue)) if hasattr(ip.kernel, "msg_queue") else [],
