@@ -420,13 +420,19 @@ def test_a_very_long_run_stays_small(kernel):
         "from toolloop_jupyter.teaching import ScriptedModel, call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
     )
     done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
-    html = [
-        o.data["text/html"]
-        for o in done.outputs
-        if "double" in o.data.get("text/html", "")
-        and "tlj-name" in o.data["text/html"]
-        and "<style" not in o.data["text/html"]
-    ]
-    assert len(html) == 150
-    assert sum("<pre" in one or "<details" in one for one in html) == 100
+    blocks = done.html.split('class="tlj tlj-call"')[1:]
+    assert len(blocks) == 150
+    assert 100 <= sum("<pre" in block for block in blocks) <= 140
     assert len(done.html) < 300_000
+
+
+def test_a_cell_never_has_more_outputs_than_a_front_end_shows(kernel):
+    """JupyterLab hides all outputs after the 50th: a long run puts its finished ones together, and loses none."""
+    run(kernel, "talk = ScriptedModel(*[[f'step {n}. ', call('double', x=n)] for n in range(60)], 'end')")
+    done = run(kernel, "%%toolloop --model talk -t double --as r\ngo")
+    assert len(done.outputs) <= 41
+    for n in range(60):
+        assert f"step {n}." in done.text
+        assert f"double(x={n})" in done.text
+    assert done.text.index("step 5.") < done.text.index("step 50.")
+    assert done.text.rstrip().splitlines()[-1].startswith("done ·")

@@ -104,7 +104,7 @@ def test_approvals_at_the_prompt(terminal, answers, values):
 
 
 def test_edit_at_the_prompt(terminal):
-    """e asks for each argument and validates what is typed."""
+    """E asks for each argument and validates what is typed."""
     terminal.run("twice.reset()")
     terminal.type_cell("%%toolloop --model twice -t double -p ask --as r", "go")
     terminal.answer("e")

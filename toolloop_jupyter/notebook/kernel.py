@@ -294,6 +294,11 @@ class _KernelTarget:
                 data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
             )
 
+    def clear(self) -> None:
+        flush(self)
+        with into(self if self._copied else None):
+            self._publisher.clear_output(wait=True)
+
 
 def has_subshells() -> bool:
     """Whether this kernel can run subshells (ipykernel 7), over which a front-end may send its clicks."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, WeakSet
 
 from ..core.running import TOOL_THREAD
 
@@ -44,6 +44,7 @@ class Target(Protocol):
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
     def publish(self, bundle: Bundle) -> None: ...
+    def clear(self) -> None: ...
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output", default=None)
@@ -77,9 +78,10 @@ def _target_here() -> Target | None:
     target = _target.get(_UNSET)
     if not isinstance(target, _Unset):
         return target
-    if len(_capturing) != 1:
-        return None
-    only, thread = _capturing[0], threading.current_thread()
+    thread = threading.current_thread()
+    if len(_capturing) != 1 or thread in _owners:
+        return _owners.get(thread)
+    only = _capturing[0]
     foreign = isinstance(thread, threading._DummyThread)  # not started by Python: the kernel's own
     return None if foreign or thread in only.known else only
 
@@ -129,22 +131,27 @@ def capture(sink: Sink) -> Iterator[None]:
 _capturing: list[_SinkTarget] = []
 
 
-def _outlast(target: _SinkTarget) -> None:
-    """Let the proxies stand until the tool threads that the capture leaves behind have ended.
+_owners: WeakKeyDictionary[threading.Thread, _SinkTarget] = WeakKeyDictionary()
+"""Threads that a capture has left behind, and the target that what they print still reaches."""
+_NOT_LEFT = ("asyncio_", "ThreadPoolExecutor", "toolloop-late", "toolloop-import")
+"""Names of threads that stay for other reasons: pools, and what is ours."""
 
-    What they print still reaches `target` then, and no later cell.
+
+def _outlast(target: _SinkTarget) -> None:
+    """Let the proxies stand until the threads that the capture leaves behind have ended.
+
+    What they print still reaches `target` then, and no later cell. With several captures at once only the loop's own
+    tool threads are sure to be this one's, by their context; others fall through.
     """
-    left = [
-        thread
-        for thread in threading.enumerate()
-        if thread.name == TOOL_THREAD and thread not in target.known
-    ]
+    left = [t for t in threading.enumerate() if t not in target.known and not t.name.startswith(_NOT_LEFT)]
     for thread in left:
-        thread.join(0.005)  # one that has delivered its result is ending just now
+        if thread.name == TOOL_THREAD:
+            thread.join(0.005)  # one that has delivered its result is ending just now
     left = [thread for thread in left if thread.is_alive()]
     if not left:
         return
-
+    if not _capturing:
+        _owners.update(dict.fromkeys((t for t in left if t.name != TOOL_THREAD), target))
     standing = threading.Event()
 
     def wait() -> None:
@@ -171,6 +178,9 @@ class _SinkTarget:
 
     def publish(self, bundle: Bundle) -> None:
         self._sink("display", bundle)
+
+    def clear(self) -> None:
+        pass  # what was captured is not on a screen
 
 
 def flush(target: Target | None) -> None:
@@ -351,6 +361,11 @@ class Place:
         """Replace what was shown under `display_id`. Does nothing where `can_update` is False."""
         if self.can_update:
             self._publish(Bundle(bundle, metadata or {}, display_id, replaces=True))
+
+    def clear(self) -> None:
+        """Take everything away that the place shows, as soon as the next output comes."""
+        if self._target is not None:
+            self._target.clear()
 
     def display_object(self, value: object) -> None:
         """Show a widget or any other object as IPython's `display()` does."""

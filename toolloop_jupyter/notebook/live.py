@@ -23,10 +23,11 @@ from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
 from .asking import Means, Unattended, ask
+from .column import EMPTY, Column, Place
 from .figures import taken_up
 from .inert import plain
 from .rich import bundle_of
-from .slots import CATCH_UP, LiveCall, Place, adopted, hand_back, put_card
+from .slots import CATCH_UP, LiveCall, adopted, hand_back, put_card
 from .transcript import (
     FULL_STEPS,
     Block,
@@ -70,18 +71,24 @@ class View(Observer):
         wish: Means = "auto",
         foreign: bool = False,
         raised: bool = False,
+        owns_cell: bool = False,
+        whole_text: bool = False,
     ) -> None:
         """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
-        do not call the observer's hooks; `raised`: a failed run becomes the cell's error, so it is not said twice.
+        do not call the observer's hooks; `raised`: a failed run becomes the cell's error, so it is not said twice; `owns_cell`:
+        nothing else is in the cell's output; `whole_text`: text stays one block (it may be an answer's JSON).
         """
+        self._column = Column(cell, owns=owns_cell)
+        self._whole_text = whole_text
         self.cell, self.head, self.name = cell, head, name
         self.stop = stop
         self._unattended, self._wish, self.foreign, self._raised = unattended, wish, foreign, raised
         self._began = time.monotonic()
         self._text: StreamingText | None = None
-        self._text_place = Place(cell)
+        self._text_places = [self.place()]
+        """Where the text stands that is being written: finished pieces, and the rest last."""
         self._reasoning = ""
-        self._reasoning_place = Place(cell)
+        self._reasoning_place = self.place()
         self._calls: dict[str, LiveCall] = {}
         self._numbers = itertools.count()
         self._finished: deque[LiveCall] = deque()
@@ -89,7 +96,7 @@ class View(Observer):
         self._cost: float | None = 0.0
         self._state = "starting" if litellm_loaded() else LOADING
         self._bar: Any = None
-        self._bar_place = Place(cell)
+        self._bar_place = self.place()
         self._ticker: asyncio.Task[None] | None = None
         self._others: list[Observer] = []
         self.stepper: Stepper | None = None
@@ -151,12 +158,12 @@ class View(Observer):
 
     def _live(self, call: ToolCall) -> LiveCall:
         if call.id not in self._calls:
-            self._calls[call.id] = LiveCall(call, self.cell, next(self._numbers))
+            self._calls[call.id] = LiveCall(call, self.place(), next(self._numbers))
         return self._calls[call.id]
 
     def place(self) -> Place:
         """A new place for something in the cell's output."""
-        return Place(self.cell)
+        return self._column.place()
 
     def put(self, block: Block) -> None:
         """Show a block as a new output."""
@@ -219,20 +226,22 @@ class View(Observer):
         self._end_reasoning()
         if self._text is None:
             self._text = StreamingText()
-            self._text_place = Place(self.cell)
+            self._text_places = [self.place()]
         self._text.add(event.delta)
         if not self.cell.can_update:
             print(plain(event.delta), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
 
     def _on_reasoning(self, event: Any) -> None:
         if not self._reasoning:
-            self._reasoning_place = Place(self.cell)
+            self._reasoning_place = self.place()
         self._reasoning += event.delta
 
     def _on_retry(self, event: Any) -> None:
         if event.discard:
             self._text = None
-            self._text_place.put(
+            for place in self._text_places[1:]:
+                place.put(EMPTY)
+            self._text_places[0].put(
                 mimebundle([notice("the connection broke; the answer begins again", "warning")])
             )
             return
@@ -295,7 +304,7 @@ class View(Observer):
     def _on_done(self, event: Any) -> None:
         result = event.result
         if result.output is not None:
-            place = self._text_place if self._text_place.is_there else self.place()
+            place = self._text_places[-1] if self._text_places[-1].is_there else self.place()
             place.put(mimebundle([answer_block("", result.output)]))
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
@@ -309,7 +318,7 @@ class View(Observer):
     def _make_brief(self, live: LiveCall) -> None:
         """Leave one line of a call that is long past: a very long run must not make a file that nobody can open."""
         if self.cell.can_update:
-            live.place.put(mimebundle([self._block(live, live.result, brief=True)]))
+            live.place.put(mimebundle([self._block(live, live.result, brief=True)]), soon=False)
         live.outputs.clear()
         live.result = None
 
@@ -338,9 +347,18 @@ class View(Observer):
         if text is None:
             return
         if self.cell.can_update:
-            self._text_place.put(mimebundle([text.block(final=True)]))
+            self._show_pieces(text)
+            rest = text.block(final=True)
+            if rest.text or len(self._text_places) == 1:
+                self._text_places[-1].put(mimebundle([rest]))
         else:
             print()  # noqa: T201 - a terminal
+
+    def _show_pieces(self, text: StreamingText) -> None:
+        """Let what is finished of a long text stand on its own, so that it is not sent again with each word."""
+        for piece in [] if self._whole_text else text.take():
+            self._text_places[-1].put(mimebundle([piece]))
+            self._text_places.append(self.place())
 
     def _end_reasoning(self) -> None:
         text, self._reasoning = self._reasoning, ""
@@ -353,7 +371,8 @@ class View(Observer):
             if not self.cell.can_update:
                 continue
             if self._text is not None:
-                self._text_place.put(mimebundle([self._text.block(final=False)]))
+                self._show_pieces(self._text)
+                self._text_places[-1].put(mimebundle([self._text.block(final=False)]))
             if self._reasoning:
                 self._reasoning_place.put(mimebundle([reasoning_block(self._reasoning, streaming=True)]))
             self._show_running()

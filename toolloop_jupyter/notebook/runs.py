@@ -187,7 +187,7 @@ class Notebook:
         self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, notes: list[str | None]
     ) -> Result:
         from .live import follow
-        from .transcript import mimebundle, notice
+        from .transcript import notice
 
         session = named.session
         config, stream = session.config, session.astream(prompt)
@@ -196,7 +196,7 @@ class Notebook:
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
         for line in (*notes, self._without_docstring(config.tools)):
             if line:
-                cell.display(mimebundle([notice(line)]))
+                view.put(notice(line))
         try:
             result = await follow(stream, view, stream.cancel)
         except OutputInvalid as error:
@@ -224,6 +224,8 @@ class Notebook:
         view = View(
             cell,
             top,
+            owns_cell=True,
+            whole_text=config.output is not None,
             name=options.name,
             stop=stop,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices

@@ -10,9 +10,10 @@ from ..core.events import Approval, Result
 from ..core.pending import Pending
 from . import kernel, presenting
 from .asking import ask
+from .column import Column
 from .live import View, follow
 from .options import Mistake
-from .slots import Place, put_card
+from .slots import put_card
 from .transcript import approval_record, head, mimebundle
 
 
@@ -22,7 +23,7 @@ def card_handler() -> Callable[[Approval], Any] | None:
         return None
 
     async def handler(approval: Approval) -> bool:
-        place = Place(kernel.Cell.here())
+        place = Column(kernel.Cell.here()).place()
 
         async def card(asked: Approval) -> None:
             await put_card(place, asked, mimebundle([approval_record(asked, None)]), "")

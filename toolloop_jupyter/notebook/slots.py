@@ -1,15 +1,14 @@
-"""Places in a cell's output: where one block stands, a tool call on its way, an approval card."""
+"""What stands at a place in a cell's output: a tool call on its way, an approval card."""
 
 from __future__ import annotations
 
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..core.events import Approval, Decision, ToolCall, ToolResult
-from . import kernel
+from .column import Place
 from .printed import Outputs
 
 CATCH_UP = 0.05
@@ -18,36 +17,12 @@ LATE = 0.2
 """Seconds in which what comes late is collected before it is shown."""
 
 
-class Place:
-    """One block on its place in the cell's output."""
-
-    def __init__(self, cell: kernel.Cell) -> None:
-        self._cell = cell
-        self._id: str | None = None
-        self.bundle: Mapping[str, Any] = {}
-
-    def put(self, bundle: Mapping[str, Any]) -> None:
-        """Show the block, or replace what is there."""
-        if bundle == self.bundle:
-            return
-        self.bundle = bundle
-        if self._id is None:
-            self._id = f"toolloop-{uuid.uuid4().hex}"
-            self._cell.display(bundle, display_id=self._id)
-        else:
-            self._cell.update(bundle, self._id)
-
-    @property
-    def is_there(self) -> bool:
-        return self._id is not None
-
-
 class LiveCall:
     """A tool call between its ask and its result."""
 
-    def __init__(self, call: ToolCall, cell: kernel.Cell, number: int) -> None:
+    def __init__(self, call: ToolCall, place: Place, number: int) -> None:
         self.call, self.number = call, number
-        self.place = Place(cell)
+        self.place = place
         self.arguments: Mapping[str, object] | None = None
         self.decision: Decision | None = None
         self.outputs = Outputs()
