@@ -47,6 +47,8 @@ class Measured:
 
 async def measure(work: Callable[[Callable[[], float]], Awaitable[Any]]) -> Measured:
     """Run `work(longest)` beside a ticker; `longest()` is what the loop was blocked so far."""
+    gc.collect()
+    gc.disable()  # a full collection walks all of LiteLLM's objects, some 300 ms in one piece, whoever's turn it is
     longest, over = 0.0, False
 
     async def tick() -> None:
@@ -59,8 +61,6 @@ async def measure(work: Callable[[Callable[[], float]], Awaitable[Any]]) -> Meas
 
     ticking = asyncio.ensure_future(tick())
     await asyncio.sleep(0.01)
-    gc.collect()
-    gc.disable()  # a full collection walks all of LiteLLM's objects, some 300 ms in one piece, whoever's turn it is
     longest = 0.0
     began = time.thread_time()
     value = await work(lambda: longest)
