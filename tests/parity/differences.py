@@ -50,7 +50,7 @@ DIFFERENCES = [
     ),
     Difference(
         "typed arguments",
-        "nested models, dataclasses and dates of a model reach the function as dicts",
+        "nested models and dataclasses reach the function as dicts",
         "the function gets what its annotations say",
         "`point.x` works",
     ),
@@ -58,7 +58,7 @@ DIFFERENCES = [
         "tool schemas",
         "the whole docstring is the description; `$ref`s, titles, `default: null`",
         "a description for each parameter, from the docstring; models spelled out; no titles",
-        "models call better described tools better; some providers refuse `$ref` and drop it silently",
+        "the model knows what each parameter is for, and has nothing to look up in `$defs`",
     ),
     Difference(
         "argument errors",
