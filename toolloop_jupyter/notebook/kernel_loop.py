@@ -15,7 +15,7 @@ nest_asyncio2 (1.7.4) keeps the handles of 4 back until the nested run has ended
 may have been applied by somebody else: what is done here holds with it, without it, and on Python 3.14.
 
 The private names `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same
-in CPython 3.10 to 3.14. A public way to turn a running loop would replace them; none is planned.
+in CPython 3.10 to 3.14 (run on 3.10 to 3.13). A public way to turn a running loop would replace them; none is planned.
 """
 
 from __future__ import annotations
