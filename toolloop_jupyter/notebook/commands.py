@@ -177,6 +177,20 @@ def record(book: Notebook, words: list[str]) -> None:
     print(f"recording every run to {words[1]}")  # noqa: T201 - a magic's answer
 
 
+def replay(book: Notebook, words: list[str]) -> None:
+    """Answer every run of the notebook from a recording from now on, or no more."""
+    if words == ["off"]:
+        book.tapes.playing = None
+        print("not replaying")  # noqa: T201 - a magic's answer
+        return
+    if len(words) != 2 or words[0] != "on":
+        raise Mistake("write: %toolloop replay on FILE, or %toolloop replay off")
+    calls = len(book.tapes.replay(words[1], loose=False).calls)  # a file that cannot be read is said now
+    book.tapes.playing = Path(words[1]).absolute()
+    told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
+    print(told)  # noqa: T201 - a magic's answer
+
+
 def doctor(book: Notebook, words: list[str]) -> Any:
     """What works on this kernel and front-end."""
     from . import doctor as examination
@@ -218,6 +232,7 @@ _COMMANDS = {
     "export": export,
     "doctor": doctor,
     "record": record,
+    "replay": replay,
 }
 
 

@@ -48,6 +48,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop resume SESSION [FILE]              go on after a kernel restart
     %toolloop export FILE.md|html|json           the last run as a file
     %toolloop record on FILE | off               record every run of the notebook
+    %toolloop replay on FILE | off               answer every run from a recording: no network, no key
 """
 
 _state: dict[str, Any] = {}

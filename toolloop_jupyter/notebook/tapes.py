@@ -23,6 +23,8 @@ class Tapes:
         self._began: weakref.WeakKeyDictionary[object, dict[str, int]] = weakref.WeakKeyDictionary()
         self.always: Path | None = None
         """The file of `%toolloop record on FILE`, which every run of the notebook is recorded to."""
+        self.playing: Path | None = None
+        """The file of `%toolloop replay on FILE`, which every run of the notebook is answered from."""
 
     def recorder(self, path: str | None) -> Recorder | None:
         """The recorder of a cell with `--record path`, or of the whole notebook; None when nothing is recorded.
@@ -38,11 +40,16 @@ class Tapes:
             self._recorders[wanted] = Recorder(wanted)
         return self._recorders[wanted]
 
-    def replay(self, path: str, *, loose: bool) -> Replay:
+    def replays(self, path: str | None) -> bool:
+        """Whether a cell with `--replay path` (or without) is answered from a recording: it needs no model and no key."""
+        return bool(path or self.playing)
+
+    def replay(self, path: str | None, *, loose: bool) -> Replay:
         """The model of the cells with `--replay path`. A file that was written again since is read again."""
         from ..teaching.recording import Replay
 
-        wanted = Path(path).absolute()
+        wanted = Path(path).absolute() if path else self.playing
+        assert wanted is not None
         known = self._replays.get(wanted)
         if known is None or not known.is_current():
             known = self._replays[wanted] = Replay(wanted)
