@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import base64
 import io
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -65,27 +66,37 @@ def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | No
 
 
 def pictures_in(value: Any) -> list[Any]:
-    """What can be drawn of a result: it itself, or what is in a list or dict; each figure once. Draws nothing."""
-    parts = [value]
-    if isinstance(value, Mapping):
-        parts = list(value.values())[:100]
-    elif isinstance(value, (list, tuple, set)) or type(value).__name__ == "ndarray":
-        parts = _first(value)
+    """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
+
+    Draws nothing.
+    """
     found: dict[int, Any] = {}
-    for part in parts:
-        drawable = figure_of(part)
-        if drawable is None and draws_itself(part):
-            drawable = part
-        if drawable is not None:
-            found.setdefault(id(drawable), drawable)
+    _collect(value, found, 2)
     return list(found.values())
 
 
-def _first(value: Any) -> list[Any]:
-    """The first items of a list or an array; of a table of numbers none, since there can be millions."""
-    if type(value).__name__ == "ndarray":
-        return list(value.flat[:100]) if value.dtype.hasobject else []
-    return [item for _, item in zip(range(100), value, strict=False)]
+def _collect(value: Any, found: dict[int, Any], depth: int) -> None:
+    parts = _parts(value)
+    if parts is not None:
+        for part in parts if depth else ():
+            _collect(part, found, depth - 1)
+        return
+    drawable = figure_of(value)
+    if drawable is None and draws_itself(value):
+        drawable = value
+    if drawable is not None:
+        found.setdefault(id(drawable), drawable)
+
+
+def _parts(value: Any) -> list[Any] | None:
+    """The first items of a list, dict or array of objects; None for anything else."""
+    if isinstance(value, dict):
+        return list(itertools.islice(value.values(), 100))
+    if isinstance(value, (list, tuple)):
+        return list(value[:100])
+    if type(value).__name__ == "ndarray" and value.dtype.hasobject:
+        return list(value.flat[:100])
+    return None
 
 
 # --- from a value to a data address ---------------------------------------------------------------------------

@@ -15,9 +15,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
-from weakref import WeakKeyDictionary, WeakSet
 
-from ..core.running import TOOL_THREAD
+from . import strays
 
 Sink = Callable[[str, Any], None]
 """Called with ("stdout" | "stderr", text) or ("display", Bundle), from the thread that writes."""
@@ -70,20 +69,12 @@ def current_target() -> Target | None:
 
 
 def _target_here() -> Target | None:
-    """The target for what the calling code writes.
-
-    A thread that a tool starts by itself (a ThreadPoolExecutor's) has no context of the tool. While a single tool runs,
-    what a thread writes that was not there before is taken for that tool's; with several at once it falls through.
-    """
+    """The target for what the calling code writes: its context's, or that of the tool whose thread it is."""
     target = _target.get(_UNSET)
     if not isinstance(target, _Unset):
         return target
-    thread = threading.current_thread()
-    if len(_capturing) != 1 or thread in _owners:
-        return _owners.get(thread)
-    only = _capturing[0]
-    foreign = isinstance(thread, threading._DummyThread)  # not started by Python: the kernel's own
-    return None if foreign or thread in only.known else only
+    owner: Target | None = strays.target_of(threading.current_thread())
+    return owner
 
 
 def clean_context() -> Context:
@@ -120,38 +111,18 @@ def capture(sink: Sink) -> Iterator[None]:
     """
     target = _SinkTarget(sink)
     with into(target):
-        _capturing.append(target)
+        mine = strays.Capture(target)
         try:
             yield
         finally:
-            _capturing.remove(target)
-            _outlast(target)
+            if left := mine.end():
+                _outlast(target, left)
 
 
-_capturing: list[_SinkTarget] = []
-
-
-_owners: WeakKeyDictionary[threading.Thread, _SinkTarget] = WeakKeyDictionary()
-"""Threads that a capture has left behind, and the target that what they print still reaches."""
-_NOT_LEFT = ("asyncio_", "ThreadPoolExecutor", "toolloop-late", "toolloop-import")
-"""Names of threads that stay for other reasons: pools, and what is ours."""
-
-
-def _outlast(target: _SinkTarget) -> None:
-    """Let the proxies stand until the threads that the capture leaves behind have ended.
-
-    What they print still reaches `target` then, and no later cell. With several captures at once only the loop's own
-    tool threads are sure to be this one's, by their context; others fall through.
+def _outlast(target: Target, left: list[threading.Thread]) -> None:
+    """Let the proxies stand until the threads that a capture has left behind have ended: what they print still reaches
+    `target` then, and no later cell.
     """
-    left = [t for t in threading.enumerate() if t not in target.known and not t.name.startswith(_NOT_LEFT)]
-    for thread in left:
-        if thread.name == TOOL_THREAD:
-            thread.join(0.005)  # one that has delivered its result is ending just now
-    left = [thread for thread in left if thread.is_alive()]
-    if not left:
-        return
-    if not _capturing:
-        _owners.update(dict.fromkeys((t for t in left if t.name != TOOL_THREAD), target))
     standing = threading.Event()
 
     def wait() -> None:
@@ -160,15 +131,13 @@ def _outlast(target: _SinkTarget) -> None:
             for thread in left:
                 thread.join()
 
-    threading.Thread(target=wait, name="toolloop-late", daemon=True).start()
+    threading.Thread(target=wait, name=strays.WAITING, daemon=True).start()
     standing.wait(1.0)
 
 
 class _SinkTarget:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
-        self.known = WeakSet(threading.enumerate())
-        """The threads that were there before."""
 
     def write(self, name: str, text: str) -> None:
         self._sink(name, text)

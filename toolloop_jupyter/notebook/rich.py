@@ -20,6 +20,7 @@ from functools import lru_cache
 from typing import Any
 
 from ..core.foreign import Raised, attempt
+from ..core.images import pictures_in
 from ..core.pictures import draws_itself, figure_of, kind_of
 from ..core.results import describe
 from .highlight import highlight
@@ -115,12 +116,13 @@ def _show_several(value: Any, expression: str) -> Shown | None:
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(itertools.islice(value, 100)))
     if len(pairs) > 100 or not any(_is_rich(item) for _, item in pairs):
         return None
-    parts, seen, pictures = [], set(), 0
+    parts, pictures = [], 0
+    seen: set[int] = set()
     for name, item in pairs:
-        figure = figure_of(item)
-        if id(figure) in seen:
+        drawn = {id(picture) for picture in pictures_in(item)}
+        if drawn and drawn <= seen:
             continue  # (figure, axes)
-        seen |= {id(figure)} if figure is not None else set()
+        seen |= drawn
         pictures += _is_rich(item)
         if pictures > MOST_PARTS:
             parts.append(show_text("… more in the whole result", expression))

@@ -57,7 +57,7 @@ class LiveCall:
         self.outputs.take(kind, payload)
         if self.result is not None and self.show_again is not None and self._late is None:
             self._late = threading.Timer(LATE, self._show_late)
-            self._late.daemon = True
+            self._late.daemon, self._late.name = True, "toolloop-show"
             self._late.start()
 
     def _show_late(self) -> None:

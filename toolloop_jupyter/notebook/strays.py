@@ -1,0 +1,56 @@
+"""Threads that a tool starts by itself, without the tool's context: whose output theirs is.
+
+While a single tool runs, a thread that was not there before is taken for that tool's; so is one that it leaves behind.
+With several tools at once nobody can tell, and what such a thread writes falls through to the cell.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+from weakref import WeakKeyDictionary, WeakSet
+
+from ..core.running import TOOL_THREAD
+
+WAITING = "toolloop-late"
+"""The name of a thread that waits for those left behind."""
+_NOT_LEFT = ("asyncio_", "ThreadPoolExecutor", WAITING, "toolloop-import", "toolloop-show")
+"""Names of threads that stay for other reasons: pools, and what is ours."""
+
+_captures: list[Capture] = []
+_owners: WeakKeyDictionary[threading.Thread, Any] = WeakKeyDictionary()
+
+
+class Capture:
+    """One capture on its way, and the threads that were there before it."""
+
+    def __init__(self, target: Any) -> None:
+        self.target = target
+        self.known = WeakSet(threading.enumerate())
+        _captures.append(self)
+
+    def end(self) -> list[threading.Thread]:
+        """End it; returns the threads that go on and may write to its target."""
+        _captures.remove(self)
+        left = [thread for thread in threading.enumerate() if thread not in self.known and _may_write(thread)]
+        for thread in left:
+            if thread.name == TOOL_THREAD:
+                thread.join(0.005)  # one that has delivered its result is ending just now
+        left = [thread for thread in left if thread.is_alive()]
+        if not _captures:
+            _owners.update((thread, self.target) for thread in left if thread.name != TOOL_THREAD)
+        return left
+
+
+def _may_write(thread: threading.Thread) -> bool:
+    """No subclasses: such threads are a library's own (tqdm's monitor), and stay as long as the kernel."""
+    return type(thread) in (threading.Thread, threading.Timer) and not thread.name.startswith(_NOT_LEFT)
+
+
+def target_of(thread: threading.Thread) -> Any:
+    """The target of a thread whose context has none, or None."""
+    if len(_captures) != 1 or thread in _owners:
+        return _owners.get(thread)
+    (only,) = _captures
+    foreign = thread.name.startswith("Dummy-")  # not started by Python: the kernel's own
+    return None if foreign or thread in only.known else only.target
