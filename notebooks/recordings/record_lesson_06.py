@@ -23,11 +23,18 @@ from support.servers import ScriptedServer, answer, calls  # noqa: E402 - from t
 FILE = "recordings/lesson-06.jsonl"
 PACE = 0.03  # seconds after each piece
 LINES = [
+    answer("Ready."),  # to WARM_UP
     calls(("find_books", {"author": "Melville"}), content="I'll look at the shelves.", delay=PACE),
     calls(("reserve", {"title": "Moby-Dick", "reader": "Ada"}), content="Two of them are there.", delay=PACE),
     answer("We have *Moby-Dick* and *Typee*. I reserved **Moby-Dick** for Ada.", delay=PACE),
     answer("Please put *Moby-Dick* aside for Ada.", delay=PACE),
 ]
+
+# LiteLLM's import and its first request take seconds, which are no part of an answer's pace.
+WARM_UP = """
+import litellm
+await litellm.acompletion(model="litellm_proxy/coder", messages=[{"role": "user", "content": "Ready?"}])
+"""
 
 
 def recorded(source: str) -> str:
@@ -48,8 +55,7 @@ def main() -> None:
         elif f"--replay {FILE}" in cell.source:
             cell.source = recorded(cell.source)
             wanted.append(cell)
-    # LiteLLM's import takes seconds, which are no part of the first answer's pace.
-    notebook.cells = [nbformat.v4.new_code_cell("import litellm"), *wanted]
+    notebook.cells = [nbformat.v4.new_code_cell(WARM_UP), *wanted]
     with ScriptedServer(LINES) as gateway:
         os.environ |= {"LITELLM_PROXY_API_BASE": gateway.base_url, "LITELLM_PROXY_API_KEY": "none"}
         NotebookClient(
