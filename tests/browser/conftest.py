@@ -28,3 +28,4 @@ def desk(jupyter, context):
     """A page to open a notebook in."""
     with Desk(jupyter, context) as opened:
         yield opened
+    jupyter.stop_running()

@@ -17,6 +17,7 @@ def order(item: str) -> str:
 
 model = ScriptedModel(call("order", item="pens"), "The pens are on their way.")
 '''
+FACTS = "print('FACTS', ran, run.stop_reason, run.approvals[0].decision.by, [m['role'] for m in h])"
 RUN = "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeCellIndex = n; return window.jupyterapp.commands.execute('notebook:run-cell'); }"
 KERNEL = "window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel"
 
@@ -27,8 +28,7 @@ def waiting(jupyter, desk, name):
         SET_UP,
         f"%%toolloop -m model -t order -p ask --as run -s {name}\nOrder pens.",
         f"%toolloop show {name}",
-        f"h = %toolloop history {name}\n"
-        "print('FACTS', ran, run.stop_reason, run.approvals[0].decision.by, [m['role'] for m in h])",
+        f"h = %toolloop history {name}\n{FACTS}",
     ]
     jupyter.notebook(name, cells)
     jupyter.share_kernel(name)
