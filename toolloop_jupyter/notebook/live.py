@@ -23,15 +23,13 @@ from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
 from .asking import Means, Unattended, ask
-from .column import EMPTY, Column, Place
+from .column import Column, Place
 from .figures import taken_up
-from .inert import plain
 from .rich import bundle_of
 from .slots import CATCH_UP, LiveCall, adopted, hand_back, put_card
 from .transcript import (
     FULL_STEPS,
     Block,
-    StreamingText,
     answer_block,
     call_block,
     files_block,
@@ -39,9 +37,9 @@ from .transcript import (
     mimebundle,
     notice,
     picture,
-    reasoning_block,
     retry_block,
 )
+from .written import Written
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,16 +77,11 @@ class View(Observer):
         nothing else is in the cell's output; `whole_text`: text stays one block (it may be an answer's JSON).
         """
         self._column = Column(cell, owns=owns_cell)
-        self._whole_text = whole_text
         self.cell, self.head, self.name = cell, head, name
         self.stop = stop
         self._unattended, self._wish, self.foreign, self._raised = unattended, wish, foreign, raised
         self._began = time.monotonic()
-        self._text: StreamingText | None = None
-        self._text_places = [self.place()]
-        """Where the text stands that is being written: finished pieces, and the rest last."""
-        self._reasoning = ""
-        self._reasoning_place = self.place()
+        self._written = Written(self._column, cell, whole=whole_text)
         self._calls: dict[str, LiveCall] = {}
         self._numbers = itertools.count()
         self._finished: deque[LiveCall] = deque()
@@ -196,7 +189,7 @@ class View(Observer):
     async def __aexit__(self, *exc_info: object) -> None:
         if self._ticker is not None:
             self._ticker.cancel()
-        self._end_text()
+        self._written.end_text()
         for live in self._calls.values():
             if not live.done:
                 self._show_call(live, None)
@@ -213,9 +206,9 @@ class View(Observer):
         """Show one event. Ours and LiteLLM's are told apart by nothing: names and fields are the same."""
         kind = type(event).__name__
         if kind not in ("Text", "Retry"):
-            self._end_text()
+            self._written.end_text()
         if kind not in ("Reasoning", "Text"):
-            self._end_reasoning()
+            self._written.end_reasoning()
         handler = getattr(self, f"_on_{kind.lower()}", None)
         if handler is not None:
             outcome = handler(event)
@@ -223,29 +216,17 @@ class View(Observer):
                 await outcome
 
     def _on_text(self, event: Any) -> None:
-        self._end_reasoning()
-        if self._text is None:
-            self._text = StreamingText()
-            self._text_places = [self.place()]
-        self._text.add(event.delta)
-        if not self.cell.can_update:
-            print(plain(event.delta), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
+        self._written.end_reasoning()
+        self._written.add_text(event.delta)
 
     def _on_reasoning(self, event: Any) -> None:
-        if not self._reasoning:
-            self._reasoning_place = self.place()
-        self._reasoning += event.delta
+        self._written.add_reasoning(event.delta)
 
     def _on_retry(self, event: Any) -> None:
         if event.discard:
-            self._text = None
-            for place in self._text_places[1:]:
-                place.put(EMPTY)
-            self._text_places[0].put(
-                mimebundle([notice("the connection broke; the answer begins again", "warning")])
-            )
-            return
-        self.put(retry_block(event))
+            self._written.take_back()
+        else:
+            self.put(retry_block(event))
 
     def _on_toolcall(self, event: Any) -> None:
         live = self._live(event)
@@ -304,8 +285,7 @@ class View(Observer):
     def _on_done(self, event: Any) -> None:
         result = event.result
         if result.output is not None:
-            place = self._text_places[-1] if self._text_places[-1].is_there else self.place()
-            place.put(mimebundle([answer_block("", result.output)]))
+            self._written.last_place.put(mimebundle([answer_block("", result.output)]))
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
             if kind == "warning" or not self._raised:
@@ -342,39 +322,12 @@ class View(Observer):
             return  # a terminal: one line, when it is done
         live.place.put(mimebundle([self._block(live, result)]))
 
-    def _end_text(self) -> None:
-        text, self._text = self._text, None
-        if text is None:
-            return
-        if self.cell.can_update:
-            self._show_pieces(text)
-            rest = text.block(final=True)
-            if rest.text or len(self._text_places) == 1:
-                self._text_places[-1].put(mimebundle([rest]))
-        else:
-            print()  # noqa: T201 - a terminal
-
-    def _show_pieces(self, text: StreamingText) -> None:
-        """Let what is finished of a long text stand on its own, so that it is not sent again with each word."""
-        for piece in [] if self._whole_text else text.take():
-            self._text_places[-1].put(mimebundle([piece]))
-            self._text_places.append(self.place())
-
-    def _end_reasoning(self) -> None:
-        text, self._reasoning = self._reasoning, ""
-        if text:
-            self._reasoning_place.put(mimebundle([reasoning_block(text)]))
-
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK)
             if not self.cell.can_update:
                 continue
-            if self._text is not None:
-                self._show_pieces(self._text)
-                self._text_places[-1].put(mimebundle([self._text.block(final=False)]))
-            if self._reasoning:
-                self._reasoning_place.put(mimebundle([reasoning_block(self._reasoning, streaming=True)]))
+            self._written.show()
             self._show_running()
             if self._bar is not None:
                 self._bar.update(self._state, self._usage, self._cost, time.monotonic() - self._began)
