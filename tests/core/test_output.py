@@ -145,10 +145,10 @@ def test_other_kinds_than_models(kind, text, value):
 )
 def test_a_wrong_answer_is_a_problem_in_words(text, problem):
     """What does not validate says what is wrong, fast, however hostile it is."""
-    began = time.monotonic()
+    began = time.thread_time()
     with pytest.raises(OutputProblem, match=problem):
         Output(Place).read(text)
-    assert time.monotonic() - began < 2
+    assert time.thread_time() - began < 2
 
 
 def test_an_answer_without_any_of_the_fields_is_no_default_object():

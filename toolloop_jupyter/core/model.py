@@ -38,7 +38,7 @@ REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""
 FINAL = (400, 401, 403, 404, 405, 413, 422)
 """Statuses of refusals that another try would get again."""
-BREATH = 16
+BREATH = 8
 """Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
 

@@ -170,8 +170,10 @@ def _embedded(text: str) -> list[Any]:
         try:
             value, position = decoder.raw_decode(text, match.start())
             found.append(value)
-        except (ValueError, RecursionError):
+        except ValueError:
             position = match.start() + 1
+        except RecursionError:  # nobody's answer
+            break
     return found
 
 
