@@ -1,0 +1,243 @@
+"""Step mode and dry runs in a live kernel: what is shown is what the server got, and nothing goes on by itself."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.servers import answer, calls
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = '''
+%load_ext toolloop_jupyter
+import os
+import pydantic
+from toolloop_jupyter.teaching import ScriptedModel, call
+ran = []
+STUB_KEY = "sk-not-to-be-seen-1234"
+
+def double(x: int) -> int:
+    """Double a number."""
+    ran.append(x)
+    return 2 * x
+
+class Book(pydantic.BaseModel):
+    title: str
+'''
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel for the tests of this module."""
+    with LiveKernel() as live:
+        assert live.execute(SET_UP).status == "ok"
+        live.execute("%%toolloop\nhi", timeout=120)  # imports litellm
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def fresh(kernel):
+    """No sessions, defaults or runs of the test before."""
+    yield
+    kernel.execute("ran.clear()\n%config ToolLoop.ask = 'auto'")
+    kernel.execute("%toolloop reset")
+    assert kernel.open_widgets() == []
+
+
+def shown_json(output_html):
+    """The JSON that stands, coloured and escaped, in a step's `<pre>` elements."""
+    return [
+        json.loads(html.unescape(re.sub(r"<[^>]+>", "", pre)))
+        for pre in re.findall(r"<pre[^>]*>(.*?)</pre>", output_html, re.DOTALL)
+    ]
+
+
+def steps(execution, mark):
+    """The outputs of a cell that begin with this mark: "→" for what goes out, "←" for what came back."""
+    return [output for output in execution.outputs if output.text.startswith(mark)]
+
+
+def test_what_is_shown_is_what_the_server_got(kernel, serve):
+    """Messages, tools and options of each request, as JSON, are those that the server logged; the reply, too."""
+    server = serve([calls(("double", {"x": 4}), content="I ask."), answer("It is 8.")])
+    line = f"--model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double --set temperature=0.3 -i 'Be kind.'"
+    done = kernel.execute(f"%%toolloop --step {line}\nDouble 4 <b>&amp;</b>")
+    sent = [shown_json(output.data["text/html"])[0] for output in steps(done, "→")]
+    assert len(sent) == len(server.requests) == 2
+    for shown, request in zip(sent, server.requests, strict=True):
+        assert (shown.pop("model"), request.body["model"]) == ("openai/stub", "stub")
+        assert shown.pop("api_base") == server.base_url
+        assert shown == {key: value for key, value in request.body.items() if key != "model"}
+    came = [shown_json(output.data["text/html"])[0] for output in steps(done, "←")]
+    assert came[0] == server.requests[1].messages[-2]
+    assert came[1]["content"] == "It is 8."
+    assert "20 tokens read" in done.text or "tokens read" in done.text
+    assert "not-to-be-seen" not in json.dumps([output.data for output in done.outputs])
+    assert "api_key" in done.text
+
+
+def test_the_order_of_what_is_shown(kernel):
+    """Request, text, reply, the call to come, the call, the next request: each in its place."""
+    kernel.execute("lesson = ScriptedModel(['I ask.', call('double', x=4)], 'It is 8.')")
+    done = kernel.execute("%%toolloop --step --model lesson -t double\nDouble 4")
+    firsts = [output.text.split("\n")[0] for output in done.outputs]
+    assert [re.sub(r"  \d.*", "", line) for line in firsts] == [
+        "lesson · tools double",
+        "→ to the model: 1 message, 1 tool",
+        "I ask.",
+        "← from the model: 3 tokens read, 4 written, tool_calls",
+        "› next: run double",
+        "✓ double(x=4)",
+        "→ to the model: 3 messages, 1 tool",
+        "It is 8.",
+        firsts[8],
+        firsts[9],
+    ]
+    assert firsts[8].startswith("← from the model: ")
+    assert firsts[9].startswith("done · 2 model calls")
+
+
+def test_nothing_goes_out_before_next(kernel, serve):
+    """Each Next lets one step go on: one request, then one tool, then one request."""
+    server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
+    line = f"--model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double"
+    cell = kernel.submit(f"%%toolloop --step {line}\nDouble 4", allow_stdin=True)
+    kernel.button("Next", timeout=30)
+    kernel.settle(0.5)
+    assert server.requests == []
+    kernel.click("Next")
+    kernel.wait_until(lambda: "› next: run double" in cell.text, 30, "the call to come")
+    kernel.settle(0.3)
+    assert len(server.requests) == 1
+    assert "✓ double" not in cell.text
+    kernel.click("Next")
+    kernel.wait_until(lambda: "✓ double" in cell.text and "3 messages" in cell.text, 30, "the second request")
+    kernel.settle(0.3)
+    assert len(server.requests) == 1
+    kernel.click("Next")
+    kernel.wait(cell, timeout=30)
+    assert len(server.requests) == 2
+    assert cell.status == "ok"
+
+
+def test_run_to_end_holds_no_more(kernel):
+    """After "Run to end" the rest is shown as before, and not held."""
+    kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
+    cell = kernel.submit("%%toolloop --step --model lesson -t double\nDouble 4", allow_stdin=True)
+    kernel.click("Run to end", timeout=30)
+    kernel.wait(cell, timeout=30)
+    assert len(steps(cell, "→")) == 2
+    assert len(steps(cell, "›")) == 1
+
+
+@pytest.mark.parametrize("clicks", [["Stop"], ["Next", "Stop"]])
+def test_stop_ends_the_run_before_the_step(kernel, clicks):
+    """Stop on the card ends the run: the step that was held does not happen, the history stays valid."""
+    kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
+    cell = kernel.submit(
+        "%%toolloop --step --model lesson -t double -s held --as r\nDouble 4", allow_stdin=True
+    )
+    for number, label in enumerate(clicks):
+        kernel.wait_until(lambda n=number: len(steps(cell, "→") + steps(cell, "›")) > n, 30, "a step")
+        button = kernel.button("Next", timeout=30)
+        kernel.click(label)
+        kernel.wait_until(lambda b=button: not b.open, 10, "the card to go")
+    kernel.wait(cell, timeout=20)
+    checked = kernel.execute(
+        "from toolloop_jupyter.core import history\nh = %toolloop history held\n"
+        "print(r.stop_reason, ran, len(lesson.requests), history.validate(h))"
+    )
+    assert checked.stdout == f"cancelled [] {len(clicks) - 1} []\n"
+
+
+def test_in_ask_mode_the_card_comes_after_next(kernel):
+    """First Next shows what is to come, then the person is asked about it; the edited call runs."""
+    kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
+    cell = kernel.submit("%%toolloop --step --model lesson -t double -p ask\nDouble 4", allow_stdin=True)
+    kernel.click("Next", timeout=30)
+    kernel.wait_until(lambda: "› next: run double" in cell.text, 30, "the call to come")
+    kernel.button("Next")
+    assert not [b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]
+    kernel.click("Next")
+    kernel.click("Approve", timeout=30)
+    kernel.wait_until(lambda: "3 messages" in cell.text, 30, "the second request")
+    kernel.click("Run to end", timeout=30)
+    kernel.wait(cell, timeout=30)
+    assert kernel.execute("print(ran)").stdout == "[4]\n"
+    assert len(steps(cell, "›")) == 1
+
+
+def test_at_a_keyboard(kernel):
+    """Without widgets, Enter is Next, r runs to the end, s stops."""
+    kernel.execute("%config ToolLoop.ask = 'input'")
+    for answers, outcome in (
+        (["", "", "r"], "done [4] 2"),
+        (["", "s"], "cancelled [] 1"),
+        (["r"], "done [4] 2"),
+    ):
+        kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')\nran.clear()")
+        kernel.prompts.clear()
+        left = iter(answers)
+        kernel.on_input = lambda _, left=left: next(left)
+        cell = kernel.execute(
+            "%%toolloop --step --model lesson -t double --as r\nDouble 4", allow_stdin=True, timeout=30
+        )
+        assert kernel.prompts[0] == "  [Enter] to call the model, r to run to the end, s to stop: "
+        assert len(kernel.prompts) == len(answers), cell.text
+        assert kernel.execute("print(r.stop_reason, ran, len(lesson.requests))").stdout == f"{outcome}\n"
+
+
+def test_nobody_there_is_not_waited_for(kernel):
+    """An unattended run (nbconvert, papermill) shows all steps and waits at none."""
+    done = kernel.execute("%%toolloop --step -t double\nDouble 4", timeout=20)
+    assert len(steps(done, "→")) == 2
+    assert "waiting" not in done.text
+
+
+def test_a_replay_step_by_step(kernel, tmp_path):
+    """Recordings are stepped through like models, under the name of the model that was recorded."""
+    tape = tmp_path / "lesson.jsonl"
+    first = kernel.execute(f"%%toolloop --step --record {tape} -t double\nDouble 4")
+    again = kernel.execute(f"%%toolloop --step --replay {tape} -t double\nDouble 4")
+    assert [o.text for o in steps(again, "→")] == [o.text for o in steps(first, "→")]
+    assert again.text.startswith("toolloop/demo · tools double")
+
+
+def test_a_dry_run_changes_nothing(kernel):
+    """The first request is shown as it would go out, and there is no session, turn, variable or played turn after it."""
+    kernel.execute("lesson = ScriptedModel('one', 'two')")
+    kernel.execute("%%toolloop --model lesson -s talk -i 'Be kind.'\nFirst")
+    dry = kernel.execute("%%toolloop --dry-run -s talk --as gone -t double --output Book\nSecond")
+    assert dry.text.startswith(
+        "→ would be sent to lesson: 4 messages, 1 tool\n    ⚙ system     Be kind.\n    ☺ user       First"
+    )
+    assert "options      " in dry.text
+    assert "title" in json.dumps(shown_json(dry.html)[0]["response_format"])
+    other = kernel.execute("%%toolloop --dry-run -s other --model lesson\nhi")
+    assert other.status == "ok"
+    after = kernel.execute(
+        "h = %toolloop history talk\nprint(len(h), 'gone' in globals(), lesson.position)\n%toolloop"
+    )
+    assert after.stdout.startswith("3 False 1\n")
+    assert "other" not in after.stdout
+    assert "two" in kernel.execute("%%toolloop -s talk\nSecond").text
+    assert "tools" not in kernel.execute("%toolloop show talk").text.split("Second")[0], (
+        "no tool of the dry run"
+    )
+
+
+def test_a_dry_run_of_the_gateway_shows_no_key(kernel):
+    """Base and options of the gateway are shown; key and headers are named, and nowhere with their values."""
+    line = "--model litellm_proxy/coder --api-base https://gateway.example --api-key STUB_KEY --metadata course=week-3"
+    done = kernel.execute(f"%%toolloop --dry-run {line} -t double\nhi")
+    assert "→ would be sent to litellm_proxy/coder: 1 message, 1 tool" in done.text
+    assert 'api_base="https://gateway.example"' in done.text
+    assert "not shown    api_key, extra_headers" in done.text
+    everything = json.dumps([output.data for output in done.outputs])
+    assert "not-to-be-seen" not in everything
+    assert "week-3" not in everything
