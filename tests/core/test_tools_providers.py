@@ -143,3 +143,31 @@ def test_bedrock_tool_blocks(litellm):
         assert described["description"]
         assert described["inputSchema"]["json"]["type"] == "object"
         assert set(dangling(described["inputSchema"]["json"])) <= {"#/$defs/Node"}
+
+
+BEYOND_THE_SCHEMA = {
+    "x: Annotated[float, Field(allow_inf_nan=True)]",  # JSON has no infinity
+    "x: int = 'auto'",  # the person's own default is not of the type
+    "x: Json",  # the snapshot shows what the text holds
+}
+
+
+def test_schemas_are_json_schemas_and_take_what_the_functions_got():
+    """Each schema is valid by the meta-schema, and the validated arguments of each accepted case are valid by it.
+
+    So a model that keeps to the schema can send whatever the function takes, and the approval card shows the same.
+    """
+    jsonschema = pytest.importorskip("jsonschema")
+    checked = 0
+    for row in ROWS:
+        (made,) = make_tools([define(row.signature, postponed=False)])
+        validator = jsonschema.Draft202012Validator(made.spec["function"]["parameters"])
+        validator.check_schema(validator.schema)
+        if row.signature in BEYOND_THE_SCHEMA:
+            continue
+        for sent, *_ in row.takes:
+            bound = made.bind(sent)
+            problems = [error.message for error in validator.iter_errors(bound.json)]
+            assert not problems, (row.signature, bound.json, problems)
+            checked += 1
+    assert checked > 80

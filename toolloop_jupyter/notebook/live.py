@@ -79,6 +79,8 @@ class View(Observer):
         self._column = Column(cell, owns=owns_cell)
         self.cell, self.head, self.name = cell, head, name
         self.stop = stop
+        self.hint = ""
+        """What to say behind the expression of a whole result, when nothing has that name."""
         self._unattended, self._wish, self.foreign, self._raised = unattended, wish, foreign, raised
         self._began = time.monotonic()
         self._written = Written(self._column, cell, whole=whole_text)
@@ -314,7 +316,7 @@ class View(Observer):
             state=state,
             note=live.note,
             brief=brief,
-            value_name=f"{self.name or 'result'}.tool_results[{live.number}].value",
+            value_name=f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}",
         )
 
     def _show_call(self, live: LiveCall, result: ToolResult | None) -> None:

@@ -5,29 +5,17 @@ from __future__ import annotations
 import dataclasses
 import keyword
 import weakref
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-from ..core.errors import HarnessError, OutputInvalid
+from ..core.errors import ArgumentInvalid, ArgumentTypeInvalid, OutputInvalid
 from ..core.events import Result
 from . import kernel, naming, presenting
 from .options import Mistake, Options, pairs
 from .prompt import fill_in
 from .settings import ToolLoop
 from .tapes import SaysDifferences, Tapes
-
-KEPT = ("model", "tools", "permissions", "instructions", "sandbox", "api_base", "api_key")
-"""The options that hold for a whole session: a cell that goes on with it has the same tools, and asks as it did."""
-
-
-@dataclass
-class NamedSession:
-    """A conversation that cells go on with, and which cell made which turn of it."""
-
-    session: Any
-    cells: list[str | None] = field(default_factory=list)
-    said: dict[str, Any] = field(default_factory=dict)
-    """What its cells have said of KEPT; later cells need not say it again."""
+from .turns import KEPT, MadeBy, NamedSession, hashed
 
 
 class Notebook:
@@ -107,19 +95,22 @@ class Notebook:
             raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
         if options.name is not None and (not options.name.isidentifier() or keyword.iskeyword(options.name)):
             raise Mistake(f"--as {options.name!r} is not a variable name")
-        options = self._with_kept(options)
+        found = self.sessions.get(self._name(options) or "")
+        # Running a cell again replaces its turn (and those after it).
+        back = found.turn_of(cell.cell_id, cell.execution) if found and not options.append else None
+        if found is not None:
+            options = _with_kept(options, found.said_before(back))
         if options.dry_run:
-            await self._dry_run(options, prompt, cell)
+            await self._dry_run(options, prompt, cell, back)
             return None
-        named, notes = self._session(options)
+        named, notes = self._session(options, going_back=back is not None)
         if not options.append:
-            self.tapes.go_back(named.session.config.route.answers, cell.cell_id)
-        if self._name(options):
-            notes.append(self._rewind(named, cell.cell_id, append=options.append))
+            self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
+        notes.append(self._begin_turn(named, options, cell, back))
         async with kernel.attending():
             return await kernel.uninterrupted(self._turn(options, named, prompt, cell, notes))
 
-    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell) -> None:
+    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
         from ..core.session import AsyncSession
         from .stepping import request_block
@@ -127,23 +118,15 @@ class Notebook:
 
         session, named = self.new_session(options), self.sessions.get(self._name(options) or "")
         if named is not None:
-            session = AsyncSession(session.config, named.session.messages())
-            if cell.cell_id in named.cells and cell.cell_id is not None and not options.append:
-                session.rewind(named.cells.index(cell.cell_id))
+            session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
+            if back is not None:
+                session.rewind(back)
         request = await session.preview(prompt)
         cell.display(mimebundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
     def _name(self, options: Options) -> str | None:
         """The session that the cell belongs to, or None."""
         return options.session or self.settings.session or None
-
-    def _with_kept(self, options: Options) -> Options:
-        """The options of a cell, with what its session's earlier cells have said and this one does not."""
-        named = self.sessions.get(self._name(options) or "")
-        if named is None:
-            return options
-        kept = {name: value for name, value in named.said.items() if getattr(options, name) is None}
-        return dataclasses.replace(options, **kept)
 
     def new_session(self, options: Options) -> Any:
         """A fresh AsyncSession with these options over the defaults. Raises Mistake, or another one-line error."""
@@ -153,12 +136,12 @@ class Notebook:
         keywords = self.keywords(options)
         try:
             return aagent_session(Harness.TOOL_LOOP, **keywords)
-        except (ValueError, TypeError) as error:
-            if isinstance(error, HarnessError):  # has one line already
-                raise
+        except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(str(error)) from None
 
-    def _session(self, options: Options) -> tuple[NamedSession, list[str | None]]:
+    def _session(
+        self, options: Options, *, going_back: bool = False
+    ) -> tuple[NamedSession, list[str | None]]:
         """The conversation that the cell goes on with, and what to tell the person about it."""
         made, name = self.new_session(options), self._name(options)
         if name is None:
@@ -168,20 +151,31 @@ class Notebook:
             raise Mistake(f"session {name!r} is running a turn; wait for it or stop it")
         before, now = ([tool.name for tool in one.config.tools] for one in (named.session, made))
         named.session.config = made.config
-        named.said = {one: value for one in KEPT if (value := getattr(options, one)) is not None}
-        gone = [tool for tool in before if tool not in now]
+        gone = [] if going_back else [tool for tool in before if tool not in now]
         return named, [f"session {name!r} had other tools before; gone: {', '.join(gone)}" if gone else None]
 
-    def _rewind(self, named: NamedSession, cell_id: str | None, *, append: bool) -> str | None:
-        """Running a cell again replaces its turn (and those after it); returns what to tell the person."""
-        turns = len(named.session.results)
-        if append or cell_id is None or cell_id not in named.cells:
-            named.cells = [*named.cells[:turns], cell_id]
+    def _begin_turn(
+        self, named: NamedSession, options: Options, cell: kernel.Cell, back: int | None
+    ) -> str | None:
+        """Note the turn, after taking back what it replaces; returns what to tell the person about it."""
+        name = self._name(options)
+        if name is None:
             return None
-        turn = named.cells.index(cell_id)
-        named.session.rewind(turn)
-        named.cells = [*named.cells[:turn], cell_id]
-        return f"this cell's turn ran before: the conversation went back to before it ({turns - turn} replaced); --append adds instead"
+        note = named.go_back(back) if back is not None else None
+        if (
+            cell.cell_id is None
+            and named.turns()
+            and not (options.append or named.told)
+            and kernel.has_stdin()
+        ):
+            named.told = True
+            note = (
+                f"this front-end does not name its cells: running a cell again adds a turn (this is turn "
+                f"{len(named.turns()) + 1} of {name!r}); %toolloop reset {name} begins anew"
+            )
+        said = {one: value for one in KEPT if (value := getattr(options, one)) is not None}
+        named.add(MadeBy(hashed(cell.cell_id), cell.execution, said))
+        return note
 
     async def _turn(
         self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, notes: list[str | None]
@@ -232,6 +226,8 @@ class Notebook:
             wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
             raised=True,
         )
+        if options.name is None:
+            view.hint = " (with --as result)"
         if options.step:
             view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
         if hasattr(config.route.answers, "differences"):
@@ -239,7 +235,7 @@ class Notebook:
         if recorder := self.tapes.recorder(options.record):
             view.also(recorder)
         if options.keep_history or self.settings.keep_history:
-            view.keep = lambda: resuming.bundle(self._name(options), named.session.messages())
+            view.keep = lambda: resuming.bundle(self._name(options), named)
         return view
 
     def _without_docstring(self, tools: Any) -> str | None:
@@ -254,3 +250,9 @@ class Notebook:
             presenting.mark_shown(result)
         if name is not None:
             self.names[name] = result
+
+
+def _with_kept(options: Options, said: Mapping[str, Any]) -> Options:
+    """The options of a cell, with what its session's earlier cells have said and this one does not."""
+    kept = {name: value for name, value in said.items() if getattr(options, name) is None}
+    return dataclasses.replace(options, **kept)

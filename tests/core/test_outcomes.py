@@ -1,0 +1,186 @@
+"""What came of a tool's run: the model's line, the person's traceback."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import json
+import sqlite3
+import threading
+import traceback
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent
+from toolloop_jupyter.core.outcomes import persons_traceback
+from toolloop_jupyter.core.tools import tool
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+async def result_of(function, **arguments):
+    """The result of one call of the function."""
+    model = ScriptedModel(call(function.__name__, **arguments), "Answer.")
+    result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[function])
+    assert (result.stop_reason, result.text, result.error) == ("done", "Answer.", None)
+    return result.tool_results[0]
+
+
+def caught(function):
+    try:
+        function()
+    except Exception as error:  # whatever the case raises
+        return error
+    raise AssertionError("raised nothing")
+
+
+def test_the_persons_own_frames_and_no_others():
+    """Of a library's depths nothing is shown when the person's own code called it; of this package nothing ever."""
+
+    def mine():
+        return json.loads("{")
+
+    shown = persons_traceback(caught(mine))
+    assert "in mine" in shown
+    assert 'json.loads("{")' in shown
+    assert "decoder.py" not in shown
+    assert shown.rstrip().endswith("(char 1)")
+
+
+def test_causes_and_contexts_are_cut_too():
+    """Each exception of a chain is cut by itself, and their order is told as Python tells it."""
+
+    def mine():
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise KeyError("a") from error
+
+    shown = persons_traceback(caught(mine))
+    assert "direct cause" in shown
+    assert shown.count("in mine") == 2
+    assert "decoder.py" not in shown
+
+
+def test_groups_are_cut_too():
+    """The exceptions of a group are in it, cut."""
+    group = getattr(builtins, "ExceptionGroup", None)
+    if group is None:
+        pytest.skip("no groups before Python 3.11")
+
+    def mine():
+        raise group("several", [caught(lambda: json.loads("{"))])
+
+    shown = persons_traceback(caught(mine))
+    assert "JSONDecodeError" in shown
+    assert "decoder.py" not in shown
+
+
+def test_a_librarys_function_as_a_tool_keeps_its_last_frames():
+    """Without any line of the person's own the last frames stay, with no folder of this machine."""
+    error = caught(lambda: json.loads("{"))
+    error.__traceback__ = error.__traceback__.tb_next.tb_next  # as the tool's thread calls json.loads itself
+    shown = persons_traceback(error)
+    assert 'File "json/decoder.py"' in shown
+    assert traceback.extract_tb(error.__traceback__)[-1].filename not in shown
+
+
+def test_long_recursion_is_short():
+    """A recursion's thousand frames are told as Python tells them: a few, and how often they repeat."""
+
+    def mine(n):
+        return mine(n + 1)
+
+    assert len(persons_traceback(caught(lambda: mine(0)))) < 3000
+
+
+async def test_an_error_whose_text_raises():
+    """An exception that cannot say what it is, is named all the same."""
+
+    class Mute(Exception):
+        def __str__(self):
+            raise ValueError("no words")
+
+    def mute():
+        """Raise it."""
+        raise Mute
+
+    result = await result_of(mute)
+    assert result.is_error
+    assert "Mute" in result.output
+
+
+@pytest.mark.parametrize(
+    ("error", "hinted"),
+    [
+        (
+            sqlite3.ProgrammingError(
+                "SQLite objects created in a thread can only be used in that same thread."
+            ),
+            True,
+        ),
+        (RuntimeError("There is no current event loop in thread 'toolloop-tool'."), True),
+        (ValueError("signal only works in main thread of the main interpreter"), True),
+        (RuntimeError("main thread is not in main loop"), True),
+        (RuntimeError("can't start new thread"), False),
+        (ValueError("no such thread in the forum"), False),
+    ],
+)
+async def test_complaints_about_the_thread_name_the_setting(error, hinted):
+    """Each library's words for "wrong thread" come with @tool(thread=False), for tools that run in one."""
+
+    def touch():
+        """Touch it."""
+        raise error
+
+    assert ("@tool(thread=False)" in (await result_of(touch)).output) == hinted
+    assert "@tool(" not in (await result_of(tool(thread=False)(touch))).output
+
+    async def touch():
+        """Touch it."""
+        raise error
+
+    assert "@tool(" not in (await result_of(touch)).output
+
+
+async def test_a_timeout_that_an_async_tool_ignores():
+    """A tool that swallows its cancellation is left behind, and the model is told so."""
+
+    @tool(timeout=0.1)
+    async def stubborn():
+        """Go on."""
+        for _ in range(40):
+            try:
+                await asyncio.sleep(0.1)
+            except asyncio.CancelledError:
+                continue
+
+    result = await result_of(stubborn)
+    assert (
+        result.output
+        == "TimeoutError: the tool took longer than its timeout of 0.1 s and does not stop; its result is dropped"
+    )
+
+
+async def test_a_tools_own_timeout_error_is_not_ours():
+    """A TimeoutError that the tool raises keeps its own text and traceback."""
+
+    @tool(timeout=5)
+    def connect():
+        """Connect."""
+        raise TimeoutError("the host does not answer")
+
+    result = await result_of(connect)
+    assert result.output == "TimeoutError: the host does not answer"
+    assert "in connect" in result.traceback
+
+
+async def test_no_thread_is_left_after_a_call():
+    """A tool's thread is gone when its call is over."""
+
+    def quick():
+        """Be quick."""
+        return threading.current_thread().name
+
+    assert (await result_of(quick)).output == "toolloop-tool"
+    await asyncio.sleep(0.1)
+    assert "toolloop-tool" not in [thread.name for thread in threading.enumerate()]
