@@ -48,18 +48,21 @@ def test_while_a_foreign_callback_prints(live, way):
             )
         )
         live.settle(0.01)
-    live.settle(0.3)
+
+    def foreign(kind):
+        found = [message for message in live.messages[seen:] if message["msg_type"] == kind]
+        return [message for message in found if "foreign" in str(message["content"])]
+
+    def count(kind):
+        return sum(str(message["content"]).count("foreign") for message in foreign(kind))
+
+    live.wait_until(lambda: count("stream") == count("display_data") == len(moves), 10)
+    live.settle(0.1)
     assert lines(cell) == {*WANTED, "mine", "mine too", "'mine'"}
     assert cell.text.count("shown by child") == 10
-    foreign = [
-        message
-        for message in live.messages[seen:]
-        if message["msg_type"] in ("stream", "display_data") and "foreign" in str(message["content"])
-    ]
-    assert {message["parent_header"]["msg_id"] for message in foreign} <= set(moves)
     for kind in ("stream", "display_data"):
-        shown = [str(message["content"]) for message in foreign if message["msg_type"] == kind]
-        assert "".join(shown).count("foreign") == len(moves)
+        assert count(kind) == len(moves)
+        assert {message["parent_header"]["msg_id"] for message in foreign(kind)} <= set(moves)
     live.execute("[part.close() for part in (slider.layout, slider.style, slider)]")
 
 
