@@ -99,6 +99,7 @@ def run(kernel, body, *, header="def f():", arguments="", options="", decorator=
         ("plt.plot([1, 2]); plt.show()", ["png"], ""),
         ("figure = drawn(); plt.show(); return figure", ["png"], ""),
         ("figure = drawn(); display(figure); return figure", ["png"], ""),
+        ("figure = drawn(); plt.show(); return {'chart': figure}", ["png"], ""),
         ("figure = drawn(); plt.close(figure); return figure", ["png"], ""),
         ("display(drawn(2)); plt.close(); return drawn(3)", ["png", "png"], ""),
         ("frame = pd.DataFrame({'a': [41]}); display(frame); return frame", [], "<td>41</td>"),
@@ -198,12 +199,12 @@ def test_a_model_that_sees_gets_the_picture(kernel):
     cell = kernel.execute("%%toolloop --model m --tools f --as r\nGo.")
     kinds = "print([p['type'] for p in m.requests[-1].messages[-1]['content']])"
     assert kernel.execute(kinds).stdout == "['text', 'image_url']\n"
-    assert "to the model, too" in cell.text
+    assert "seen by the model" in cell.text
     assert "with the picture" in "".join(o.data.get("text/html", "") for o in cell.outputs)
     kernel.execute("m.reset()")
     cell = kernel.execute("%%toolloop --model m --tools f --images never\nGo.")
     assert kernel.execute("print(type(m.requests[-1].messages[-1]['content']).__name__)").stdout == "str\n"
-    assert "to the model, too" not in cell.text
+    assert "seen by the model" not in cell.text
 
 
 def test_what_is_displayed_reaches_a_model_that_sees_where_the_tool_asks(kernel):

@@ -149,7 +149,7 @@ def _facts(
         return facts
     size = shown.size if shown else ""
     if result.pictures:
-        size = f"{size}, to the model, too" if size else ""
+        size = f"{size}, seen by the model" if size else ""
     elif result.full_length > len(result.output):
         size = (
             f"{size or f'{result.full_length:,} characters'}, {len(result.output):,} characters to the model"
@@ -218,7 +218,8 @@ def _without_result(
     figures = [id(drawn) for drawn in pictures_in(result.value)]
     same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
     if len(same) < len(displays):
-        several = result.value if isinstance(result.value, (list, tuple)) else [result.value]
+        value = list(result.value.values()) if isinstance(result.value, dict) else result.value
+        several = value if isinstance(value, (list, tuple)) else [value]
         wanted = [best for value in several[:MOST_PARTS] if (best := _best(bundle_of(value)))]
         same += [id(data) for data in displays if _best(data) in wanted]
     return [(kind, data) for kind, data in outputs if id(data) not in same]
