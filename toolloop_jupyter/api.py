@@ -24,6 +24,7 @@ from .core.config import (
     may_ask,
     require_tool_loop,
 )
+from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, HarnessError
 from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
@@ -82,8 +83,14 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
     from .teaching import offline  # noqa: F401 - provides the models "toolloop/…"
 
-    require_tool_loop(harness)
-    config = build_config(**keywords)
+    try:
+        require_tool_loop(harness)
+        config = build_config(**keywords)
+    except (ValueError, TypeError) as error:
+        if isinstance(error, HarnessError):
+            raise
+        made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
+        raise made(str(error)) from None
     if type(config.observer) is Observer and any(tool.settings.capture_output for tool in config.tools):
         from .notebook.printed import Kept
 
@@ -115,8 +122,9 @@ def aagent(
     """
     config = _config(harness, keywords, cards=not stream)
     if stream:
-        return AsyncEventStream(AsyncSession(config), prompt, interactive=True, close_session=True)
-    session = AsyncSession(config, interactive=False)
+        session = AsyncSession(config, lasting=False)
+        return AsyncEventStream(session, prompt, interactive=True, close_session=True)
+    session = AsyncSession(config, interactive=False, lasting=False)
     run = collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
     return Pending(run, "aagent(…)")
 
@@ -131,9 +139,10 @@ def agent(
     """
     config = _config(harness, keywords, cards=not stream)
     if stream:
-        inner = AsyncEventStream(AsyncSession(config), prompt, interactive=True, close_session=True)
+        session = AsyncSession(config, lasting=False)
+        inner = AsyncEventStream(session, prompt, interactive=True, close_session=True)
         return EventStream(inner, _run_sync)
-    session = AsyncSession(config, interactive=False)
+    session = AsyncSession(config, interactive=False, lasting=False)
     return _run_sync(
         lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
     )

@@ -124,17 +124,46 @@ async def test_deny_gives_the_reason(make_card):
 
 
 async def test_approve_all_of_this_tool(make_card):
-    """The checkbox widens the approval to this run."""
+    """The choice widens the approval to this run, or where there is one to this session; it names the tool."""
     approval, card = make_card()
-    next(w for w in every(card.widget) if isinstance(w, ipywidgets.Checkbox)).value = True
+    choice = next(w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown))
+    assert [words for words, _ in choice.options] == ["this call only", "all calls of post in this run"]
+    choice.value = "run"
     click(card, "Approve")
     assert approval.decision.scope == "run"
 
 
-async def test_no_checkbox_where_it_means_nothing(make_card):
-    """`on_all=False` offers no wider approval, and leaves no comm of it behind."""
-    _, card = make_card(on_all=False)
-    assert not [w for w in every(card.widget) if isinstance(w, ipywidgets.Checkbox)]
+async def test_no_choice_where_it_means_nothing():
+    """A request for one call alone offers no wider approval, and leaves no comm of it behind."""
+    card = ApprovalCard(Approval("post", INPUT, scopes=("call",)))
+    assert not [w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown)]
+    card.finish(None)
+
+
+async def test_a_whole_session(make_card):
+    """Where the conversation goes on, the choice offers all calls in this session, too."""
+    approval = Approval("post", INPUT, scopes=("call", "run", "session"))
+    card = ApprovalCard(approval)
+    choice = next(w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown))
+    choice.value = "session"
+    click(card, "Approve")
+    card.finish(None)
+    assert approval.decision.scope == "session"
+
+
+async def test_a_very_long_argument_comes_in_two_steps():
+    """Of several megabytes the card shows beginning and end at first; Show all brings the rest."""
+    text = "start" + "x" * 3_000_000 + "MIDDLE" + "y" * 3_000_000 + "end"
+    card = ApprovalCard(Approval("write", {"text": text}))
+    first = texts(card)
+    assert "6,000,014 characters" in first
+    assert "start" in first
+    assert "yyyend" in first
+    assert len(first) < 500_000
+    assert "MIDDLE" not in first
+    click(card, "Show all 6,000,014")
+    assert "MIDDLE" in texts(card)
+    card.finish(None)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
 from .running import attempt, in_thread
+from .signatures import plain_function
 
 if TYPE_CHECKING:
     from .tools import BoundCall, Tool
@@ -58,7 +60,7 @@ def asks_sometimes(policy: object) -> bool:
     return policy == "ask"
 
 
-def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     if isinstance(policy, Mapping):
         key = call.tool.name if call.tool.name in policy else "*"
         if key not in policy:  # a tool that a policy forgot is asked about, not let through
@@ -67,6 +69,8 @@ def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     if isinstance(policy, str):
         return _mode(policy), f"permissions are {policy!r}"
     answer = policy(PolicyCall(call.tool.name, call.json))
+    if inspect.isawaitable(answer):
+        answer = await answer
     return _mode(answer), f"the permissions callable answered {answer!r}"
 
 
@@ -81,11 +85,7 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
     A policy callable that raises, or answers something else than a mode or a bool, means "ask".
     """
-
-    async def ask_policy() -> tuple[Mode, str]:
-        return _policy_mode(policy, call)
-
-    outcome = await attempt(ask_policy())
+    outcome = await attempt(_policy_mode(policy, call))
     mode: Mode = "ask"
     why = f"the permissions callable raised {outcome.error!r}"
     if outcome.error is None:
@@ -96,21 +96,64 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     return mode, why
 
 
+@dataclass(frozen=True)
+class Version:
+    """What a function is at one moment: itself, and the code and defaults it runs with.
+
+    `%autoreload` and the like replace code and defaults within the same function object.
+    """
+
+    function: Callable[..., Any]
+    code: tuple[object, ...]
+    defaults: tuple[object, ...]
+
+    @classmethod
+    def of(cls, tool: Tool) -> Version:
+        layers = (tool.function, plain_function(tool.function))
+        defaults: list[object] = []
+        for layer in layers:
+            defaults += getattr(layer, "__defaults__", None) or ()
+            for name, value in (getattr(layer, "__kwdefaults__", None) or {}).items():
+                defaults += (name, value)
+        return cls(
+            tool.function, tuple(getattr(layer, "__code__", None) for layer in layers), tuple(defaults)
+        )
+
+    def is_still(self, now: Version) -> bool:
+        """Whether nothing was redefined since. A method of the same object is the same function."""
+        method = inspect.ismethod(self.function) and self.function == now.function
+        same = len(self.defaults) == len(now.defaults) and all(
+            one is other or (isinstance(one, str) and one == other)
+            for one, other in zip(self.defaults, now.defaults, strict=True)
+        )
+        return (self.function is now.function or method) and self.code == now.code and same
+
+
 @dataclass
 class Allowed:
     """What a person allowed for more than one call: by the tool's name *and* the very function it was."""
 
-    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
-    def remember(self, tool: Tool) -> None:
-        self.functions[tool.name] = tool.function
+    def remember(self, tool: Tool, decision: Decision, turn: int) -> None:
+        """Let later calls of `tool` run by this decision, which was made in turn number `turn` of the session."""
+        self._kept[tool.name] = (Version.of(tool), dataclasses.replace(decision, arguments=None), turn)
 
-    def covers(self, tool: Tool) -> bool:
-        return tool.name in self.functions and self.functions[tool.name] == tool.function
+    def decision_on(self, tool: Tool) -> Decision | None:
+        """The decision that covers a call of `tool`; None when a person has to be asked."""
+        kept = self._kept.get(tool.name)
+        return kept[1] if kept is not None and kept[0].is_still(Version.of(tool)) else None
+
+    def forget_from(self, turn: int) -> None:
+        """Take back what was allowed in this turn and later ones: they are taken back themselves."""
+        self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}
 
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM)."""
+    """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM).
+
+    Only True allows: a text such as "n" (of an `input()`) is true for Python, and no approval.
+    """
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
         getattr(handler, "__call__", None)
     )  # noqa: B004 - its kind, not whether
@@ -120,10 +163,13 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         outcome = await attempt(outcome.value)
     if outcome.error is not None:
         approval.deny(f"on_approval raised: {outcome.error}", by="callback")
-    elif outcome.value:
+    elif outcome.value is True:
         approval.allow(by="callback")
-    else:
+    elif outcome.value is None or outcome.value is False:
         approval.deny("denied by on_approval", by="callback")
+    else:
+        given = type(outcome.value).__name__
+        approval.deny(f"on_approval gave a value of type {given}; only True allows", by="callback")
 
 
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:

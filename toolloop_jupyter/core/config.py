@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
 
+from . import secrets as hidden
 from .approvals import ApprovalHandler, check_policy
 from .errors import CapabilityUnsupported, OptionsMismatch
 from .failures import proxy_in_use
@@ -22,9 +22,6 @@ from .tools import Tool, make_tools
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
-
-_SECRET_OPTION = re.compile(r"(^|_)(key|token|secret|password|credentials?|headers)($|_)")
-_NOT_SECRET = frozenset({"max_tokens", "max_completion_tokens", "max_output_tokens", "prompt_cache_key"})
 
 
 class Harness(Enum):
@@ -57,6 +54,11 @@ class ToolLoopOptions:
     images: Literal["auto", "always", "never"] = "auto"
     """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
     gateway groups and servers that LiteLLM does not know."""
+
+    def __repr__(self) -> str:
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        told["completion_kwargs"] = hidden.without(self.completion_kwargs)
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,9 @@ class Route:
     @property
     def title(self) -> str:
         """The model as a person knows it: a recording by the model that was recorded, a script by its variable."""
-        return getattr(self.answers, "recorded_model", "") or getattr(self.answers, "shown_as", "") or self.model
+        return (
+            getattr(self.answers, "recorded_model", "") or getattr(self.answers, "shown_as", "") or self.model
+        )
 
 
 def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
@@ -131,9 +135,8 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
         )
     ours = name.startswith("toolloop/")
     if not name.startswith(PROXY) and (ours or not proxy_in_use()):
-        return Route(
-            name, {"api_base": api_base} if api_base else {}, {"api_key": api_key} if api_key else {}, model
-        )
+        options, secrets = _address(api_base)
+        return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, model)
     base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
     key = (api_key or os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
     if not base:
@@ -147,9 +150,16 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
     headers = {"x-litellm-tags": TAGS}
     if metadata:
         headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
-    return Route(
-        PROXY + name.removeprefix(PROXY), {"api_base": base}, {"api_key": key, "extra_headers": headers}
-    )
+    options, secrets = _address(base)
+    secrets.update(api_key=key, extra_headers=headers)
+    return Route(PROXY + name.removeprefix(PROXY), options, secrets)
+
+
+def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
+    if not base:
+        return {}, {}
+    return ({}, {"api_base": base}) if hidden.holds_secret("api_base", base) else ({"api_base": base}, {})
 
 
 @dataclass(frozen=True)
@@ -177,7 +187,7 @@ class Config:
             {"response_format"} if self.output is None else set()
         )
         kept = {k: v for k, v in given.items() if k not in MANAGED or k in free}
-        secrets = {k: kept.pop(k) for k in list(kept) if _SECRET_OPTION.search(k) and k not in _NOT_SECRET}
+        secrets = {k: kept.pop(k) for k in list(kept) if hidden.holds_secret(k, kept[k])}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
         secrets.update(self.route.secrets)
         if headers:

@@ -6,6 +6,8 @@
     ├── OutputInvalid               the final answer does not fit output=; has .raw and .result
     ├── SessionClosed               a turn on a closed session
     ├── SandboxError                the sandbox folder cannot be read
+    ├── ArgumentInvalid             (also ValueError) an argument of agent() & co. with an impossible value
+    ├── ArgumentTypeInvalid         (also TypeError) one of a type that it does not take
     ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
     ├── ToolDefinitionError         (also ValueError) functions that cannot be described; all problems at once
     ├── ModelCallFailed             a model call failed for good; .advice says what to set
@@ -43,6 +45,20 @@ class CapabilityUnsupported(HarnessError):
 
 class OptionsMismatch(HarnessError):
     """Options of a different harness were given."""
+
+
+class ArgumentInvalid(HarnessError, ValueError):
+    """An argument has an impossible value. One line also under `%xmode Verbose`, whose tracebacks show every argument."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"ValueError: {self}"]
+
+
+class ArgumentTypeInvalid(HarnessError, TypeError):
+    """An argument has a type that it does not take. One line, as `ArgumentInvalid`."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"TypeError: {self}"]
 
 
 class SandboxError(HarnessError):

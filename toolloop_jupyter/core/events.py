@@ -7,6 +7,8 @@ with defaults, so code written for LiteLLM's events reads these, and `show()` re
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -14,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from . import checks
+from .frozen import frozen, thawed
 
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
@@ -94,7 +97,7 @@ def _accept_anything(arguments: Mapping[str, object]) -> None:
 class Approval:
     """A request to run a tool. The turn waits until `allow()` or `deny()` is called; the first one counts.
 
-    `input` is a snapshot of the validated arguments in JSON form: changing it changes nothing.
+    `input` is a snapshot of the validated arguments in JSON form; it cannot be changed.
     """
 
     tool: str
@@ -111,11 +114,19 @@ class Approval:
     """The JSON schema of the arguments, for an edit form."""
     why: str = ""
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
-    check: Callable[[Mapping[str, object]], None] = field(default=_accept_anything, compare=False, repr=False)
-    """Validates edited arguments by the code that validates a call; raises ValueError with the model's-eye message."""
+    check: Callable[[Mapping[str, object]], Any] = field(default=_accept_anything, compare=False, repr=False)
+    """Validates edited arguments by the code that validates a call, and gives the call that will run (with its arguments
+    as `.json`); raises ValueError with the model's-eye message."""
+    scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
+    """How far the approval may reach: "session" only where the conversation goes on after this turn."""
+    number: int = field(default=0, compare=False)
+    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
     _state: dict[str, Any] = field(
         default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
     )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input", frozen(dict(self.input)))
 
     def allow(
         self,
@@ -128,9 +139,14 @@ class Approval:
 
         Raises ValueError, and decides nothing, when the edited arguments do not validate. From any thread.
         """
+        call, edited = None, None
         if arguments is not None:
-            self.check(arguments)
-        self._decide(Decision(True, "", None if arguments is None else dict(arguments), by, scope))
+            given = thawed(dict(arguments))
+            call = self.check(given)
+            edited = frozen(getattr(call, "json", given))
+            if _same_json(edited, self.input):
+                call, edited = None, None
+        self._decide(Decision(True, "", edited, by, scope), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
         """Refuse the call; `reason` reaches the model. From any thread."""
@@ -146,21 +162,33 @@ class Approval:
         decided: Decision | None = self._state.get("decision")
         return decided
 
+    @property
+    def edited_call(self) -> Any:
+        """What `check` made of the edited arguments, the very values that run; None when they are as shown."""
+        return self._state.get("call")
+
     async def wait(self) -> tuple[bool, str]:
         """(allowed, reason), once decided."""
         return await asyncio.shield(self._decision)
 
-    def _decide(self, decision: Decision) -> None:
+    def _decide(self, decision: Decision, call: object = None) -> None:
         with self._state["lock"]:
             if "decision" in self._state:
                 return  # a second click, a late click, a click after Stop
-            self._state["decision"] = decision
+            self._state.update(decision=decision, call=call)
         # A click may come on a kernel subshell's thread (facts: ipykernel 7), so the loop has to be woken.
-        self._decision.get_loop().call_soon_threadsafe(self._wake, decision)
+        with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
+            self._decision.get_loop().call_soon_threadsafe(self._wake, decision)
 
     def _wake(self, decision: Decision) -> None:
         if not self._decision.done():
             self._decision.set_result((decision.allowed, decision.reason))
+
+
+def _same_json(one: object, other: object) -> bool:
+    """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
+    first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
+    return first == second
 
 
 @dataclass(frozen=True)
@@ -183,6 +211,8 @@ class ToolResult:
     """Whether the function was started."""
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
+    decision: Decision | None = field(default=None, compare=False, repr=False)
+    """By whose decision it ran or did not, also by an earlier approval of all calls; None when nothing had to be decided."""
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
+from . import secrets as hidden
 from .provider import PlainRefusal, is_ours
 from .unset import key_name, what_is_not_set
 
@@ -28,30 +30,27 @@ _KEY_SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-_SECRET_HEADER = re.compile("auth|key|token|secret|cookie", re.IGNORECASE)
-_IN_ADDRESS = re.compile(r"(?<=://)[^/@\s]+@")
-"""User and password in an address."""
-_SECRET_NAMES = re.compile(r"(API_KEY|_TOKEN|_SECRET|SECRET_KEY|PASSWORD|MASTER_KEY)$")
+_SECRET_NAMES = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|API_?KEY|CREDENTIALS)$")
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
     """`text` without keys: the given ones, those of the environment, and whatever looks like one."""
     values = {str(secret) for secret in secrets if secret}
     values |= {value for name, value in os.environ.items() if _SECRET_NAMES.search(name.upper())}
+    for name, value in vars(
+        sys.modules.get("litellm", sys)
+    ).items():  # litellm.api_key = …, litellm.openai_key = …
+        if name.endswith("_key") and isinstance(value, str):
+            values.add(value)
+    values |= {quote(value, safe="") for value in values}  # as it stands in an address
     for value in sorted((v for v in values if len(v) >= 6), key=len, reverse=True):
         text = text.replace(value, "[key]")
-    return _KEY_SHAPES.sub("[key]", _IN_ADDRESS.sub("", text))
+    return _KEY_SHAPES.sub("[key]", hidden.without_user(text))
 
 
 def secrets_of(request: Request) -> list[object]:
     """Every text among the request's secrets that must not be seen; the gateway's tags are none."""
-    found: list[object] = []
-    for name, value in request.secrets.items():
-        if isinstance(value, Mapping):
-            found += [v for k, v in value.items() if name != "extra_headers" or _SECRET_HEADER.search(str(k))]
-        else:
-            found.append(value)
-    return found
+    return [text for name, value in request.secrets.items() for text in hidden.texts(name, value)]
 
 
 def _advice(kind: str, text: str, request: Request) -> str:
@@ -103,7 +102,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
 
 def _host(request: Request) -> str:
     base = request.options.get("api_base") or request.secrets.get("api_base")
-    return repr(base) if base else f"the provider of {request.model!r}"
+    return repr(redact(base, secrets_of(request))) if base else f"the provider of {request.model!r}"
 
 
 def explain(error: Exception, request: Request) -> tuple[str, str]:

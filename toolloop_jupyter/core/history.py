@@ -24,13 +24,16 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class History:
     """The messages of one session. Only the loop writes; everybody else gets copies."""
 
-    def __init__(self, messages: Iterable[Mapping[str, Any]] = ()) -> None:
-        """Take over a conversation from outside (copied). Raises HistoryInvalid, naming every problem."""
+    def __init__(self, messages: Iterable[Mapping[str, Any]] = (), turns: Sequence[int] = ()) -> None:
+        """Take over a conversation from outside (copied). Raises HistoryInvalid, naming every problem.
+
+        `turns` are the indexes of the messages where its turns began, as `starts` told them; wrong ones are left out.
+        """
         self._messages = [copy.deepcopy(dict(message)) for message in messages]
         if problems := validate(self._messages):
             raise HistoryInvalid(problems)
         self._answers: dict[str, dict[str, Any]] = {}
-        self._turns: list[int] = []
+        self._turns: list[int] = _sound_starts(turns, len(self._messages))
         """Where each turn began, as an index into the messages."""
 
     def __len__(self) -> int:
@@ -55,8 +58,23 @@ class History:
                 self._turns = [start + 1 for start in self._turns]
         self._turns.append(len(self._messages))
 
+    @property
+    def turns(self) -> int:
+        """How many turns are known by their beginnings."""
+        return len(self._turns)
+
+    @property
+    def starts(self) -> list[int]:
+        """Where each turn began, as indexes into the messages."""
+        return list(self._turns)
+
+    def mark_turn(self, number: int) -> None:
+        """Let there be a beginning of turn `number`, also of one that ended before it said anything."""
+        if len(self._turns) <= number:
+            self._turns.append(len(self._messages))
+
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first of this session) and all after it."""
+        """Forget turn number `turn` (0 is the first that is known) and all after it."""
         del self._messages[self._turns[turn] :]
         del self._turns[turn:]
 
@@ -90,6 +108,12 @@ class History:
         answer = self._answers.get(call_id)
         content = "" if answer is None else answer["content"]
         return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
+
+
+def _sound_starts(turns: Sequence[object], messages: int) -> list[int]:
+    """The starts when they can be some: whole numbers that rise, none behind the end."""
+    whole = [start for start in turns if isinstance(start, int) and 0 <= start <= messages]
+    return whole if len(whole) == len(turns) and whole == sorted(whole) else []
 
 
 def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
@@ -207,10 +231,11 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return mending.repair(messages)
 
 
-def dump(messages: Sequence[Mapping[str, Any]], path: str | Path) -> None:
-    """Write a conversation as readable JSON, whole or not at all."""
+def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequence[object] = ()) -> None:
+    """Write a conversation as readable JSON, whole or not at all; `turns` is what a notebook knows of them."""
     target = Path(path)
-    data = {"format": FORMAT, "messages": list(messages)}
+    known = {"turns": list(turns)} if turns else {}
+    data = {"format": FORMAT, **known, "messages": list(messages)}
     temporary = target.with_name(target.name + ".part")
     temporary.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     temporary.replace(target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import functools
 import json
 import time
@@ -11,7 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from . import outcomes
-from .approvals import SAME_DENIALS, decide, refusal, wait_for
+from .approvals import SAME_DENIALS, Version, decide, refusal, wait_for
 from .arguments import InvalidArguments, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
@@ -165,8 +166,8 @@ async def _one_call(
     await turn.emit(result)
 
 
-def _refused(call: ToolCall, message: str) -> ToolResult:
-    return ToolResult(call.id, message, is_error=True, full_length=len(message))
+def _refused(call: ToolCall, message: str, decision: Decision | None = None) -> ToolResult:
+    return ToolResult(call.id, message, is_error=True, full_length=len(message), decision=decision)
 
 
 async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: object) -> ToolResult:
@@ -178,34 +179,48 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
     except InvalidArguments as error:
         return _refused(call, str(error))
     mode, why = await decide(turn.config.permissions, bound)
+    decision: Decision | None = None
     if mode == "deny":
-        return _refused(call, refusal(Decision(allowed=False, reason=why, by="policy")))
+        decision = Decision(allowed=False, reason=why, by="policy")
+        return _refused(call, refusal(decision), decision)
     await turn.config.observer.before_call(call, bound.json)
-    edited = False
-    if mode == "ask" and not (turn.run_allowed.covers(tool) or turn.session_allowed.covers(tool)):
-        decision = await _ask(turn, bound, call, why)
-        if not decision.allowed:
-            return _refused(call, refusal(decision))
-        if decision.arguments is not None:
-            edited = True
-            bound = tool.bind_json(decision.arguments)
-    return await _run(turn, bound, call, edited=edited)
+    if mode == "ask":
+        decision = turn.session_allowed.decision_on(tool) or turn.run_allowed.decision_on(tool)
+        if decision is None:
+            bound, decision, changed = await _ask(turn, bound, call, why)
+            if changed or not decision.allowed:
+                return _refused(call, changed or refusal(decision), decision)
+    elif turn.config.permissions != "full":  # there is a policy, and it let this call through
+        decision = Decision(allowed=True, reason=why, by="policy")
+    result = await _run(turn, bound, call, edited=decision is not None and decision.arguments is not None)
+    return dataclasses.replace(result, decision=decision)
 
 
-async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> Decision:
+CHANGED = (
+    "The call was not run: the function {name!r} was changed while a person was asked about it. "
+    "Call it again, and they will be asked about the new one."
+)
+
+
+async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[BoundCall, Decision, str]:
+    """(what will run, the decision, what is wrong with it now or "") for a call that somebody has to allow."""
     tool = bound.tool
     same = f"{tool.name} {json.dumps(bound.json, sort_keys=True, default=repr)}"
     if turn.denied[same] >= SAME_DENIALS:
-        return Decision(allowed=False, reason=f"it was denied {SAME_DENIALS} times already", by="policy")
+        reason = f"it was denied {SAME_DENIALS} times already"
+        return bound, Decision(allowed=False, reason=reason, by="policy"), ""
+    shown = Version.of(tool)
     approval = Approval(
         tool=tool.name,
-        input=dict(bound.json),
+        input=bound.json,
         call_id=call.id,
         description=tool.description,
         source=tool.source,
         schema=tool.parameters,
         why=why,
-        check=lambda arguments: _check(tool, arguments),
+        check=tool.bind_json,
+        scopes=("call", "run", "session") if turn.lasting else ("call", "run"),
+        number=turn.tool_calls,
     )
     began = turn.now()
     await turn.emit(approval)
@@ -215,15 +230,13 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> Decisi
     turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not decision.allowed))
     if not decision.allowed:
         turn.denied[same] += 1
-    elif decision.scope == "run":
-        turn.run_allowed.remember(tool)
-    elif decision.scope == "session":
-        turn.session_allowed.remember(tool)
-    return decision
-
-
-def _check(tool: Tool, arguments: Mapping[str, object]) -> None:
-    tool.bind_json(arguments)
+    elif not shown.is_still(Version.of(tool)):
+        changed = CHANGED.format(name=tool.name)
+        return bound, dataclasses.replace(decision, allowed=False, reason=changed, by="policy"), changed
+    elif decision.scope != "call":
+        allowed = turn.session_allowed if decision.scope == "session" else turn.run_allowed
+        allowed.remember(tool, decision, turn.history.turns - 1)
+    return approval.edited_call or bound, decision, ""
 
 
 async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) -> ToolResult:
@@ -253,7 +266,9 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
         note = ""
         if isinstance(error, ToolTimeout) and turn.note != before:  # said with the call: the run goes on
             note, turn.note = f"; {turn.note}", before
-        return outcomes.raised(call, bound, error, captured=captured, seconds=seconds, note=note)
+        return outcomes.raised(
+            call, bound, error, captured=captured, seconds=seconds, note=note, edited=edited
+        )
     return await outcomes.returned(
         call,
         bound,

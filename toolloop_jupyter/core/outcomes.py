@@ -17,6 +17,10 @@ from .running import in_thread
 from .terminal import settled
 from .tools import BoundCall
 
+EDITED = "The person edited"
+EDITS_TOLD = 4_000
+"""Characters of edited arguments that the model is told."""
+
 
 class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
@@ -39,9 +43,7 @@ async def returned(
     """
     settings = bound.tool.settings
     described = describe(value, settings.max_result)
-    before = ""
-    if edited:
-        before = f"The person edited the arguments to {json.dumps(bound.json, ensure_ascii=False, default=repr)}.\n"
+    before = told_of_edits(bound) if edited else ""
     printed, drawn = _printed(bound, captured)
     if printed:
         before += f"[printed]\n{printed}\n[returned]\n"
@@ -61,6 +63,12 @@ async def returned(
     )
 
 
+def told_of_edits(bound: BoundCall) -> str:
+    """What the model reads before the result of a call whose arguments a person has edited."""
+    now = json.dumps(bound.json, ensure_ascii=False, default=repr)
+    return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}.\n"
+
+
 def _printed(bound: BoundCall, captured: object) -> tuple[str, list[Any]]:
     """(text, pictures) that the function printed and displayed, if it asked for the model to get them."""
     if not bound.tool.settings.capture_output or captured is None:
@@ -70,7 +78,14 @@ def _printed(bound: BoundCall, captured: object) -> tuple[str, list[Any]]:
 
 
 def raised(
-    call: ToolCall, bound: BoundCall, error: Exception, *, captured: object, seconds: float, note: str
+    call: ToolCall,
+    bound: BoundCall,
+    error: Exception,
+    *,
+    captured: object,
+    seconds: float,
+    note: str,
+    edited: bool = False,
 ) -> ToolResult:
     """The result of a function that raised: its type and text to the model, the person's part of the traceback.
 
@@ -83,6 +98,8 @@ def raised(
     printed, _ = _printed(bound, captured)
     if printed:
         message += f"\n[printed before it]\n{printed}"
+    if edited:
+        message += "\n" + told_of_edits(bound).rstrip("\n")
     return ToolResult(
         call.id,
         message,

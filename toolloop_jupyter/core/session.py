@@ -35,9 +35,20 @@ class AsyncSession:
     """
 
     def __init__(
-        self, config: Config, history: Sequence[Mapping[str, Any]] = (), *, interactive: bool = True
+        self,
+        config: Config,
+        history: Sequence[Mapping[str, Any]] = (),
+        *,
+        interactive: bool = True,
+        lasting: bool = True,
+        turns: Sequence[int] = (),
     ) -> None:
-        """Raises ValueError when somebody has to be asked and nobody can be; HistoryInvalid for a bad `history`."""
+        """Take over a conversation, or begin one.
+
+        `lasting=False`: there will be one turn, so nothing can be allowed for the whole session. `turns`: where the turns
+        of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
+        HistoryInvalid for a bad `history`.
+        """
         if asks_sometimes(config.permissions) and config.on_approval is None and not interactive:
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
@@ -45,7 +56,8 @@ class AsyncSession:
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
-        self._history = conversation.History(history)
+        self._history = conversation.History(history, turns)
+        self._lasting = lasting
         self._allowed = Allowed()
         self._channel: Channel | None = None
         self._closed = False
@@ -93,12 +105,22 @@ class AsyncSession:
         await loaded()
         return make_request(turn, in_words=output_in_words(turn))
 
+    @property
+    def starts(self) -> list[int]:
+        """Where each turn began, as indexes into `messages()`: those of this session, and those it was resumed with."""
+        return self._history.starts
+
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first) and all after it. Raises HarnessError while a turn runs."""
+        """Forget turn number `turn` (0 is the first) and all after it, with what was allowed for the session in them.
+
+        Raises HarnessError while a turn runs, IndexError for a turn that there is not.
+        """
         if self.busy:
             raise HarnessError("a turn is running on this session; stop it before rewinding")
+        resumed = self._history.turns - len(self.results)
         self._history.rewind(turn)
-        del self.results[turn:]
+        self._allowed.forget_from(turn)
+        del self.results[max(0, turn - resumed) :]
 
     def save(self, path: str | Path) -> None:
         """Write the conversation to a readable JSON file (no keys are in it)."""
@@ -134,7 +156,7 @@ class AsyncSession:
     def _turn(
         self, prompt: str, emit: Callable[[Event], Coroutine[Any, Any, None]], *, interactive: bool
     ) -> Turn:
-        return Turn(self.config, self._history, prompt, emit, self._allowed, interactive)
+        return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self._lasting)
 
     async def settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
@@ -161,7 +183,7 @@ class AsyncSession:
     async def _run(self, turn: Turn, channel: Channel) -> Result:
         """One turn, to a Result, whatever happens."""
         channel.started = True
-        loop, watch = asyncio.get_running_loop(), Watch(self.config.sandbox)
+        loop, watch, number = asyncio.get_running_loop(), Watch(self.config.sandbox), self._history.turns
         limit = self.config.timeout
         timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
         try:
@@ -169,6 +191,7 @@ class AsyncSession:
         finally:
             if timer is not None:
                 timer.cancel()
+            self._history.mark_turn(number)  # each result has a turn to go back to
         channel.reason = channel.reason or reason  # from here on a stop comes too late
         for result in _missing_results(turn, channel.recorded):
             await channel.post(result)

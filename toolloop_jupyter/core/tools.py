@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar, overload
 from .arguments import Arguments, InvalidArguments, Values, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ToolDefinitionError
+from .frozen import frozen
 from .names import same_names, suggest, wire_names, with_wire_keys
 from .schema import build
 from .signatures import (
@@ -137,11 +138,11 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep."""
+    """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
 
     @classmethod
     def of(cls, tool: Tool, values: Values) -> BoundCall:
-        return cls(tool, values.args, values.kwargs, values.json)
+        return cls(tool, values.args, values.kwargs, frozen(values.json))
 
     @property
     def context_parameter(self) -> str | None:

@@ -44,6 +44,8 @@ class Turn:
     session_allowed: Allowed
     interactive: bool = True
     """Whether a reader of the stream may answer approvals."""
+    lasting: bool = True
+    """Whether the session goes on after this turn, so that something can be allowed for all of it."""
     checkpoint: Callable[[], None] = _go_on
     """Raises CancelledError when the turn is to stop: a tool may have swallowed the one that it was sent."""
     run_allowed: Allowed = field(default_factory=Allowed)

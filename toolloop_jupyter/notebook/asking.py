@@ -60,18 +60,30 @@ async def ask(
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
-    """Ask at a keyboard: y, n with a reason, e to edit the arguments, a for all calls of this tool in this run."""
+    """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
+    (or session), ? for what the tool does.
+    """
     print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
     for name, value in approval.input.items():
         print(f"    {visible(name)} = {visible(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
+    if approval.why:
+        print(f"    asked because {visible(approval.why)}")  # noqa: T201
+    session = ", [s]: in this session" if "session" in approval.scopes else ""
     while not approval.answered:
         with kernel.interruptible():
-            answer = _read(read, "  [y]es, [n]o (n REASON), [e]dit, [a]ll of this tool in this run: ")
+            answer = _read(
+                read, f"  [y]es, [n]o (n REASON), [e]dit, [a]ll of this tool in this run{session}, [?]: "
+            )
         word, _, rest = answer.partition(" ")
         if word.lower() in ("y", "yes"):
             approval.allow(by="prompt")
         elif word.lower() in ("a", "all"):
             approval.allow(by="prompt", scope="run")
+        elif word.lower() in ("s", "session") and session:
+            approval.allow(by="prompt", scope="session")
+        elif word == "?":
+            said = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
         elif word.lower() in ("n", "no"):
             approval.deny(rest.strip(), by="prompt")
         elif word.lower() in ("e", "edit"):

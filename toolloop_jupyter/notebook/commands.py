@@ -6,12 +6,12 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..core import history as conversation
-from . import kernel
+from . import kernel, resuming
 from .options import Mistake, Options, parse, split_words
 
 if TYPE_CHECKING:
-    from .runs import NamedSession, Notebook
+    from .runs import Notebook
+    from .turns import NamedSession
 
 _SETTABLE = [
     "model",
@@ -122,8 +122,7 @@ def show(book: Notebook, words: list[str]) -> None:
 def save(book: Notebook, words: list[str]) -> None:
     """Write a session's conversation to a file."""
     name, path = _two(words, "save SESSION FILE")
-    _session(book, name).session.save(path)
-    print(f"saved {len(_session(book, name).session.messages())} messages of {name!r} to {path}")  # noqa: T201
+    print(f"saved {resuming.save(_session(book, name), path)} messages of {name!r} to {path}")  # noqa: T201
 
 
 def load(book: Notebook, words: list[str]) -> None:
@@ -131,26 +130,24 @@ def load(book: Notebook, words: list[str]) -> None:
     name, path = _two(words, "load SESSION FILE")
     if not Path(path).is_file():
         raise Mistake(f"there is no file {path!r}")
-    _begin(book, name, conversation.load(path))
+    _begin(book, name, resuming.load(Path(path)))
 
 
 def resume(book: Notebook, words: list[str]) -> None:
     """Go on with a conversation of a saved notebook or file, in a new kernel."""
-    from . import resuming
-
     if len(words) not in (1, 2):
         raise Mistake("write: %toolloop resume SESSION [FILE]")
     _begin(book, words[0], resuming.find(words[0], words[1] if len(words) > 1 else None, book.names))
 
 
-def _begin(book: Notebook, name: str, messages: list[dict[str, Any]]) -> None:
+def _begin(book: Notebook, name: str, kept: resuming.Kept) -> None:
     from ..core.session import AsyncSession
-    from .runs import NamedSession
+    from .turns import NamedSession
 
     made = book.new_session(Options(session=name))
-    session = AsyncSession(made.config, messages)
-    book.sessions[name] = NamedSession(session)
-    print(f"session {name!r} goes on with {len(messages)} messages")  # noqa: T201 - a magic's answer
+    session = AsyncSession(made.config, kept.messages, turns=kept.starts)
+    book.sessions[name] = NamedSession(session, kept.made_by)
+    print(f"session {name!r} goes on with {len(kept.messages)} messages")  # noqa: T201 - a magic's answer
 
 
 def export(book: Notebook, words: list[str]) -> None:
@@ -187,7 +184,9 @@ def replay(book: Notebook, words: list[str]) -> None:
         raise Mistake("write: %toolloop replay on FILE, or %toolloop replay off")
     calls = len(book.tapes.replay(words[1], loose=False).calls)  # a file that cannot be read is said now
     book.tapes.playing = Path(words[1]).absolute()
-    told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
+    told = (
+        f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
+    )
     print(told)  # noqa: T201 - a magic's answer
 
 

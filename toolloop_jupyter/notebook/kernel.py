@@ -230,6 +230,8 @@ class Cell(Place):
     """
 
     cell_id: str | None = None
+    execution: str = ""
+    """The id of the request that runs the cell, another one each time; "" outside a kernel."""
 
     @classmethod
     def here(cls) -> Cell:
@@ -240,6 +242,7 @@ class Cell(Place):
             target = _KernelTarget(kernel, kernel.get_parent("shell"))
         cell = cls(target)
         cell.cell_id = getattr(target, "cell_id", None)
+        cell.execution = getattr(target, "execution", "")
         return cell
 
 
@@ -251,6 +254,7 @@ class _KernelTarget:
 
     def __init__(self, kernel: Any, parent: Mapping[str, Any]) -> None:
         self.cell_id: str | None = (parent.get("metadata") or {}).get("cellId")
+        self.execution = str((parent.get("header") or {}).get("msg_id") or "")
         # ipykernel >= 6.23 keeps parents in a contextvar for each object; set in a context that nobody keeps, it
         # leaves the object's own default, which holds in all threads and tasks.
         copy_context().run(self._copy, kernel, parent)

@@ -130,4 +130,4 @@ def key(names: Names, name: str | None) -> str | None:
 
 
 def _looks_secret(name: str) -> bool:
-    return len(name) > 24 and any(c.isdigit() for c in name)
+    return any(c.isdigit() for c in name) and (len(name) > 24 or (len(name) > 11 and "_" not in name))

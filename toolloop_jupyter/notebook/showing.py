@@ -26,7 +26,7 @@ def card_handler() -> Callable[[Approval], Any] | None:
         place = Column(kernel.Cell.here()).place()
 
         async def card(asked: Approval) -> None:
-            await put_card(place, asked, mimebundle([approval_record(asked, None)]), "")
+            await put_card(place, asked, mimebundle([approval_record(asked, None)]), f"call {asked.number}")
 
         try:
             decision = await ask(approval, card)

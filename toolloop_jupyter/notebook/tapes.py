@@ -20,7 +20,9 @@ class Tapes:
     def __init__(self) -> None:
         self._recorders: dict[Path, Recorder] = {}
         self._replays: dict[Path, Replay] = {}
-        self._began: weakref.WeakKeyDictionary[object, dict[str, int]] = weakref.WeakKeyDictionary()
+        self._began: weakref.WeakKeyDictionary[object, dict[str, tuple[int, str]]] = (
+            weakref.WeakKeyDictionary()
+        )
         self.always: Path | None = None
         """The file of `%toolloop record on FILE`, which every run of the notebook is recorded to."""
         self.playing: Path | None = None
@@ -56,15 +58,18 @@ class Tapes:
         known.loose = loose
         return known
 
-    def go_back(self, answers: Any, cell_id: str | None) -> None:
+    def go_back(self, answers: Any, cell_id: str | None, execution: str) -> None:
         """Let a script or recording go on from where this cell began, when the cell has run before.
 
-        Without an id of the cell (some front-ends send none) it just goes on.
+        Without an id of the cell (some front-ends send none) it just goes on; so do several runs in one execution.
         """
         if cell_id is None or not hasattr(answers, "position"):
             return
         began = self._began.setdefault(answers, {})
-        answers.position = began.setdefault(cell_id, answers.position)
+        position, last = began.get(cell_id, (answers.position, execution))
+        if last != execution:
+            answers.position = position
+        began[cell_id] = (position, execution)
 
 
 class SaysDifferences(Observer):

@@ -15,7 +15,7 @@ import ipywidgets
 
 from ..core.events import Approval, Decision, Scope, Usage
 from .blocks import money
-from .card import error_html, question_html
+from .card import error_html, left_out, question_html
 from .form import FieldSpec, field_specs
 from .inert import inline, plain
 from .style import CARD_STYLE, DIM, STYLE
@@ -65,17 +65,32 @@ def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], object]
     return button
 
 
+_SCOPES: dict[Scope, str] = {
+    "call": "this call only",
+    "run": "all calls of {} in this run",
+    "session": "all calls of {} in this session",
+}
+
+
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says where in the run it is ("call 4"); `on_all` offers to approve all calls of this tool in this run.
+    `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
+    choice offers to.
     """
 
-    def __init__(self, approval: Approval, *, position: str = "", on_all: bool = True) -> None:
+    def __init__(self, approval: Approval, *, position: str = "") -> None:
         self._approval = approval
+        self._position = position
         self._fields: list[_Field] = []
         tool = plain(approval.tool)
         self._question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
+        self._whole = _button(
+            f"Show all {size:,} characters" if (size := left_out(approval)) else "",
+            "Show the arguments to their last character",
+            "",
+            self._on_whole,
+        )
         self._form = ipywidgets.VBox([])
         self._form.add_class("tlj-form")
         self._error = ipywidgets.HTML("")
@@ -89,16 +104,22 @@ class ApprovalCard(_Panel):
         )
         self._reason.style.description_width = "initial"
         self._reason.add_class("tlj-why")
-        self._all = ipywidgets.Checkbox(
-            description=_label(f"all calls of {approval.tool} in this run"), indent=False
+        self._scope = ipywidgets.Dropdown(
+            options=[
+                (words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes
+            ],
+            value="call",
+            description="Approve covers",
         )
-        self._all.add_class("tlj-all")
-        actions = [self._approve, self._edit, self._deny, self._reason, *([self._all] if on_all else [])]
-        row = ipywidgets.Box(actions)
+        self._scope.style.description_width = "initial"
+        self._scope.add_class("tlj-all")
+        wider = [self._scope] if len(self._scope.options) > 1 else []
+        row = ipywidgets.Box([self._approve, self._edit, self._deny, self._reason, *wider])
         row.add_class("tlj-row")
-        card = ipywidgets.VBox([self._question, self._form, self._error, row])
+        whole = [self._whole] if self._whole.description else []
+        card = ipywidgets.VBox([self._question, *whole, self._form, self._error, row])
         card.add_class("tlj-card")
-        self._off_row = None if on_all else self._all
+        self._unused = [one for one in (self._scope, self._whole) if one not in (*wider, *whole)]
         super().__init__(card)
 
     def finish(self, decision: Decision | None = None) -> None:
@@ -107,26 +128,31 @@ class ApprovalCard(_Panel):
             return
         self._disable()
         self._close()
-        if self._off_row is not None:
-            for widget in _tree(self._off_row):
+        for unused in self._unused:
+            for widget in _tree(unused):
                 widget.close()
 
     def _on_approve(self, _: Any) -> None:
+        # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
+        self._disable()
         if self._finished or self._approval.answered:
-            return self._disable()
+            return
         try:
-            arguments = self._edited()
-            scope: Scope = "run" if self._all.value else "call"
-            self._approval.allow(arguments, by="click", scope=scope)
+            self._approval.allow(self._edited(), by="click", scope=self._scope.value)
         except ValueError as error:
+            self._disable(off=False)
             self._error.value = error_html(str(error))
-            return None
-        return self._disable()
 
     def _on_deny(self, _: Any) -> None:
+        self._disable()
         if not self._finished and not self._approval.answered:
             self._approval.deny(self._reason.value.strip(), by="click")
-        self._disable()
+
+    def _on_whole(self, _: Any) -> None:
+        if not self._finished and not self._approval.answered:
+            question = question_html(self._approval, self._position, whole=True)
+            self._question.value = STYLE + CARD_STYLE + question
+            self._whole.layout.display = "none"
 
     def _on_edit(self, _: Any) -> None:
         if self._finished or self._approval.answered:
@@ -161,11 +187,12 @@ class ApprovalCard(_Panel):
         arguments = dict(self._approval.input)
         for field in self._fields:
             field.put_into(arguments)
-        return None if arguments == dict(self._approval.input) else arguments
+        return arguments
 
-    def _disable(self) -> None:
-        for widget in (self._approve, self._edit, self._deny, self._reason, self._all):
-            widget.disabled = True
+    def _disable(self, *, off: bool = True) -> None:
+        if not self._finished:
+            for widget in (self._approve, self._edit, self._deny, self._reason, self._scope, self._whole):
+                widget.disabled = off
 
 
 def _label(text: str) -> str:

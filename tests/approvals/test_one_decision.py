@@ -1,0 +1,265 @@
+"""Guarantee: one decision per request; what comes late, twice or after the end does nothing; who decided is recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent, aagent_session
+from toolloop_jupyter.core.events import Approval, ToolResult
+from toolloop_jupyter.notebook import exporting
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+def desk(*turns, ran=None, **options):
+    """(session, list of what ran): a session with the tool `f(x)`."""
+    ran = [] if ran is None else ran
+
+    def f(x: int = 1) -> str:
+        """Note it."""
+        ran.append(x)
+        return f"f {x}"
+
+    keywords = {"permissions": "ask", "tools": [f], **options}
+    return aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(*turns, "Done."), **keywords), ran
+
+
+async def read(session, decide):
+    """Run a turn to its end; `decide(approval)` for each open request. Gives the Result."""
+    async for event in session.astream("Go."):
+        if isinstance(event, Approval) and not event.answered:
+            decide(event)
+            await event.wait()
+    return event.result
+
+
+@pytest.mark.parametrize("first", ["allow", "deny"])
+async def test_the_first_decision_counts(first):
+    """A second decision, the same or the other one, changes neither the run nor the record."""
+    session, ran = desk(call("f", x=1))
+    second = {"allow": "deny", "deny": "allow"}[first]
+
+    def decide(approval):
+        for what in (first, second, first):
+            getattr(approval, what)()
+
+    result = await read(session, decide)
+    assert ran == ([1] if first == "allow" else [])
+    assert result.approvals[0].decision.allowed is (first == "allow")
+
+
+async def test_a_hundred_threads_make_one_decision():
+    """Clicks that come at the same moment on many threads are one decision, and the tool runs once."""
+    session, ran = desk(call("f", x=1))
+
+    def decide(approval):
+        barrier = threading.Barrier(50)
+
+        def click(number):
+            barrier.wait(5)
+            approval.allow({"x": number})
+
+        threads = [threading.Thread(target=click, args=(number,)) for number in range(2, 52)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    result = await read(session, decide)
+    assert len(ran) == 1
+    assert ran == [result.approvals[0].decision.arguments["x"]]
+
+
+@pytest.mark.parametrize("what", ["allow", "deny"])
+async def test_from_another_thread(what):
+    """`allow()` and `deny()` work from any thread, and wake the loop at once."""
+    session, ran = desk(call("f", x=1))
+    result = await asyncio.wait_for(
+        read(session, lambda approval: threading.Timer(0.05, getattr(approval, what)).start()), 5
+    )
+    assert ran == ([1] if what == "allow" else [])
+    assert result.stop_reason == "done"
+
+
+async def test_after_the_turn_was_stopped():
+    """A click after Stop decides nothing: the tool does not run, in this turn or the next."""
+    session, ran = desk(call("f", x=1))
+    stream, asked = session.astream("Go."), []
+    async for event in stream:
+        if isinstance(event, Approval):
+            asked.append(event)
+            asyncio.get_running_loop().call_later(0.05, stream.cancel)
+            await event.wait()
+    asked[0].allow(by="click")
+    assert (asked[0].decision.allowed, asked[0].decision.by) == (False, "stop")
+    assert ran == []
+    assert "cancelled before it ran" in session.messages()[2]["content"]
+
+
+async def test_a_timeout_approves_nothing():
+    """A turn whose time is over while a request is open ends without running the call."""
+    session, ran = desk(call("f", x=1), timeout=0.1)
+    result = await asyncio.wait_for(read(session, lambda approval: None), 5)
+    assert (result.stop_reason, ran) == ("timeout", [])
+    assert result.approvals[0].decision.by == "stop"
+
+
+async def test_waiting_long_decides_nothing():
+    """Without a limit a request stays open: it is neither approved nor denied by itself."""
+    session, ran = desk(call("f", x=1))
+    reading = asyncio.ensure_future(read(session, lambda approval: None))
+    await asyncio.sleep(0.5)
+    assert not reading.done()
+    assert ran == []
+    reading.cancel()
+    await asyncio.gather(reading, return_exceptions=True)
+
+
+def test_a_decision_after_its_loop_is_closed():
+    """A click that outlives its event loop raises nothing."""
+    kept = []
+
+    async def make():
+        kept.append(Approval("f", {}))
+
+    asyncio.run(make())
+    kept[0].allow()
+    assert kept[0].answered
+
+
+async def test_two_runs_at_once_have_their_own_requests():
+    """Two turns at the same time: a decision on one is none on the other."""
+    (one, ran_one), (two, ran_two) = desk(call("f", x=1)), desk(call("f", x=2))
+    results = await asyncio.gather(
+        read(one, lambda approval: approval.allow()), read(two, lambda approval: approval.deny("no"))
+    )
+    assert (ran_one, ran_two) == ([1], [])
+    assert [r.approvals[0].decision.allowed for r in results] == [True, False]
+
+
+# --- callbacks ------------------------------------------------------------------------------------------------
+
+
+def _raises(approval):
+    raise RuntimeError("broken")
+
+
+async def _later(approval):
+    await asyncio.sleep(0)
+    return True
+
+
+class _Object:
+    async def __call__(self, approval):
+        return True
+
+
+CALLBACKS = {
+    "true": (lambda a: True, True),
+    "false": (lambda a: False, False),
+    "none": (lambda a: None, False),
+    "async": (_later, True),
+    "awaitable": (lambda a: _later(a), True),
+    "object": (_Object(), True),
+    "raises": (_raises, False),
+    "decides": (lambda a: a.allow({"x": 5}), True),
+    "denies": (lambda a: a.deny("not today") or True, False),
+    # what is true for Python and was meant as a no
+    "typed n": (lambda a: "n", False),
+    "one": (lambda a: 1, False),
+    "list": (lambda a: [False], False),
+}
+
+
+@pytest.mark.parametrize(("handler", "allowed"), CALLBACKS.values(), ids=CALLBACKS)
+async def test_on_approval(handler, allowed):
+    """Of what `on_approval` may give, only True and a decision of its own allow; an exception denies."""
+    session, ran = desk(call("f", x=1), on_approval=handler)
+    result = await session.arun("Go.")
+    assert bool(ran) is allowed
+    assert result.approvals[0].decision.allowed is allowed
+    assert result.approvals[0].decision.by in ("callback", "stream")
+
+
+async def test_nobody_there():
+    """Without a handler and without a reader a request is denied at once, and says so."""
+    session, ran = desk(call("f", x=1), permissions={"*": "ask"})
+    result = await session.arun("Go.")
+    assert ran == []
+    assert result.approvals[0].decision.by == "unattended"
+
+
+async def test_ask_without_anybody_is_refused_before_the_start():
+    """`permissions="ask"` in a call that nobody can answer is an error at once, as in LiteLLM."""
+    with pytest.raises(ValueError, match="on_approval"):
+        aagent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("x"), permissions="ask")
+
+
+# --- the record -----------------------------------------------------------------------------------------------
+
+
+async def test_decisions_are_in_events_and_export():
+    """Who decided, when, how far and with which edits: in Result.events and in the exported JSON."""
+    session, _ = desk([call("f", x=1), call("f", x=2), call("f", x=3)])
+    ways = [
+        lambda a: a.allow({"x": 7}, by="click"),
+        lambda a: a.deny("wrong table", by="prompt"),
+        lambda a: a.allow(by="click", scope="run"),
+    ]
+    result = await read(session, lambda approval: ways[approval.number - 1](approval))
+    told = json.loads(exporting.as_json(result))["events"]
+    decisions = [event["decision"] for event in told if event["event"] == "Approval"]
+    assert [(d["allowed"], d["by"], d["reason"], d["arguments"], d["scope"]) for d in decisions] == [
+        (True, "click", "", {"x": 7}, "call"),
+        (False, "prompt", "wrong table", None, "call"),
+        (True, "click", "", None, "run"),
+    ]
+    assert all(d["at"] > 1_000_000_000 for d in decisions)
+    results = [event for event in told if event["event"] == "ToolResult"]
+    assert [r["decision"]["by"] for r in results] == ["click", "prompt", "click"]
+
+
+async def test_every_result_says_by_whose_decision_it_ran():
+    """A call that runs by an earlier approval of all, or by a policy, has that decision on its result."""
+    session, _ = desk(call("f", x=1), call("f", x=2))
+    result = await read(session, lambda approval: approval.allow(by="click", scope="run"))
+    first, second = result.tool_results
+    assert len(result.approvals) == 1
+    assert (second.decision.by, second.decision.scope, second.decision.at) == (
+        "click",
+        "run",
+        first.decision.at,
+    )
+    session, _ = desk(call("f", x=1), permissions={"f": "full"})
+    result = await session.arun("Go.")
+    assert (result.tool_results[0].decision.by, result.tool_results[0].decision.allowed) == ("policy", True)
+    session, _ = desk(call("f", x=1), permissions={"f": "deny"})
+    result = await session.arun("Go.")
+    assert (result.tool_results[0].decision.by, result.tool_results[0].decision.allowed) == ("policy", False)
+    session, _ = desk(call("f", x=1), permissions="full")
+    assert (await session.arun("Go.")).tool_results[0].decision is None
+
+
+async def test_the_reason_of_a_denial_reaches_the_model():
+    """The model reads the reason, and that it was a decision and no failure."""
+    session, _ = desk(call("f", x=1))
+    result = await read(session, lambda approval: approval.deny("wrong table", by="click"))
+    output = next(event for event in result.events if isinstance(event, ToolResult)).output
+    assert "denied by the user: wrong table" in output
+    assert "not a failure" in output
+
+
+async def test_the_same_denied_call_is_not_asked_for_ever():
+    """After three denials the same call is refused without asking; another one is asked about."""
+    session, ran = desk(*[call("f", x=1)] * 5, call("f", x=2))
+    asked = []
+
+    def decide(approval):
+        asked.append(approval.input["x"])
+        approval.deny()
+
+    await read(session, decide)
+    assert (asked, ran) == ([1, 1, 1, 2], [])

@@ -1,0 +1,231 @@
+"""Guarantee: the strictest rule wins and is named; "all calls" means this name, this function, this session."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent_session, tool
+from toolloop_jupyter.core.events import Approval
+from toolloop_jupyter.core.session import replace_config
+from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+def make(name, ran, own=None):
+    """A tool called `name`, which notes its runs, with permissions of its own."""
+    names = {"ran": ran}
+    exec(
+        f"def {name}(x: int = 1) -> str:\n    'Note it.'\n    ran.append(('{name}', x))\n    return 'ok'",
+        names,
+    )
+    return names[name] if own is None else tool(permissions=own)(names[name])
+
+
+async def asked(session, scope="call", prompt="Go."):
+    """Run a turn and allow everything; the (tool, why) of each request."""
+    seen = []
+    async for event in session.astream(prompt):
+        if isinstance(event, Approval) and not event.answered:
+            seen.append((event.tool, event.why))
+            event.allow(scope=scope, by="click")
+    return seen
+
+
+def session_of(functions, *turns, **options):
+    model = ScriptedModel(*turns, "Done.", repeat_last=True)
+    return aagent_session(
+        Harness.TOOL_LOOP, model=model, tools=functions, **{"permissions": "ask", **options}
+    )
+
+
+def _broken(asked):
+    raise RuntimeError("oops")
+
+
+async def _async_deny(asked):
+    return "deny"
+
+
+class _NotABool:
+    def __bool__(self):
+        raise ValueError("neither")
+
+    __hash__ = None
+
+    def __eq__(self, other):
+        raise ValueError("nor")
+
+
+# (permissions of the run, the tool's own, what becomes of the call, a part of why)
+TABLE = {
+    "full": ("full", None, "full", None),
+    "ask": ("ask", None, "ask", "permissions are 'ask'"),
+    "mapping, full": ({"f": "full", "*": "ask"}, None, "full", None),
+    "mapping, ask": ({"f": "ask", "*": "full"}, None, "ask", "permissions['f'] is 'ask'"),
+    "mapping, star": ({"*": "ask"}, None, "ask", "permissions['*'] is 'ask'"),
+    "mapping that forgot it": ({"g": "full"}, None, "ask", "name neither 'f' nor '*'"),
+    "mapping, deny": ({"f": "deny"}, None, "deny", "permissions['f'] is 'deny'"),
+    "own ask, run full": ("full", "ask", "ask", "the tool's own permissions are 'ask'"),
+    "own ask, policy full": ({"f": "full"}, "ask", "ask", "the tool's own permissions are 'ask'"),
+    "own full, run ask": ("ask", "full", "ask", "permissions are 'ask'"),
+    "own ask, policy deny": ({"f": "deny"}, "ask", "deny", "is 'deny'"),
+    "callable true": (lambda asked: True, None, "full", None),
+    "callable false": (lambda asked: False, None, "deny", "answered False"),
+    "callable by value": (
+        lambda asked: "ask" if asked.input["x"] > 0 else "full",
+        None,
+        "ask",
+        "answered 'ask'",
+    ),
+    "callable by name": (lambda asked: "full" if asked.name == "f" else "deny", None, "full", None),
+    "callable raises": (_broken, None, "ask", "raised RuntimeError('oops')"),
+    "callable none": (lambda asked: None, None, "ask", "answered None"),
+    "callable one": (lambda asked: 1, None, "ask", "answered 1"),
+    "callable nonsense": (lambda asked: "yes, sure", None, "ask", "answered 'yes, sure'"),
+    "callable strange": (lambda asked: _NotABool(), None, "ask", "raised ValueError"),
+    "callable exits": (lambda asked: exit(), None, "ask", "raised"),
+    "callable async": (_async_deny, None, "deny", "answered 'deny'"),
+}
+
+
+@pytest.mark.parametrize(("policy", "own", "becomes", "why"), TABLE.values(), ids=TABLE)
+async def test_the_strictest_wins_and_says_why(policy, own, becomes, why):
+    """What a policy and a tool's own setting make of a call, and that the request or the refusal names the rule."""
+    ran = []
+    session = session_of([make("f", ran, own)], call("f", x=3), permissions=policy)
+    seen = await asked(session)
+    result = session.results[0].tool_results[0]
+    assert bool(ran) is (becomes != "deny")
+    assert bool(seen) is (becomes == "ask")
+    said = seen[0][1] if seen else result.output
+    assert why is None or why in said
+
+
+async def test_nobody_is_asked_about_a_call_that_cannot_run():
+    """Unknown tools and arguments that do not validate go back to the model without a request."""
+    ran = []
+    session = session_of([make("f", ran)], call("g"), call("f", x="many"), "Done.")
+    assert await asked(session) == []
+    assert [r.is_error for r in session.results[0].tool_results] == [True, True]
+
+
+# --- "all calls of this tool" ---------------------------------------------------------------------------------
+
+
+async def test_all_in_this_run():
+    """All calls of one tool in this run: other arguments are covered, another tool and the next turn are not."""
+    ran = []
+    session = session_of(
+        [make("f", ran), make("g", ran)],
+        [call("f", x=1), call("f", x=2), call("g")],
+        "One.",
+        call("f", x=3),
+        "Two.",
+    )
+    assert [name for name, _ in await asked(session, "run")] == ["f", "g"]
+    assert [name for name, _ in await asked(session, "run")] == ["f"]
+    assert [x for name, x in ran if name == "f"] == [1, 2, 3]
+
+
+async def test_all_in_this_session():
+    """All calls of one tool in this session: the next turns are covered, another tool and another session are not."""
+    ran = []
+    f, g = make("f", ran), make("g", ran)
+    session = session_of([f, g], call("f", x=1), "One.", [call("f", x=2), call("g")], "Two.")
+    assert [name for name, _ in await asked(session, "session")] == ["f"]
+    assert [name for name, _ in await asked(session, "call")] == ["g"]
+    other = session_of([f, g], call("f", x=1))
+    assert [name for name, _ in await asked(other)] == ["f"]
+
+
+async def test_a_redefinition_is_asked_about():
+    """The same name with another function, or the same function with other code, is asked about again."""
+    ran = []
+    f = make("f", ran)
+    session = session_of([f], call("f"), "1", call("f"), "2", call("f"), "3", call("f"), "4")
+    assert len(await asked(session, "session")) == 1
+    assert len(await asked(session, "session")) == 0
+    f.__code__ = make("f", ran).__code__.replace(co_consts=("other", *f.__code__.co_consts[1:]))
+    assert len(await asked(session, "session")) == 1, "replaced in place, as %autoreload does"
+    replace_config(session, tools=make_tools([make("f", ran)]))
+    assert len(await asked(session, "session")) == 1, "defined again"
+
+
+async def test_objects_that_are_equal_are_not_the_same():
+    """A callable object that only equals the approved one is asked about; a method of the same object is covered."""
+    ran = []
+
+    class Same:
+        __name__ = "f"
+
+        def __call__(self, x: int = 1) -> str:
+            """Note it."""
+            ran.append(x)
+            return "ok"
+
+        def __eq__(self, other):
+            return isinstance(other, Same)
+
+        __hash__ = None
+
+        def method(self, x: int = 1) -> str:
+            """Note it."""
+            return "ok"
+
+    one = Same()
+    session = session_of([one], call("f"), "1", call("f"), "2", call("method"), "3", call("method"), "4")
+    assert len(await asked(session, "session")) == 1
+    replace_config(session, tools=make_tools([Same()]))
+    assert len(await asked(session, "session")) == 1
+    replace_config(session, tools=make_tools([one.method]))
+    assert len(await asked(session, "session")) == 1
+    replace_config(session, tools=make_tools([one.method]))
+    assert len(await asked(session, "session")) == 0
+
+
+async def test_going_back_takes_the_approval_back():
+    """What was allowed for the session in a turn that is taken back is not allowed any more; earlier ones stay."""
+    ran = []
+    session = session_of(
+        [make("f", ran), make("g", ran)], call("f"), "1", call("g"), "2", [call("f"), call("g")], "3"
+    )
+    await asked(session, "session")
+    await asked(session, "session")
+    session.rewind(1)
+    assert [name for name, _ in await asked(session)] == ["g"]
+    session.rewind(0)
+
+
+async def test_a_wide_approval_beats_no_denial():
+    """An approval of all calls does not reach a policy that denies."""
+    ran = []
+    session = session_of([make("f", ran)], call("f"), "1", call("f"), "2")
+    await asked(session, "session")
+    replace_config(session, permissions={"f": "deny"})
+    await asked(session)
+    assert len(ran) == 1
+
+
+async def test_scopes_that_are_offered():
+    """A session offers "this session", a run of one turn does not; the request counts its place in the run."""
+    from toolloop_jupyter import aagent
+
+    session = session_of([make("f", [])], [call("f", x=1), call("f", x=2)])
+    seen = []
+    async for event in session.astream("Go."):
+        if isinstance(event, Approval):
+            seen.append((event.scopes, event.number))
+            event.allow()
+    assert seen == [(("call", "run", "session"), 1), (("call", "run", "session"), 2)]
+    stream = aagent(
+        Harness.TOOL_LOOP,
+        "Go.",
+        model=ScriptedModel(call("f"), "x"),
+        tools=[make("f", [])],
+        permissions="ask",
+        stream=True,
+    )
+    async for event in stream:
+        if isinstance(event, Approval):
+            assert event.scopes == ("call", "run")
+            event.allow()

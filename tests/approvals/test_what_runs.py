@@ -1,0 +1,269 @@
+"""Guarantee: what runs is exactly what was shown, whatever changes while the question is open."""
+
+from __future__ import annotations
+
+import copy
+import json
+import uuid
+
+import pytest
+from pydantic import BaseModel, Field
+
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.events import Approval
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+class Item(BaseModel):
+    name: str
+    tags: list[str] = []
+
+
+class Order(BaseModel):
+    name: str
+    number: str = Field(default_factory=lambda: uuid.uuid4().hex)
+
+
+class Desk:
+    """One tool that notes what it was called with, and a session that asks about it."""
+
+    def __init__(self, *turns, tool=None, **options):
+        self.ran = []
+
+        def send(item: Item, count: int = 1, note: str = "as usual", to: list[str] = ["home"]) -> str:  # noqa: B006
+            """Send something."""
+            self.ran.append((item.model_dump(), count, note, to))
+            return "sent"
+
+        self.send = tool or send
+        self.script = ScriptedModel(*turns, "Done.")
+        self.session = aagent_session(
+            Harness.TOOL_LOOP, model=self.script, tools=[self.send], **{"permissions": "ask", **options}
+        )
+        self.events = []
+
+    async def run(self, decide, prompt="Go."):
+        """One turn; `decide(approval)` is called for each request, in the place of a person."""
+        async for event in self.session.astream(prompt):
+            self.events.append(event)
+            if isinstance(event, Approval) and not event.answered:
+                decide(event)
+        return self.events[-1].result
+
+
+SENT = call("send", item={"name": "box", "tags": ["a"]}, count="2")
+SHOWN = {"item": {"name": "box", "tags": ["a"]}, "count": 2, "note": "as usual", "to": ["home"]}
+RAN = ({"name": "box", "tags": ["a"]}, 2, "as usual", ["home"])
+
+
+async def test_the_validated_values_with_their_defaults_are_shown_and_run():
+    """A request shows typed values ("2" is 2) and the defaults that apply; the function gets these."""
+    desk = Desk(SENT)
+    result = await desk.run(lambda approval: approval.allow())
+    assert result.approvals[0].input == SHOWN
+    assert desk.ran == [RAN]
+
+
+WRITES = {
+    "a value": lambda shown: shown.__setitem__("count", 99),
+    "a nested list": lambda shown: shown["item"]["tags"].append("b"),
+    "a nested dict": lambda shown: shown["item"].update(name="bomb"),
+    "in place": lambda shown: shown.__ior__({"count": 99}),
+    "by pop": lambda shown: shown.pop("count"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+async def test_the_request_cannot_be_changed(write):
+    """Writing into `approval.input`, at any depth, raises with the way to edit; the call runs and stays recorded as shown."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        with pytest.raises(TypeError, match=r"approval\.allow\(\{\*\*approval\.input"):
+            write(approval.input)
+        approval.allow()
+
+    result = await desk.run(decide)
+    assert (desk.ran, dict(result.approvals[0].input)) == ([RAN], SHOWN)
+
+
+async def test_a_copy_of_the_request_is_free():
+    """`copy.deepcopy(approval.input)` and `dict(...)` are for editing; JSON and equality work as with any dict."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        mine = copy.deepcopy(approval.input)
+        mine["item"]["tags"].append("mine")
+        assert json.loads(json.dumps(approval.input)) == SHOWN
+        approval.allow()
+
+    await desk.run(decide)
+    assert desk.ran == [RAN]
+
+
+async def test_the_history_and_the_models_message_may_change():
+    """Neither the session's messages nor the model's own dict reach the call once it is shown."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        for messages in (desk.session.messages(), desk.session._history._messages):
+            for message in messages:
+                for made in message.get("tool_calls") or ():
+                    made["function"]["arguments"] = '{"item": {"name": "bomb"}, "count": 99}'
+        approval.allow()
+
+    await desk.run(decide)
+    assert desk.ran == [RAN]
+
+
+async def test_the_event_of_the_call_may_change():
+    """The ToolCall event's `input` is what the model sent; a reader that writes into it changes nothing."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        desk.events[-2].input["count"] = 99
+        approval.allow()
+
+    await desk.run(decide)
+    assert desk.ran == [RAN]
+
+
+async def test_a_mutable_default_may_change():
+    """A default list that somebody appends to meanwhile: the call gets the one that was shown."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        desk.send.__defaults__[2].append("elsewhere")
+        approval.allow()
+
+    await desk.run(decide)
+    assert desk.ran == [RAN]
+
+
+CHANGES = {
+    "its code (as %autoreload does)": lambda f: setattr(f, "__code__", f.__code__.replace(co_name="sent")),
+    "its defaults": lambda f: setattr(f, "__defaults__", (1, "express", ["home"])),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+async def test_a_function_that_changes_in_place_does_not_run(change):
+    """A function whose code or defaults are replaced while it is asked about is not run: it is not what was shown."""
+    ran = []
+
+    def send(count: int = 1, note: str = "as usual") -> str:
+        """Send something."""
+        ran.append((count, note))
+        return "sent"
+
+    desk = Desk(call("send", count=2), tool=send)
+
+    def decide(approval):
+        change(send)
+        approval.allow()
+
+    result = await desk.run(decide)
+    assert ran == []
+    assert "changed while a person was asked about it" in result.tool_results[0].output
+    assert not result.tool_results[0].decision.allowed
+
+
+async def test_a_global_of_the_same_name_may_change():
+    """A new function under the tool's name, made while the card is open, is not the one that was shown and does not run."""
+    names = {}
+    exec("def f(x: int) -> str:\n    '''Old.'''\n    return 'old'", names)
+    desk = Desk(call("f", x=1), tool=names["f"])
+
+    def decide(approval):
+        exec("def f(x: int) -> str:\n    '''New.'''\n    return 'new'", names)
+        approval.allow()
+
+    result = await desk.run(decide)
+    assert result.tool_results[0].value == "old"
+
+
+async def test_a_policy_cannot_change_the_call():
+    """A policy callable that writes into the arguments raises, and so asks; what is shown is what runs."""
+
+    def policy(asked):
+        asked.input["count"] = 99
+        return "full"
+
+    desk = Desk(SENT, permissions=policy)
+    result = await desk.run(lambda approval: approval.allow())
+    assert dict(result.approvals[0].input) == SHOWN
+    assert desk.ran == [RAN]
+    assert "raised TypeError" in result.approvals[0].why
+
+
+async def test_edits_are_validated_once_and_run_as_validated():
+    """What an edit became by validation is recorded and runs: a factory's default is made once, a later write is too late."""
+
+    ran = []
+
+    def place(order: Order, tags: list[str]) -> str:
+        """Place an order."""
+        ran.append((order.name, order.number, tags))
+        return "placed"
+
+    desk = Desk(call("place", order={"name": "ink"}, tags=[]), tool=place)
+
+    def decide(approval):
+        edited = {"order": {"name": "pens"}, "tags": ["a"]}
+        approval.allow(edited)
+        edited["tags"].append("late")
+        edited["order"]["name"] = "bomb"
+
+    result = await desk.run(decide)
+    told = result.approvals[0].decision.arguments
+    assert ran == [("pens", told["order"]["number"], ["a"])]
+    assert told["tags"] == ["a"]
+    assert result.tool_results[0].output.startswith("The person edited the arguments to")
+
+
+async def test_invalid_edits_decide_nothing():
+    """Edits that do not validate raise with the model's-eye message; the request is still open."""
+    desk = Desk(SENT)
+
+    def decide(approval):
+        with pytest.raises(ValueError, match="count"):
+            approval.allow({**approval.input, "count": "many"})
+        assert not approval.answered
+        approval.allow({**approval.input, "count": "3"})
+
+    await desk.run(decide)
+    assert desk.ran == [(RAN[0], 3, *RAN[2:])]
+
+
+async def test_edits_that_change_nothing_are_none():
+    """Allowing the arguments as shown is a plain approval; true instead of 1 is an edit all the same."""
+    approval = Approval("f", {"x": 1})
+    approval.allow({"x": 1})
+    assert approval.decision.arguments is None
+    approval = Approval("f", {"x": 1})
+    approval.allow({"x": True})
+    assert approval.decision.arguments == {"x": True}
+
+
+async def test_the_model_is_told_of_edits_also_when_the_tool_fails():
+    """The message of an error says which arguments the person has put in; very long ones are cut."""
+
+    def write(text: str) -> str:
+        """Write."""
+        raise OSError("disk full")
+
+    desk = Desk(call("write", text="a"), tool=write)
+    result = await desk.run(lambda approval: approval.allow({"text": "b" * 100_000}))
+    output = result.tool_results[0].output
+    assert output.startswith("OSError: disk full\nThe person edited the arguments to")
+    assert len(output) < 6_000
+
+
+async def test_what_was_approved_runs_once_and_not_again_in_the_next_turn():
+    """One approval is one run: a later, unrelated turn does not repeat it (a report against other loops)."""
+    desk = Desk(SENT, "Sent.", "Hello.")
+    await desk.run(lambda approval: approval.allow())
+    await desk.session.arun("Something else.")
+    assert desk.ran == [RAN]
+    answers = [m for m in desk.session.messages() if m["role"] == "tool"]
+    assert len(answers) == 1
