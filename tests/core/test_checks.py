@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter import Result, ToolCall, Usage
-from toolloop_jupyter.core.checks import ANY
+from toolloop_jupyter import Harness, Result, ToolCall, Usage, aagent_session, tool
+from toolloop_jupyter.teaching import ANY, ScriptedModel, call
 
 
 def result(*calls: tuple[str, dict[str, object]]) -> Result:
@@ -58,3 +58,67 @@ def test_failures_say_what_happened(check, message) -> None:
     with pytest.raises(AssertionError) as caught:
         check(RUN)
     assert str(caught.value) == message
+
+
+def search(query: str) -> str:
+    """Search."""
+    return query
+
+
+@tool(name="read")
+def read_from_disk(path: str) -> str:
+    """Read."""
+    return path
+
+
+def test_tools_may_be_given_as_functions() -> None:
+    """The function itself stands for its name, also for the name that @tool gave it."""
+    assert RUN.assert_called(search, query="x").id == "2"
+    RUN.assert_called(read_from_disk, times=1)
+    RUN.assert_order(search, read_from_disk, search)
+    with pytest.raises(AssertionError, match="read should not have been called"):
+        RUN.assert_not_called(read_from_disk)
+    with pytest.raises(TypeError, match="name the tool, or give its function"):
+        RUN.assert_called(3)
+
+
+def test_arguments_may_be_a_dict() -> None:
+    """Arguments whose names are taken (`times`) can be checked all the same."""
+    run = result(("wait", {"times": 3, "self": "me"}))
+    assert run.assert_called("wait", {"times": 3, "self": "me"}, times=1).id == "0"
+    with pytest.raises(AssertionError, match=r"wait was called, but never with times=4\. It was called as"):
+        run.assert_called("wait", {"times": 4})
+
+
+@pytest.mark.parametrize(
+    ("times", "arguments", "message"),
+    [
+        (0, {}, 'search was called twice, expected never: search(query="retry", path="."); search(query="x")'),
+        (3, {"query": "x"}, 'search was called once with query="x", expected 3 times: search(query="x")'),
+        (2, {"query": "y"}, 'search was called, but never with query="y" (expected twice). It was called as: search(query="retry", path="."); search(query="x")'),
+    ],
+)  # fmt: skip
+def test_counts_say_both_numbers(times, arguments, message) -> None:
+    """A count that is not right names the one that was and the one that should be."""
+    with pytest.raises(AssertionError) as caught:
+        RUN.assert_called("search", times=times, **arguments)
+    assert str(caught.value) == message
+
+
+def test_never_can_be_expected() -> None:
+    """times=0 passes where there is no such call; the unwanted call may have been made with other arguments."""
+    assert RUN.assert_called("search", times=0, query="y") is None
+    assert RUN.assert_called("delete", times=0) is None
+    RUN.assert_not_called("search", query="y")
+    with pytest.raises(AssertionError, match='search should not have been called with query="x"'):
+        RUN.assert_not_called("search", query="x")
+
+
+async def test_results_of_a_session_are_checked_turn_by_turn() -> None:
+    """Each turn of a session has its own calls; the last checks nothing of the first."""
+    model = ScriptedModel(call(search, query="one"), "done", "no tool this time")
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[search])
+    first, second = await session.arun("one"), await session.arun("two")
+    first.assert_called(search, query=ANY, times=1)
+    second.assert_not_called(search)
+    assert [len(run.calls) for run in session.results] == [1, 0]

@@ -299,20 +299,31 @@ class Result:
     def approvals(self) -> list[Approval]:
         return [event for event in self.events if isinstance(event, Approval)]
 
-    def assert_called(self, name: str, /, *, times: int | None = None, **arguments: Any) -> ToolCall:
-        """Check that the model called this tool, with these arguments among others; gives the first such call.
+    def assert_called(
+        self,
+        tool: checks.Tool,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        times: int | None = None,
+        **more: Any,
+    ) -> ToolCall | None:
+        """Check that the model called this tool (a name, or the function); gives the first such call.
 
-        Raises AssertionError with what was called instead. `times` wants exactly so many such calls.
+        The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
+        Raises AssertionError with what was called instead.
         """
-        return checks.assert_called(self.calls, name, times, arguments)
+        return checks.assert_called(self.calls, tool, times, {**(arguments or {}), **more})
 
-    def assert_not_called(self, name: str) -> None:
-        """Check that the model did not call this tool. Raises AssertionError with the calls."""
-        checks.assert_not_called(self.calls, name)
+    def assert_not_called(
+        self, tool: checks.Tool, arguments: Mapping[str, Any] | None = None, /, **more: Any
+    ) -> None:
+        """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
+        checks.assert_not_called(self.calls, tool, {**(arguments or {}), **more})
 
-    def assert_order(self, *names: str) -> None:
+    def assert_order(self, *tools: checks.Tool) -> None:
         """Check that these tools were called in this order, others between them or not."""
-        checks.assert_order(self.calls, names)
+        checks.assert_order(self.calls, tools)
 
     def diagram(self) -> Any:
         """A picture of the run for a notebook: who spoke when, and how long each call took."""
@@ -329,6 +340,10 @@ class Result:
     def _repr_html_(self) -> str:
         """The run's transcript as safe, self-contained HTML."""
         return "" if self.presenter is None else self.presenter.bundle(self)["text/html"]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Mapping[str, str]:
+        """The run's transcript as "text/html" and "text/plain"."""
+        return {"text/plain": repr(self)} if self.presenter is None else self.presenter.bundle(self)
 
     def to_markdown(self) -> str:
         """The run's transcript as Markdown that is safe to show anywhere."""

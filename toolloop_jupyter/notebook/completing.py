@@ -62,9 +62,9 @@ def _values(book: Notebook, option: str) -> Iterable[str]:
         return book.sessions
     if option == "permissions":
         return ["full", "ask", *(n for n, v in names.items() if isinstance(v, dict) or _is_function(v))]
-    if option == "on_unattended":
-        return ["deny", "allow", "error"]
-    return []
+    item = next(one for one in fields(Options) if one.name == option)
+    choices: Iterable[str] = item.metadata.get("choices", ())
+    return choices
 
 
 def _is_function(value: object) -> bool:
@@ -96,8 +96,37 @@ def register(shell: Any, book: Notebook) -> Callable[[], None]:
     for key in _KEYS:
         shell.set_hook("complete_command", complete, str_key=key)
 
+    undo_jedi = _without_jedi(shell.Completer)
+
     def undo() -> None:
         for key in _KEYS:
             shell.strdispatchers["complete_command"].strs.pop(key, None)
+        undo_jedi()
+
+    return undo
+
+
+def _without_jedi(completer: Any) -> Callable[[], None]:
+    """Keep Jedi from reading an option line as Python: it offers `delattr` for "toolloop/d", after 100 ms of thought.
+
+    IPython lets a custom completer suppress every other matcher but this one (7.34 to 9.18). `_jedi_matches` is private;
+    without it, or with another signature, nothing is changed. A way to suppress Jedi from the hook would replace this.
+    """
+    usual = getattr(completer, "_jedi_matches", None)
+    if usual is None:
+        return lambda: None
+
+    def matches(cursor_column: int, cursor_line: int, text: str) -> Iterable[Any]:
+        lines = text.split("\n")
+        line = lines[cursor_line] if cursor_line < len(lines) else ""
+        found: Iterable[Any] = (
+            () if line.lstrip().startswith(_KEYS) else usual(cursor_column, cursor_line, text)
+        )
+        return iter(found)
+
+    completer._jedi_matches = matches  # noqa: SLF001 - see above
+
+    def undo() -> None:
+        del completer._jedi_matches  # noqa: SLF001 - see above
 
     return undo

@@ -41,12 +41,13 @@ def show(stream: Any, name: str | None = None) -> Any:
     """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
 
     `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too. A Result is shown as it is.
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too. A Result is shown as it is,
+    and None comes back.
     Raises Mistake for anything else.
     """
     if isinstance(stream, Result):
         kernel.Cell.here().display(presenting.bundle(stream))
-        return stream
+        return None  # as the cell's value it would be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
         raise Mistake(_no_stream(stream))
     watch = getattr(getattr(stream, "aio", stream), "watch", None)  # ours: it tells what a tool prints, too
