@@ -32,8 +32,15 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --tools search_code read_file --permissions ask --as review
     Review the changes in this repository.
 
-The text goes to the model as it stands; {{name}} becomes the text of that notebook variable.
-The Result goes into the variable of --as, and is the cell's value: review.text, review.output, review.tool_results.
+    %%toolloop --model openai/gpt-4o-mini --output Book --session library
+    Which book should I read after {{title}}?
+
+    %%toolloop --tools search_code --step
+    Where are retries handled?
+
+The text goes to the model as it stands; {{title}} becomes the text of that notebook variable. Without --model, the offline
+demonstration model answers. The Result goes into the variable of --as, and is the cell's value: review.text,
+review.output, review.tool_results. `%toolloop?` is about defaults and sessions.
 
 """
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.

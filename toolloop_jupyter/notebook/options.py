@@ -192,5 +192,5 @@ def help_text() -> str:
     for item in fields(Options):
         flags = ", ".join(item.metadata["flags"])
         metavar = item.metadata.get("metavar") or "|".join(item.metadata.get("choices", ()))
-        lines.append(f"  {f'{flags} {metavar}'.rstrip():<34} {item.metadata['help'].replace('%%', '%')}")
+        lines.append(f"  {f'{flags} {metavar}'.rstrip():<36} {item.metadata['help'].replace('%%', '%')}")
     return "\n".join(lines)
