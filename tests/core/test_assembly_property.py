@@ -96,7 +96,7 @@ def check(text, reasoning, calls, seed):
     assert len({c["id"] for c in made}) == len(made)
 
 
-@settings(max_examples=2000, deadline=None, suppress_health_check=RELAXED)
+@settings(max_examples=1000, deadline=None, suppress_health_check=RELAXED)
 @given(TEXTS, TEXTS, CALLS, SEEDS)
 def test_cutting_and_interleaving_change_nothing(text, reasoning, calls, seed):
     """However a message is cut and interleaved, text, reasoning, names, arguments and ids come out as they were."""
@@ -107,7 +107,7 @@ def test_cutting_and_interleaving_change_nothing(text, reasoning, calls, seed):
 @settings(max_examples=10_000, deadline=None, suppress_health_check=RELAXED)
 @given(TEXTS, TEXTS, CALLS, SEEDS)
 def test_cutting_and_interleaving_change_nothing_at_length(text, reasoning, calls, seed):
-    """The same with five times the examples."""
+    """The same with ten times the examples."""
     check(text, reasoning, calls, seed)
 
 

@@ -223,3 +223,36 @@ async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):
     again = made(history=load(tmp_path / "h.json"))
     assert (await again.arun("And now?")).text == "Done."
     assert server.requests[2].body["contents"][1] == sent[1]
+
+
+@pytest.mark.parametrize("pieces", [(), ('{"a"',)], ids=["before the arguments", "in the arguments"])
+async def test_anthropic_that_ends_in_the_middle_of_a_call(serve, pieces):
+    """LiteLLM makes up a finish reason for a stream that just ends; the half call is not run, and a retry gets it whole."""
+    usage = {"input_tokens": 10, "output_tokens": 1}
+    head = {
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": "m",
+        "content": [],
+        "usage": usage,
+    }
+    start, deltas = use("tu1", "f", *pieces)
+    cut = sse(
+        {"type": "message_start", "message": head},
+        {"type": "content_block_start", "index": 0, "content_block": start},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+    )
+    server = serve([cut, anthropic(use("tu1", "f", '{"a": 1}'), stop="tool_use"), anthropic(words("Done."))])
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="anthropic/claude-sonnet-4-5",
+        api_base=server.base_url.removesuffix("/v1"),
+        api_key="sk-ant-none",
+        tools=[f],
+        options=ToolLoopOptions(completion_kwargs={"num_retries": 1}),
+    )
+    result = await session.arun("Go.")
+    assert result.text == "Done.", result.error
+    assert [r.output for r in result.tool_results] == ["f(1)"]
+    assert len(server.requests) == 3
