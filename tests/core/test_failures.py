@@ -158,3 +158,42 @@ async def run(server, options, model="openai/stub"):
         api_key=KEY,
         options=ToolLoopOptions(completion_kwargs=options),
     )
+
+
+class Ended:
+    """A stream as LiteLLM's wrapper gives it: the provider sent no finish reason, so it made up "stop"."""
+
+    received_finish_reason = None
+
+    def __init__(self, deltas):
+        self.deltas = list(deltas)
+
+    def __aiter__(self):
+        return self
+
+    async def __anext__(self):
+        if not self.deltas:
+            raise StopAsyncIteration
+        delta = self.deltas.pop(0)
+        return {"choices": [{"index": 0, "delta": delta, "finish_reason": None if self.deltas else "stop"}]}
+
+
+@pytest.mark.parametrize("arguments", ["", '{"path"'])
+async def test_a_made_up_finish_reason_runs_no_half_call(monkeypatch, arguments):
+    """Where LiteLLM lets a stream end quietly in the middle of a call, the call is not run."""
+    fragment = {"index": 0, "id": "c1", "function": {"name": "wipe", "arguments": arguments}}
+
+    async def acompletion(**_):
+        return Ended([{"content": "I will "}, {"tool_calls": [fragment]}, {}])
+
+    monkeypatch.setattr(load_litellm(), "acompletion", acompletion)
+    ran = []
+
+    def wipe(path: str = "/") -> None:
+        """Wipe."""
+        ran.append(path)
+
+    result = await aagent(Harness.TOOL_LOOP, "Go.", model="openai/x", api_key=KEY, tools=[wipe])
+    assert (result.stop_reason, ran) == ("runtime_error", [])
+    assert "the stream ended in the middle of a tool call" in result.error
+    assert result.text.startswith("I will ")
