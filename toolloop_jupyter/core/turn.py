@@ -7,7 +7,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from . import images
@@ -118,7 +118,7 @@ async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tup
     calls, text = reply.message.get("tool_calls"), (reply.message.get("content") or "").strip()
     if calls or text:
         turn.history.add_assistant(reply.message)
-    await turn.config.observer.after_model(reply)
+    await turn.config.observer.after_model(_as_it_came(reply, as_sent))
     if not calls:
         _check_answer(turn, reply, text)
     return reply, as_sent
@@ -170,6 +170,18 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
         turn.history.add_assistant({"role": "assistant", "content": text})
     elif failed:
         turn.history.withdraw_question()
+
+
+def _as_it_came(reply: Reply, as_sent: list[object]) -> Reply:
+    """The reply with its calls' arguments as the model wrote them, for whoever shows or records it."""
+    calls = reply.message.get("tool_calls") or []
+    if all(call["function"]["arguments"] == raw for call, raw in zip(calls, as_sent, strict=True)):
+        return reply
+    raw_calls = [
+        {**call, "function": {**call["function"], "arguments": raw}}
+        for call, raw in zip(calls, as_sent, strict=True)
+    ]
+    return replace(reply, message={**reply.message, "tool_calls": raw_calls})
 
 
 def _make_arguments_valid(message: dict[str, Any]) -> list[object]:

@@ -1,0 +1,80 @@
+"""Recordings and scripts in a kernel: shared by the cells that name them, and gone back to when a cell runs again."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from toolloop_jupyter.notebook.tapes import Tapes
+from toolloop_jupyter.teaching import Recorder, RecordingError, ScriptedModel
+
+
+def record(path, *prompts):
+    recorder = Recorder(path)
+    for prompt in prompts:
+        recorder.record({"messages": [{"role": "user", "content": prompt}]}, [(0.0, {"content": "ok"})], {})
+
+
+class Played:
+    """Stands for a script: only its position counts here."""
+
+    position = 0
+
+
+def test_a_cell_that_runs_again_goes_back_to_where_it_began():
+    """The first cell plays two turns, the second one more; each plays its own again, in any order."""
+    tapes, model = Tapes(), Played()
+    for cell, turns in (("a", 2), ("b", 1)):
+        tapes.go_back(model, cell)
+        model.position += turns
+    assert model.position == 3
+    tapes.go_back(model, "a")
+    assert model.position == 0
+    tapes.go_back(model, "b")
+    assert model.position == 2
+
+
+def test_a_model_that_was_made_again_starts_at_its_beginning():
+    """What cells have played of the model before does not count for the new one under the same name."""
+    tapes = Tapes()
+    old, new = ScriptedModel("one"), ScriptedModel("one")
+    old.requests = [None]
+    tapes.go_back(old, "second cell")
+    tapes.go_back(new, "second cell")
+    assert (old.position, new.position) == (1, 0)
+
+
+def test_without_a_cell_id_it_just_goes_on():
+    """A front-end that sends no ids of cells, and a model without a position, are left alone."""
+    tapes, model = Tapes(), Played()
+    model.position = 5
+    tapes.go_back(model, None)
+    tapes.go_back("openai/gpt-4o", "a")
+    assert model.position == 5
+
+
+def test_cells_share_a_recording_until_it_is_written_again(tmp_path):
+    """One Replay for one file, by whatever path; after the file was recorded anew it is read anew."""
+    path = tmp_path / "lesson.jsonl"
+    record(path, "one")
+    tapes = Tapes()
+    first = tapes.replay(str(path), loose=False)
+    assert tapes.replay(os.path.relpath(path), loose=True) is first
+    assert first.loose
+    record(path, "one", "two")
+    again = tapes.replay(str(path), loose=False)
+    assert again is not first
+    assert len(again.calls) == 2
+
+
+def test_recording_every_run_and_one_cell(tmp_path):
+    """`--record` wins over `%toolloop record on`; without both nothing is recorded."""
+    tapes = Tapes()
+    assert tapes.recorder(None) is None
+    tapes.always = tmp_path / "all.jsonl"
+    assert tapes.recorder(None).path == tmp_path / "all.jsonl"
+    assert tapes.recorder(str(tmp_path / "one.jsonl")).path == tmp_path / "one.jsonl"
+    assert tapes.recorder(None) is tapes.recorder(str(tmp_path / "all.jsonl"))
+    with pytest.raises(RecordingError, match="there is no folder"):
+        tapes.recorder(str(tmp_path / "no" / "one.jsonl"))
