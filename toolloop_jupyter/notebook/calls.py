@@ -86,6 +86,7 @@ def call_block(
     "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the early steps of a very long run.
     """
     given = call.input if arguments is None else arguments
+    decision = decision or (result.decision if result is not None else None)
     shown = (
         show_value(result.value, _described(result), value_name or "")
         if result and not result.is_error
@@ -110,7 +111,8 @@ def call_block(
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
-    return Block(html, "\n".join([text, *_text_lines(result, shown, displays, value_name or "")]))
+    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name or "")]
+    return Block(html, "\n".join([text, *lines]))
 
 
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
@@ -162,7 +164,7 @@ def _arguments_html(given: Mapping[str, object], decision: Decision | None) -> s
     rows = []
     for name, value in given.items():
         change = ""
-        if edited is not None and name in edited and edited[name] != value:
+        if edited is not None and name in edited and value_text(edited[name]) != value_text(value):
             change = f" <span>→ edited by a person:</span> {argument_html(edited[name])}"
         elif edited is not None and name not in edited:
             change = " <span>(removed by a person)</span>"
@@ -172,6 +174,20 @@ def _arguments_html(given: Mapping[str, object], decision: Decision | None) -> s
         _row(str(name), f"<span>added by a person:</span> {argument_html(added[name])}") for name in added
     ]
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
+
+
+def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
+    """What a person changed, in the plain text of a block: one line for each argument."""
+    edited = decision.arguments if decision is not None else None
+    if edited is None:
+        return []
+    lines = []
+    for name in dict.fromkeys([*given, *edited]):
+        before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
+        after = shorten(value_text(edited[name]), 80) if name in edited else "(left out)"
+        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name]):
+            lines.append(f"    edited by a person: {plain(str(name))}: {plain(before)} → {plain(after)}")
+    return lines
 
 
 def _row(name: str, value: str) -> str:

@@ -30,7 +30,8 @@ def write(result: Result, path: str) -> Path:
     maker = makers.get(target.suffix.lower())
     if maker is None:
         raise Mistake(f"{path!r} must end in .md, .html or .json")
-    target.write_text(maker(result), encoding="utf-8")
+    # A lone surrogate, which a tool may return, is written as its escape.
+    target.write_bytes(maker(result).encode("utf-8", "backslashreplace"))
     return target
 
 

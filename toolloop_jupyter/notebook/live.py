@@ -134,7 +134,11 @@ class View(Observer):
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self._state = f"running {call.name}"
-        self._live(call).arguments = arguments
+        live = self._live(call)
+        if (
+            live.decision is None
+        ):  # else the arguments are those that were asked about, and the edits are the decision's
+            live.arguments = arguments
 
     @contextmanager
     def running(self, call: ToolCall) -> Iterator[LiveCall]:
