@@ -26,12 +26,15 @@ def test_a_cell_that_runs_again_goes_back_to_where_it_began():
     """The first cell plays two turns, the second one more; each plays its own again, in any order."""
     tapes, model = Tapes(), Played()
     for cell, turns in (("a", 2), ("b", 1)):
-        tapes.go_back(model, cell)
+        tapes.go_back(model, cell, f"first of {cell}")
         model.position += turns
     assert model.position == 3
-    tapes.go_back(model, "a")
+    tapes.go_back(model, "a", "second of a")
     assert model.position == 0
-    tapes.go_back(model, "b")
+    model.position += 1
+    tapes.go_back(model, "a", "second of a")
+    assert model.position == 1, "a second run in one execution of the cell goes on"
+    tapes.go_back(model, "b", "second of b")
     assert model.position == 2
 
 
@@ -40,8 +43,8 @@ def test_a_model_that_was_made_again_starts_at_its_beginning():
     tapes = Tapes()
     old, new = ScriptedModel("one"), ScriptedModel("one")
     old.requests = [None]
-    tapes.go_back(old, "second cell")
-    tapes.go_back(new, "second cell")
+    tapes.go_back(old, "second cell", "1")
+    tapes.go_back(new, "second cell", "2")
     assert (old.position, new.position) == (1, 0)
 
 
@@ -49,8 +52,8 @@ def test_without_a_cell_id_it_just_goes_on():
     """A front-end that sends no ids of cells, and a model without a position, are left alone."""
     tapes, model = Tapes(), Played()
     model.position = 5
-    tapes.go_back(model, None)
-    tapes.go_back("openai/gpt-4o", "a")
+    tapes.go_back(model, None, "1")
+    tapes.go_back("openai/gpt-4o", "a", "1")
     assert model.position == 5
 
 

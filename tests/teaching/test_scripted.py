@@ -91,7 +91,7 @@ async def test_a_function_that_fails_is_named() -> None:
         return messages[7]["content"]
 
     with pytest.raises(
-        load_litellm().BadRequestError, match="turn 1 of toolloop/scripted-\\d+: broken raised IndexError"
+        load_litellm().BadRequestError, match=r"turn 1 of toolloop/scripted-\d+: broken raised IndexError"
     ):
         await ask(ScriptedModel(broken))
 

@@ -169,7 +169,7 @@ def record(book: Notebook, words: list[str]) -> None:
         return
     if len(words) != 2 or words[0] != "on":
         raise Mistake("write: %toolloop record on FILE, or %toolloop record off")
-    book.tapes.always = Path(words[1]).absolute()
+    book.tapes.always = Path(words[1]).resolve()
     book.tapes.recorder(None)  # a file that cannot be written is said now
     print(f"recording every run to {words[1]}")  # noqa: T201 - a magic's answer
 
@@ -183,7 +183,7 @@ def replay(book: Notebook, words: list[str]) -> None:
     if len(words) != 2 or words[0] != "on":
         raise Mistake("write: %toolloop replay on FILE, or %toolloop replay off")
     calls = len(book.tapes.replay(words[1], loose=False).calls)  # a file that cannot be read is said now
-    book.tapes.playing = Path(words[1]).absolute()
+    book.tapes.playing = Path(words[1]).resolve()
     told = (
         f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
     )

@@ -35,7 +35,7 @@ class Tapes:
         """
         from ..teaching.recording import Recorder
 
-        wanted = Path(path).absolute() if path else self.always
+        wanted = Path(path).resolve() if path else self.always
         if wanted is None:
             return None
         if wanted not in self._recorders:
@@ -50,7 +50,7 @@ class Tapes:
         """The model of the cells with `--replay path`. A file that was written again since is read again."""
         from ..teaching.recording import Replay
 
-        wanted = Path(path).absolute() if path else self.playing
+        wanted = Path(path).resolve() if path else self.playing
         assert wanted is not None
         known = self._replays.get(wanted)
         if known is None or not known.is_current():
