@@ -11,8 +11,8 @@ from support.payloads import PAYLOADS
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
-# Seven payloads make some forty outputs: JupyterLab shows fifty of a cell, the rest on a click.
-BATCHES = {f"b{start // 7}": list(PAYLOADS)[start : start + 7] for start in range(0, len(PAYLOADS), 7)}
+# Twelve payloads make more outputs than JupyterLab shows of a cell, so some are put together.
+BATCHES = {f"b{start // 12}": list(PAYLOADS)[start : start + 12] for start in range(0, len(PAYLOADS), 12)}
 
 SET_UP = '''%load_ext toolloop_jupyter
 import json

@@ -85,8 +85,13 @@ class Desk:
         self.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=PATIENCE * 1000)
         if kernel:
             self.until(_IDLE, "an idle kernel")
-        else:
-            self.page.get_by_label("Select Kernel").wait_for()
+
+    def choose_no_kernel(self) -> None:
+        """Answer the question for a kernel, which comes where the notebook's own does not exist, with none."""
+        dialog = self.page.locator(".jp-Dialog")
+        self.see(dialog, "the question for a kernel")
+        dialog.locator("button:has-text('No Kernel')").click()
+        dialog.wait_for(state="hidden")
 
     def menu(self, menu: str, item: str) -> None:
         """Choose an item of the menu bar."""

@@ -1,0 +1,111 @@
+"""axe-core on what is ours in JupyterLab: the card, with its form, and the transcript, in light and dark."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from support.asking_run import CELLS, decide
+from support.optional import optional
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+AXE = "axe-core-4.10.3"
+RUN = """() => axe.run({include: ['.tlj', '.tlj-card', '.tlj-bar'].filter(s => document.querySelector(s)).map(s => [s])},
+  {resultTypes: ['violations']}).then(found => ({
+    checked: found.passes.length,
+    bad: found.violations.map(v => [v.impact, v.id, v.nodes.length, v.nodes[0].html.slice(0, 200), v.nodes[0].failureSummary])}))"""
+
+FOCUSED = "() => (e => e.tagName === 'BUTTON' ? e.innerText.trim() : e.tagName + ' ' + (e.type || ''))(document.activeElement)"
+ON_CARD = ["Approve", "Edit…", "Deny", "INPUT text", "SELECT select-one"]
+
+
+@pytest.fixture(scope="session")
+def axe():
+    """The source of axe-core, from the npm registry, kept in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "toolloop-jupyter-tests"
+    archive = cache / f"{AXE}.tgz"
+    if not archive.is_file():
+        npm = optional(shutil.which("npm"), "npm")
+        cache.mkdir(parents=True, exist_ok=True)
+        version = AXE.rpartition("-")[2]
+        packed = subprocess.run(
+            [npm, "pack", f"axe-core@{version}"],
+            cwd=cache,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        optional(packed.returncode == 0 and archive.is_file(), f"axe-core ({packed.stderr.strip()[-300:]})")
+    with tarfile.open(archive) as files:
+        return files.extractfile("package/axe.min.js").read().decode()
+
+
+def findings(desk, axe, what):
+    """Serious and critical ones; the others are printed."""
+    desk.page.evaluate(axe)
+    found = desk.page.evaluate(RUN)
+    assert found["checked"] > 5
+    minor = [one for one in found["bad"] if one[0] not in ("serious", "critical")]
+    print(f"\naxe, {what}: {found['checked']} rules passed, minor or moderate: {minor}")
+    return [one for one in found["bad"] if one not in minor]
+
+
+def test_axe_has_nothing_serious(jupyter, desk, axe):
+    """The waiting card, its edit form, the finished transcript folded and unfolded: no serious or critical finding."""
+    jupyter.notebook("axe.ipynb", CELLS)
+    jupyter.share_kernel("axe.ipynb")
+    desk.open("axe.ipynb")
+    desk.run_all()
+    desk.see(desk.button("Approve"), "the card")
+    assert findings(desk, axe, "card") == []
+    desk.click("Edit…")
+    desk.see(desk.page.locator(".tlj-form input"), "the form")
+    assert findings(desk, axe, "form") == []
+    dark(desk, True)
+    assert findings(desk, axe, "form, dark") == []
+    desk.screenshot("card-form-dark")
+    desk.click("Undo edits")
+    decide(desk)
+    desk.unfold()
+    assert findings(desk, axe, "transcript, dark") == []
+    dark(desk, False)
+    assert findings(desk, axe, "transcript") == []
+
+
+def dark(desk, on):
+    """Change JupyterLab's theme, and wait for its styles."""
+    name = "JupyterLab Dark" if on else "JupyterLab Light"
+    desk.page.evaluate(
+        "name => window.jupyterapp.commands.execute('apputils:change-theme', {theme: name})", name
+    )
+    desk.until(f"() => document.body.dataset.jpThemeLight === '{'false' if on else 'true'}'", "the theme")
+    desk.page.wait_for_timeout(500)  # colours fade
+
+
+def test_the_card_by_keyboard(jupyter, desk):
+    """Tab reaches every control of the card, in the order in which they stand; Enter and Space act."""
+    jupyter.notebook("keys.ipynb", CELLS)
+    jupyter.share_kernel("keys.ipynb")
+    desk.open("keys.ipynb")
+    desk.run_all()
+    desk.see(desk.button("Approve"), "the card")
+    desk.button("Stop").focus()
+    focused = []
+    for _ in range(16):
+        desk.page.keyboard.press("Tab")
+        focused.append(desk.page.evaluate(FOCUSED))
+    order = [name for name in focused if name in ON_CARD]
+    assert order[: len(ON_CARD)] == ON_CARD, focused
+    desk.button("Deny").focus()
+    desk.page.keyboard.press("Enter")
+    desk.wait_for("denied by click")
+    desk.see(desk.button("Approve"), "the second card")
+    desk.click("Stop")
+    desk.wait_for("END cancelled")

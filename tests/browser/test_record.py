@@ -1,0 +1,110 @@
+"""The saved notebook is the record: opened without a kernel, everywhere the same words; pictures to look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.asking_run import CELLS, decide
+from support.browsing import Desk
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+WORDS = """() => {
+  document.querySelectorAll('.jp-OutputArea-output details').forEach(e => e.open = true);
+  return [...document.querySelectorAll('.jp-OutputArea-output')].map(e => e.innerText).join(' ').split(/\\s+/).filter(w => w);
+}"""
+# Nothing of ours is wider than the page, and the page does not scroll sideways.
+TOO_WIDE = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj')].filter(e => {
+    const box = e.getBoundingClientRect(), cell = e.closest('.jp-OutputArea-output').getBoundingClientRect();
+    return box.right > cell.right + 1; }).map(e => e.outerHTML.slice(0, 150))"""
+THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
+
+
+@pytest.fixture(scope="module")
+def record(jupyter, context):
+    """The notebook, run with a person's clicks and saved; its name, and what was to be read in it while it was live."""
+    name = "record.ipynb"
+    jupyter.notebook(name, CELLS)
+    jupyter.share_kernel(name)
+    with Desk(jupyter, context) as desk:
+        desk.open(name)
+        desk.run_all()
+        desk.see(desk.button("Approve"), "the card")
+        desk.cell(1).scroll_into_view_if_needed()
+        desk.screenshot("record-card")
+        decide(desk)
+        desk.save()
+        live = desk.page.evaluate(WORDS)
+        assert desk.errors == []
+    saved = jupyter.read(name)
+    assert "widgets" not in saved.metadata, "the file needs no widget state"
+    del saved.metadata["language_info"]  # by which a front-end would find a kernel all the same
+    jupyter.write("alone.ipynb", saved, kernelspec={"name": "no-such-kernel", "display_name": "None"})
+    return "alone.ipynb", live
+
+
+def opened(desk, name, app):
+    """The words of the notebook in a front-end that has no kernel for it."""
+    desk.open(name, app, kernel=False)
+    desk.choose_no_kernel()
+    return desk.page.evaluate(WORDS)
+
+
+def test_the_same_words_everywhere(jupyter, desk, context, record):
+    """Live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page: word for word the same."""
+    from nbconvert import HTMLExporter
+
+    name, live = record
+    assert "See" not in live  # the prompt stands in the cell, not in the outputs
+    assert {"edits", "A-17", "ink", "LookupError:", "paper", "enough", "Traceback", "41.5"} <= set(live)
+    in_lab = opened(desk, name, "lab")
+    assert in_lab == live
+    with Desk(jupyter, context) as other:
+        assert opened(other, name, "notebook") == live
+    page, _ = HTMLExporter().from_filename(str(jupyter.root / name))
+    (jupyter.root / "record.html").write_text(page, "utf-8")
+    with Desk(jupyter, context) as other:
+        other.page.goto(f"{jupyter.url}/files/record.html")
+        assert other.page.evaluate(WORDS) == live
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_pictures(jupyter, chromium_pages, record, theme):
+    """Light and dark, wide and narrow: pictures for a person; nothing is wider than its cell."""
+    from nbconvert import HTMLExporter
+
+    name, _ = record
+    page, _ = HTMLExporter(theme=theme).from_filename(str(jupyter.root / name))
+    (jupyter.root / f"{theme}.html").write_text(page, "utf-8")
+    jupyter.settings("@jupyterlab/apputils-extension:themes", {"theme": THEMES[theme]})
+    for app, width in (("lab", 1200), ("notebook", 1200), ("notebook", 400)):
+        with chromium_pages(width) as desk:
+            opened(desk, name, app)
+            desk.cell(1).scroll_into_view_if_needed()
+            desk.screenshot(f"record-{app}-{theme}-{width}-open")
+            desk.page.evaluate(
+                "() => document.querySelectorAll('.jp-OutputArea details').forEach(e => e.open = false)"
+            )
+            desk.cell(1).scroll_into_view_if_needed()
+            desk.screenshot(f"record-{app}-{theme}-{width}")
+            assert desk.page.evaluate(TOO_WIDE) == []
+    for width in (1200, 400):
+        with chromium_pages(width) as desk:
+            desk.page.goto(f"{jupyter.url}/files/{theme}.html")
+            desk.screenshot(f"record-html-{theme}-{width}", desk.page.locator("body"))
+            assert desk.page.evaluate(TOO_WIDE) == []
+    jupyter.settings("@jupyterlab/apputils-extension:themes", None)
+
+
+@pytest.fixture
+def chromium_pages(jupyter, context):
+    """Pages of a given width."""
+    from contextlib import contextmanager
+
+    @contextmanager
+    def page(width):
+        with Desk(jupyter, context) as desk:
+            desk.page.set_viewport_size({"width": width, "height": 1500})
+            yield desk
+
+    return page

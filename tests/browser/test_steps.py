@@ -1,0 +1,77 @@
+"""Step mode in JupyterLab: what it shows is what the server was sent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.servers import answer, calls
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+STUB_KEY = "stub-key"
+
+def weigh(thing: str, times: int = 1) -> float:
+    """Weigh something.
+
+    Args:
+        thing: what to put on the scales, such as "Äpfel & <b>Birnen</b>".
+        times: how often.
+    """
+    return 2.5 * times
+'''
+
+
+def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
+    """Next, Next, Next: each request stands there before it goes out, and is, as JSON, what the server then logs."""
+    server = serve([calls(("weigh", {"thing": "two apples", "times": 2})), answer("They weigh **5** kilos.")])
+    run = (
+        f"%%toolloop --step -m openai/stub --api-base {server.base_url} --api-key STUB_KEY -t weigh "
+        "--set temperature=0.25 --as stepped\nWeigh <two> “apples”, {{x}} & $5."
+    )
+    jupyter.notebook("steps.ipynb", [SET_UP, run, "print('END', stepped.stop_reason)"])
+    jupyter.share_kernel("steps.ipynb")
+    desk.open("steps.ipynb")
+    desk.run_all()
+    desk.see(desk.button("Next"), "the first hold", 120)
+    assert server.requests == [], "nothing goes out before Next"
+    first = shown(desk)
+    desk.screenshot("steps-first")
+    desk.click("Next")
+    desk.wait_for("next: run weigh")
+    assert len(server.wait_for_requests(1)) == 1
+    desk.see(desk.button("Next"), "the hold before the tool")
+    desk.click("Next")
+    desk.wait_for("3 messages")
+    desk.see(desk.button("Next"), "the hold before the second call")
+    second = shown(desk)
+    desk.screenshot("steps-second")
+    desk.click("Run to end")
+    desk.wait_for("END done")
+    sent = [request.body for request in server.requests]
+    assert len(sent) == 2
+    for picture, body in zip((first, second), sent, strict=True):
+        assert [said(message) for message in picture["messages"]] == body["messages"]
+        assert picture["tools"] == body["tools"]
+        assert picture["temperature"] == body["temperature"] == 0.25
+        assert picture["model"] == f"openai/{body['model']}"
+        assert set(body) - set(picture) <= {"stream", "stream_options"}
+    assert "stub-key" not in "".join(desk.page.locator(".jp-OutputArea").all_text_contents())
+    desk.unfold()
+    desk.cell(1).scroll_into_view_if_needed()
+    desk.screenshot("steps-end")
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
+
+
+def shown(desk):
+    """The JSON of the last request that is shown."""
+    desk.unfold()
+    folded = desk.page.locator(".tlj-step details:has(summary:has-text('the whole request')) pre").last
+    return json.loads(folded.inner_text())
+
+
+def said(message):
+    """A message as it travels: LiteLLM's client leaves out a content that is null."""
+    return {key: value for key, value in message.items() if value is not None}
