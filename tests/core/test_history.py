@@ -329,3 +329,11 @@ def test_the_stand_in_has_what_the_model_call_uses():
     for name in ("acompletion", "BadRequestError", "AuthenticationError", "NotFoundError"):
         assert hasattr(real, name)
         assert hasattr(Provider, name)
+
+
+async def test_half_a_surrogate_pair_in_a_prompt():
+    """A prompt with a half that no request can carry is sent with a mark in its place; two halves are one character."""
+    scripted = ScriptedModel("ok")
+    async with aagent_session(Harness.TOOL_LOOP, model=scripted) as session:
+        result = await session.run("a\ud800b \ud83d\ude00")
+    assert result.prompt == scripted.requests[0].messages[-1]["content"] == "a\ufffdb \U0001f600"

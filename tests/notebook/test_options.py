@@ -43,6 +43,10 @@ def test_nothing_said_is_nothing_set() -> None:
         ),
         ("--model", "argument -m/--model: expected one argument. %%toolloop? shows the options."),
         ('--instructions "open', 'a quote is not closed in: --instructions "open'),
+        ("--as r # a note", "'#' is not an option; the prompt goes below this line, options begin with --"),
+        ("--", "'--' is not an option; the prompt goes below this line, options begin with --"),
+        ("--instructions be brief", 'a text of several words needs quotes: --instructions "be brief"'),
+        ("--as r \\", "the options are one line: it cannot go on behind a \\ at its end"),
         ("Review this", "'Review' is not an option; the prompt goes below this line, options begin with --"),
     ],
 )
@@ -52,6 +56,31 @@ def test_a_mistake_is_one_line(line: str, message: str) -> None:
         pairs(parse(line).set, "--set")
     assert str(caught.value) == message
     assert caught.value._render_traceback_() == [f"toolloop: {message}"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--api-key {} more words",
+        "--api-key Bearer {}",
+        '--api-key "{}',
+        "--apikey={}",
+        "--api_key {}",
+        "{}",
+        "-m openai/stub {}",
+        "--instructions {} and more",
+    ],
+)
+def test_a_key_in_the_wrong_place_is_not_repeated(line: str) -> None:
+    """A message that repeats what was typed leaves out what looks like a key, and all behind --api-key."""
+    with pytest.raises(Mistake) as caught:
+        parse(line.format("sk-abc123def456ghi789"))
+    assert "abc123" not in str(caught.value)
+
+
+def test_blanks_of_a_web_page_separate_words() -> None:
+    """An example copied from a page may have no-break spaces between its words."""
+    assert parse("--as\u00a0r --model m").name == "r"
 
 
 def test_help_has_every_option() -> None:

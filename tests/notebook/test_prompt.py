@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from toolloop_jupyter.notebook.options import Mistake
 from toolloop_jupyter.notebook.prompt import fill_in, split_cell
 
 VERBATIM = [
@@ -43,7 +44,47 @@ def test_other_cells_are_left_alone(cell: str) -> None:
     assert split_cell(cell) is None
 
 
-@pytest.mark.parametrize("before", ["", "\n", "\n  \n", "  "])
+@pytest.mark.parametrize("body", ["hi\n\n", "hi\n\n\n", "hi\r\nyou\r\n", "hi", "\n\n hi"])
+def test_blank_lines_around_the_prompt(body: str) -> None:
+    """Blank lines before and behind the text are the person's; IPython adds a newline only where none is."""
+    cell = f"%%toolloop\n{body}"
+    assert split_cell(cell if cell.endswith("\n") else f"{cell}\n") == ("", body)
+
+
+@pytest.mark.parametrize("behind", ["", " ", "\t", "\r", "\u00a0", "\x0c"])
+def test_white_space_behind_the_magic(behind: str) -> None:
+    """Trailing white space of any kind, also the carriage return of a file from Windows, hides nothing."""
+    assert split_cell(f"%%toolloop{behind}\nhi\n") == ("", "hi")
+
+
+def test_a_name_may_be_typed_in_either_unicode_form() -> None:
+    """A combined and a composed letter are the same name, as in Python."""
+    assert (
+        fill_in("{{gro\u0308\u00dfe}} {{gr\u00f6\u00dfe}} {{x\u00b2}}", {"gr\u00f6\u00dfe": 7})
+        == "7 7 {{x\u00b2}}"
+    )
+
+
+def test_a_value_without_a_text_is_a_mistake_of_one_line() -> None:
+    """Whatever a value's own `__str__` raises, the message names the variable and what was raised."""
+
+    class Mute:
+        def __str__(self) -> str:
+            raise ValueError("no text")
+
+    class Number:
+        def __str__(self) -> str:
+            return 5  # type: ignore[return-value]  # noqa: PLE0307 - that is what is tried
+
+    for value, raised in ((Mute(), "ValueError"), (Number(), "TypeError")):
+        with pytest.raises(Mistake) as caught:
+            fill_in("see {{it}}", {"it": value})
+        assert str(caught.value) == (
+            f"{{{{it}}}} cannot be filled in: str(it) raised {raised}; put its text into a variable of its own"
+        )
+
+
+@pytest.mark.parametrize("before", ["", "\n", "\n  \n", "  ", "\r\n", "\u00a0"])
 def test_blank_lines_before_the_magic(before: str) -> None:
     """Blank lines and indentation before the magic do not hide it."""
     assert split_cell(f"{before}%%toolloop\nhi\n") == ("", "hi")

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import history as conversation
 from .approvals import Allowed, asks_sometimes
+from .assembly import whole_characters
 from .config import Config
 from .errors import HarnessError, ModelCallFailed, OutputInvalid, SessionClosed
 from .events import Event, Result, StopReason, ToolCall, ToolResult, Usage
@@ -101,7 +102,7 @@ class AsyncSession:
         turn = self._turn(prompt, _nowhere, interactive=False)
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
-        turn.history.add_user(prompt)
+        turn.history.add_user(turn.prompt)
         await loaded()
         return make_request(turn, in_words=output_in_words(turn))
 
@@ -156,6 +157,7 @@ class AsyncSession:
     def _turn(
         self, prompt: str, emit: Callable[[Event], Coroutine[Any, Any, None]], *, interactive: bool
     ) -> Turn:
+        prompt = whole_characters(prompt)
         return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self._lasting)
 
     async def settled(self) -> None:

@@ -266,7 +266,7 @@ def _make(function: Callable[..., Any]) -> Tool:
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
     mark = _mark_of(function)
-    name = mark.name or python_name(function)
+    name = tool_name(function)
     if name == "<lambda>":
         raise ToolDefinitionError(
             ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
@@ -289,6 +289,11 @@ def _make(function: Callable[..., Any]) -> Tool:
         context_parameter=signature.context_parameter,
         arguments=Arguments(name, parameters, adapter),
     )
+
+
+def tool_name(function: Callable[..., Any]) -> str:
+    """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
+    return _mark_of(function).name or python_name(function)
 
 
 def _mark_of(function: Callable[..., Any]) -> _Mark:

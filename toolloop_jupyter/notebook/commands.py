@@ -54,6 +54,7 @@ def run(book: Notebook, line: str) -> Any:
 
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
+    from ..core.tools import tool_name
     from .inert import plain
 
     settings = book.settings
@@ -63,7 +64,7 @@ def status(book: Notebook) -> None:
         for name in _SETTABLE[1:]
         if getattr(settings, name) not in ("", None, [], False)
     ]
-    names = list(settings.tools) or [getattr(f, "__name__", repr(f)) for f in book.functions(None)]
+    names = list(settings.tools) or [tool_name(function) for function in book.functions(None)]
     lines.append(
         "tools        "
         + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool")

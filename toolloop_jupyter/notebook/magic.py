@@ -7,6 +7,7 @@ is registered as well serves `run_cell_magic` and cells within `%%time`, through
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ..core.errors import OutputInvalid, RunFailed
 from ..core.model import litellm_loaded, load_litellm
 from . import commands, completing, hints, kernel
 from .options import Mistake, help_text, parse
-from .prompt import split_cell
+from .prompt import as_typed, split_cell
 from .settings import ToolLoop
 
 if TYPE_CHECKING:
@@ -86,8 +87,8 @@ def _transform(lines: list[str]) -> list[str]:
     if found is None:
         hint = hints.misplaced(text)
         return lines if hint is None else [_HINT.format(hint=hint)]
-    if _inside_a_magic():
-        return lines
+    if _cannot_await():
+        return lines  # the registered magic runs it
     return [_CALL.format(line=found[0], body=found[1])]
 
 
@@ -96,22 +97,27 @@ def _transform(lines: list[str]) -> list[str]:
 _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
-def _inside_a_magic() -> bool:
-    """Whether the cell is the inside of another cell magic (`%%time`), whose code cannot await."""
+def _cannot_await() -> bool:
+    """Whether the cell's code cannot await: the inside of another cell magic (`%%time`), a cell that `shell.run_cell`
+    runs within a running cell (`%run notebook.ipynb`), and any cell after `%autoawait off`.
+    """
     from IPython.core.interactiveshell import InteractiveShell
 
-    code, frame = InteractiveShell.run_cell_magic.__code__, sys._getframe(1)  # noqa: SLF001 - the documented-enough way
-    here: Any = frame
+    if "notebook" in _state and not notebook().autoawait:
+        return True
+    nested = {InteractiveShell.run_cell_magic.__code__}
+    if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
+        nested.add(InteractiveShell.run_cell.__code__)  # it would start the loop again
+    here: Any = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
     while here is not None:
-        if here.f_code is code:
+        if here.f_code in nested:
             return True
         here = here.f_back
     return False
 
 
 def _cell_magic(line: str, cell: str) -> Any:
-    # IPython ends the cell with a newline of its own.
-    return kernel.run_sync(lambda: run_cell(line, cell.removesuffix("\n")))
+    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)))
 
 
 def _line_magic(line: str) -> Any:

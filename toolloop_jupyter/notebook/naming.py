@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from ..core.foreign import Raised, attempt
 from .options import Mistake
 
 Names = Mapping[str, Any]
@@ -25,18 +26,31 @@ def lookup(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = l
         raise Mistake(f"there is no {what} {dotted!r} in this notebook{_near(names, dotted, fits)}")
     found = names[first]
     for part in rest:
-        if not hasattr(found, part):
-            raise Mistake(f"there is no {what} {dotted!r}: {type(found).__name__} has no {part!r}")
-        found = getattr(found, part)
+        inner = attempt(getattr, found, part)  # a property of the person's may raise anything
+        if isinstance(inner, Raised):
+            why = f"{type(found).__name__} has no {part!r}"
+            if not isinstance(inner.error, AttributeError):
+                why = f"{'.'.join((first, *rest))} raised {type(inner.error).__name__}"
+            raise Mistake(f"there is no {what} {dotted!r}: {why}")
+        found = inner
     if not fits(found):
         raise Mistake(f"{dotted!r} is {_kind(found)}, not {_a(what)}")
     return found
 
 
 def _near(names: Names, name: str, fits: Callable[[Any], bool]) -> str:
-    candidates = [n for n, v in names.items() if not n.startswith("_") and fits(v)]
-    near = difflib.get_close_matches(name, candidates, n=1)
-    return f"; did you mean {near[0]!r}?" if near else "; run the cell that defines it first"
+    candidates = {
+        n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not _is_ipythons(v)
+    }
+    near = difflib.get_close_matches(name.lower(), candidates, n=1)
+    return f"; did you mean {candidates[near[0]]!r}?" if near else "; run the cell that defines it first"
+
+
+def _is_ipythons(value: object) -> bool:
+    """Whether IPython has put this into the notebook: `open`, `exit`, `get_ipython`."""
+    function = value.__func__ if inspect.ismethod(value) else value
+    home = attempt(getattr, function, "__module__", None) or type(value).__module__
+    return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
 
 
 def _kind(found: object) -> str:
@@ -85,6 +99,10 @@ def _is_output(value: type) -> bool:
 
 def model(names: Names, name: str) -> Any:
     """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
+    if name[:1] in ("$", "{"):
+        raise Mistake(
+            f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
+        )
     if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
         return name
     found = lookup(names, name, "model")
@@ -113,21 +131,25 @@ def policy(names: Names, name: str) -> Any:
 def key(names: Names, name: str | None) -> str | None:
     """The key behind the *name* of an environment or notebook variable.
 
-    A literal key is refused, and not repeated in the message.
+    A literal key is refused, and not repeated in the message: nothing is that is not surely a name.
     """
     if not name:
         return None
-    known = name in os.environ or name in names
-    if not re.fullmatch(r"[A-Za-z_]\w*", name) or (not known and _looks_secret(name)):
-        raise Mistake(
-            "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook. "
-            "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
-        )
     value = os.environ.get(name) or names.get(name)
-    if not value:
+    if isinstance(value, str) and value:
+        return value
+    if name in names and name not in os.environ:
+        raise Mistake(f"--api-key {name}: the variable holds {'no text' if value else 'nothing'}, not a key")
+    if name in os.environ or _SURELY_A_NAME.fullmatch(name):
         raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
-    return str(value)
+    raise Mistake(
+        "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook (IPython's "
+        "history has it now: take it out of the cell, and get a new one). There is no variable of the name that was typed. "
+        "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
+    )
 
 
-def _looks_secret(name: str) -> bool:
-    return any(c.isdigit() for c in name) and (len(name) > 24 or (len(name) > 11 and "_" not in name))
+_SURELY_A_NAME = re.compile(
+    r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
+)
+"""What can be repeated in a message: OPENAI_API_KEY, my_key, K. Keys come in any other shape, also without digits."""

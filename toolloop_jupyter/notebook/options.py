@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -133,10 +134,22 @@ def _parser() -> _Parser:
 
 def split_words(line: str) -> list[str]:
     """The words of an option line, quotes taken off; nothing is expanded. Raises Mistake for an open quote."""
+    words = shlex.shlex(line, posix=True, punctuation_chars="")
+    words.commenters, words.whitespace_split = "", True
+    words.whitespace += "\u00a0"  # what a web page puts between words comes along when an example is copied
     try:
-        return shlex.split(line, comments=False, posix=True)
+        return list(words)
     except ValueError:
-        raise Mistake(f"a quote is not closed in: {line}") from None
+        if line.endswith("\\"):
+            raise Mistake("the options are one line: it cannot go on behind a \\ at its end") from None
+        raise Mistake(_shown(f"a quote is not closed in: {line}")) from None
+
+
+def _shown(message: str) -> str:
+    """A message that repeats what was typed, without what may be a key."""
+    from ..core.failures import redact
+
+    return redact(re.sub(r"(--?api[-_]?key[\s=]+).*", r"\1…", message))
 
 
 def parse(line: str) -> Options:
@@ -144,25 +157,27 @@ def parse(line: str) -> Options:
     words = split_words(line)
     options, rest = _parser().parse_known_args(words)
     if rest:
-        raise Mistake(_unknown(rest[0], words))
+        raise Mistake(_shown(_unknown(rest[0], words)))
     return Options(**vars(options))
 
 
 def _unknown(word: str, words: list[str]) -> str:
     from difflib import get_close_matches
 
-    takes_one = {
-        flag: "action" not in item.metadata and "nargs" not in item.metadata
+    takes_text = {
+        flag: item.metadata.get("metavar") in ("TEXT", "FOLDER", "FILE")
         for item in fields(Options)
         for flag in item.metadata["flags"]
     }
-    if not word.startswith("-"):
-        if typed := unquoted(words, word, takes_one):
+    if not word.startswith("-") or word.strip("-") == "":
+        if typed := unquoted(words, word, takes_text):
             return f"a text of several words needs quotes: {typed}"
+        if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
+            return "--api-key takes one word, the NAME of a variable (never the key)"
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
     if word in ("-h", "--help"):
         return "%%toolloop? in a cell of its own shows the options"
-    near = get_close_matches(word.split("=", maxsplit=1)[0], list(takes_one), n=1)
+    near = get_close_matches(word.split("=", maxsplit=1)[0], list(takes_text), n=1)
     hint = f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
     return f"unknown option {word.split('=', maxsplit=1)[0]}{hint}"
 

@@ -36,6 +36,11 @@ class Notebook:
         names: dict[str, Any] = self._shell.user_ns
         return names
 
+    @property
+    def autoawait(self) -> bool:
+        """Whether the shell's cells may await (`%autoawait`)."""
+        return bool(self._shell.autoawait)
+
     # --- what the option line names -----------------------------------------------------------------------------
 
     def functions(self, wanted: list[str] | None) -> list[Any]:
@@ -75,8 +80,8 @@ class Notebook:
             "permissions": naming.policy(self.names, options.permissions or defaults.permissions),
             "output": naming.output(self.names, output) if output else None,
             "instructions": options.instructions or defaults.instructions or None,
-            "max_turns": options.max_turns or defaults.max_turns,
-            "timeout": options.timeout or defaults.timeout,
+            "max_turns": defaults.max_turns if options.max_turns is None else options.max_turns,
+            "timeout": defaults.timeout if options.timeout is None else options.timeout,
             "sandbox": sandbox or None,
             "api_base": None if replayed else options.api_base or defaults.api_base or None,
             "api_key": None if replayed else self.key(options.api_key or defaults.api_key),

@@ -1,0 +1,80 @@
+"""What the words of an option line name, and what a mistake says."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter.notebook import naming
+from toolloop_jupyter.notebook.options import Mistake
+
+KEYS = [
+    "sk-abc123def456",
+    "ghp_xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx",
+    "hf_AbCdEfGhIjKlMnOpQrStUvWxYz",
+    "sk_live_abcdefghijklmnop",
+    "abcdefghijklmnopqrstuvwxyzABCDEF",
+    "AKIAIOSFODNNEXAMPLE",
+    "d41d8cd98f00b204e9800998ecf8427e",
+    "correcthorsebatterystaple",
+    "Passw0rd",
+    "Bearer x.y",
+]
+
+
+class Shelf:
+    @property
+    def broken(self) -> str:
+        raise RuntimeError("no shelf")
+
+    def find(self, title: str) -> str:
+        return title
+
+
+@pytest.mark.parametrize("typed", KEYS)
+def test_a_literal_key_of_any_shape_is_refused_and_not_repeated(typed: str) -> None:
+    """What is not surely the name of a variable is not repeated, and the message says why it is refused."""
+    with pytest.raises(Mistake, match="takes the NAME of a variable, not the key") as caught:
+        naming.key({}, typed)
+    assert typed not in str(caught.value)
+
+
+@pytest.mark.parametrize("typed", ["OPENAI_API_KEY_NOT_SET", "my_key", "K"])
+def test_a_name_that_is_not_there_is_repeated(typed: str) -> None:
+    """A name that is surely one is in the message, so that its slip can be seen."""
+    with pytest.raises(Mistake, match=f"--api-key {typed}: no such environment or notebook variable"):
+        naming.key({}, typed)
+
+
+def test_a_key_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of any name may hold the key, the environment's first; another value than a text is none."""
+    monkeypatch.setenv("hf_AbCdEfGhIj", "from the environment")
+    assert naming.key({"hf_AbCdEfGhIj": "from the notebook"}, "hf_AbCdEfGhIj") == "from the environment"
+    assert naming.key({"key2of3": "abc"}, "key2of3") == "abc"
+    with pytest.raises(Mistake, match="--api-key keys: the variable holds no text, not a key"):
+        naming.key({"keys": ["abc"]}, "keys")
+    with pytest.raises(Mistake, match="--api-key keys: the variable holds nothing, not a key"):
+        naming.key({"keys": ""}, "keys")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("shelf.broken", "there is no tool 'shelf.broken': shelf.broken raised RuntimeError"),
+        ("shelf.fnd", "there is no tool 'shelf.fnd': Shelf has no 'fnd'"),
+        ("FINE", "there is no tool 'FINE' in this notebook; did you mean 'find'?"),
+        ("opne", "there is no tool 'opne' in this notebook; run the cell that defines it first"),
+    ],
+)
+def test_a_tool_that_is_not_there(name: str, message: str) -> None:
+    """A property that raises, a slip in the name or its case: one line; what IPython put there is not suggested."""
+    shelf = Shelf()
+    with pytest.raises(Mistake) as caught:
+        naming.tools({"shelf": shelf, "find": shelf.find, "open": open}, [name])
+    assert str(caught.value) == message
+
+
+def test_a_model_is_not_expanded() -> None:
+    """$name and {name} are told what to write instead."""
+    with pytest.raises(Mistake, match="write --model fast"):
+        naming.model({"fast": "openai/stub"}, "{fast}")
+    assert naming.model({"fast": "openai/stub"}, "fast") == "openai/stub"
