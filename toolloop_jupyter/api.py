@@ -95,10 +95,12 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         from .notebook.printed import Kept
 
         config = dataclasses.replace(config, observer=Kept())
-    if cards and config.on_approval is None and may_ask(config):
-        from .notebook import kernel
+    from .notebook import kernel
 
-        if kernel.in_kernel():  # elsewhere nobody can be shown a card
+    if kernel.in_kernel():
+        config = dataclasses.replace(config, attend=kernel.attending)
+        # elsewhere nobody can be shown a card
+        if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing
 
             config = dataclasses.replace(config, on_approval=showing.card_handler())

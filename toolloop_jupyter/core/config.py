@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
@@ -178,6 +179,8 @@ class Config:
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
     observer: Observer = field(default_factory=Observer)
+    attend: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+    """Entered around each turn: a notebook lets clicks and interrupts arrive while a turn waits."""
 
     def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""

@@ -183,8 +183,12 @@ class AsyncSession:
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Result:
-        """One turn, to a Result, whatever happens."""
         channel.started = True
+        async with self.config.attend():
+            return await self._to_its_end(turn, channel)
+
+    async def _to_its_end(self, turn: Turn, channel: Channel) -> Result:
+        """One turn, to a Result, whatever happens."""
         loop, watch, number = asyncio.get_running_loop(), Watch(self.config.sandbox), self._history.turns
         limit = self.config.timeout
         timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")

@@ -1,0 +1,213 @@
+"""The product on each stack of kernel and Python: every way to call it, clicks, Run All, other messages, what is left."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.stack_cells import SET_UP, foot, printed, run
+
+FORMS = {
+    "awaited": "%%toolloop --model m -t double -p ask --as r\nGo.",
+    "magic": "r = get_ipython().run_cell_magic('toolloop', '--model m -t double -p ask', 'Go.')",
+    "time": "%%time\n%%toolloop --model m -t double -p ask --as r\nGo.",
+    "aagent": "r = await aagent(Harness.TOOL_LOOP, 'Go.', **asking(model=m))",
+    "agent": "r = agent(Harness.TOOL_LOOP, 'Go.', **asking(model=m))",
+    "session": "with agent_session(Harness.TOOL_LOOP, **asking(model=m)) as s: r = s.run('Go.')",
+    "function": "def ask_it(): return agent(Harness.TOOL_LOOP, 'Go.', **asking(model=m))\nr = ask_it()",
+    "stream": "from toolloop_jupyter import show\nr = show(agent(Harness.TOOL_LOOP, 'Go.', stream=True, **asking(model=m)))",
+}
+
+
+def test_demo_run(product):
+    """A cell without a model runs on the demonstration model: a call, its result, an answer, a footer."""
+    cell = run(product, "%%toolloop -t double --as r\nPlease double 21", allow_stdin=True)
+    assert cell.status == "ok", cell.text
+    assert "double(x=21)" in cell.text
+    assert "42" in cell.text
+    assert foot(cell).startswith("done · 2 model calls · 1 tool call"), cell.text
+
+
+@pytest.mark.parametrize(
+    ("click", "said"), [("Approve", "[7] done"), ("Deny", "[] done"), ("Stop", "[] cancelled")]
+)
+def test_a_click_in_an_awaited_cell(product, click, said):
+    """Approve, Deny and Stop reach the cell while it runs; the queued next cell runs once, after it."""
+    cell = product.submit(FORMS["awaited"], allow_stdin=True)
+    after = product.submit("print(runs, r.stop_reason)")
+    product.button("Approve", timeout=30)
+    product.click(click)
+    product.wait(cell, after, timeout=10)
+    assert (cell.status, after.stdout.strip()) == ("ok", said), cell.text
+
+
+@pytest.mark.parametrize("form", list(FORMS))
+def test_every_way_to_call_it(product, form):
+    """In each way the click arrives, other tasks go on while the cell waits, and the queued cells run in order."""
+    product.execute("ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)")
+    cell = product.submit(
+        "since = time.time()\n" + FORMS[form] if "%%" not in FORMS[form] else FORMS[form], allow_stdin=True
+    )
+    after = [product.submit("print(runs, r.stop_reason, r.text)"), product.submit("print('second')")]
+    product.button("Approve", timeout=30)
+    product.settle(0.5)
+    product.click("Approve")
+    product.wait(cell, *after, timeout=15)
+    assert cell.status == "ok", cell.text
+    assert [a.stdout for a in after] == ["[7] done The end.\n", "second\n"]
+    assert ("Wall time" in cell.text) == (form == "time")
+    ticked = run(product, "ticker.cancel(); print(len(ticks), round(gap(ticks[0]), 2)); ticks.clear()")
+    count, longest = ticked.stdout.split()
+    assert int(count) >= 8, "the ticker ticked while the cell waited"
+    assert float(longest) < 0.5
+
+
+def test_in_a_widget_callback(product):
+    """`agent()` in a button's callback: asked, clicked, done; cells sent meanwhile run afterwards."""
+    product.execute(
+        "b = widgets.Button(description='Begin'); done = []\n"
+        "def begin(_): done.append(agent(Harness.TOOL_LOOP, 'Go.', **asking(model=m)).stop_reason)\n"
+        "b.on_click(begin); display(b)",
+        allow_stdin=True,
+    )
+    product.click("Begin")
+    product.button("Approve", timeout=30)
+    later = product.submit("print(runs, done)")
+    product.click("Approve")
+    product.wait(later, timeout=10)
+    product.wait_until(lambda: printed(product, "runs, done") == "[7] ['done']")
+    assert run(product, "b.close(); b.layout.close(); b.style.close()").status == "ok"
+
+
+@pytest.mark.parametrize("form", ["awaited", "agent"])
+def test_other_messages_are_neither_lost_nor_reordered(product, form):
+    """While a cell asks: a foreign slider is moved, completion and inspection are asked for, two cells are queued."""
+    product.execute(
+        "slider = widgets.IntSlider(); moved = []\n"
+        "slider.observe(lambda change: moved.append((change['new'], len(runs))), 'value'); display(slider)"
+    )
+    slider = product.open_widgets("IntSliderModel")[-1]
+    cell = product.submit(FORMS[form], allow_stdin=True)
+    product.button("Approve", timeout=30)
+    asked = product.send("complete_request", {"code": "asynci", "cursor_pos": 6})
+    info = product.send("kernel_info_request", {})
+    for value in (1, 2, 3):
+        product.set_state(slider, value=value)
+    after = [product.submit("order = [slider.value, *moved]"), product.submit("print(order, moved, runs)")]
+    product.settle(0.3)
+    product.click("Approve")
+    product.wait(cell, *after, timeout=10)
+    assert after[1].stdout == "[3, (1, 0), (2, 0), (3, 0)] [(1, 0), (2, 0), (3, 0)] [7]\n"
+    assert "asyncio" in product.wait_for_reply(asked)["matches"]
+    assert product.wait_for_reply(info)["status"] == "ok"
+    run(product, "[part.close() for part in (slider.layout, slider.style, slider)]")
+
+
+@pytest.mark.parametrize("form", ["awaited", "agent"])
+def test_output_stays_in_its_cell(product, form):
+    """Prints and displays of a tool land under its call, also while another cell's button prints; none in a later cell."""
+    foreign = product.execute(
+        "f = widgets.Button(description='Foreign'); f.on_click(lambda _: print('foreign')); display(f)"
+    )
+    code = {
+        "awaited": "%%toolloop --model m -t noisy\nGo.",
+        "agent": "r = agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[noisy])",
+    }[form]
+    product.execute("m = scripted('noisy')")
+    cell, after = product.submit(code, allow_stdin=True), product.submit("print('after')")
+    for _ in range(3):
+        product.settle(0.25)
+        product.click("Foreign")
+    product.wait(cell, after, timeout=20)
+    assert after.text == "after\n"
+    assert "foreign" not in cell.text
+    assert [
+        line for line in ("printed 0", "printed 4", "displayed 7") if line not in cell.text + cell.html
+    ] == []
+    if form == "awaited":
+        (block,) = [o for o in cell.outputs if "noisy(" in o.text]
+        assert "printed 0" in block.text
+        assert "displayed 7" in block.data["text/html"]
+    assert "printed" not in foreign.text
+    run(product, "[part.close() for part in (f.layout, f.style, f)]")
+
+
+def test_thirty_runs_leave_nothing(product):
+    """After 30 runs, in both ways, comms, tasks, threads, asyncio, streams and the kernel are as they were."""
+    many = (
+        "for n in range({n}):\n"
+        "    runs.clear(); m.reset()\n"
+        "    await aagent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[double])\n"
+        "    m.reset(); agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[double])\n"
+    )
+    magic = "%%toolloop --model m -t double\nGo."
+    run(product, "import ast\n" + many.format(n=2), allow_stdin=True)
+    for _ in range(2):
+        run(product, "m.reset()")
+        run(product, magic, allow_stdin=True)
+    settled = "await asyncio.sleep(0.6); {name} = as_found()"
+    run(product, settled.format(name="before"))
+    cells = [product.submit(many.format(n=10), allow_stdin=True)]
+    for _ in range(10):
+        cells += [product.submit("m.reset()"), product.submit(magic, allow_stdin=True)]
+    product.wait(*cells, timeout=60)
+    assert [cell.error for cell in cells if cell.error] == []
+    run(product, settled.format(name="later"))
+    assert printed(product, "[(k, before[k], later[k]) for k in before if before[k] != later[k]]") == "[]"
+
+
+def test_doctor(product):
+    """`%toolloop doctor` finds a click that came back, how clicks overtake here, and nothing that is missing."""
+    cell, after = (
+        product.submit("%toolloop doctor --wait 20", allow_stdin=True),
+        product.submit("print('after')"),
+    )
+    product.click("Click me")
+    product.wait(cell, after, timeout=20)
+    old = printed(product, "hasattr(get_ipython().kernel, 'msg_queue')") == "True"
+    assert "a click came back" in cell.text
+    assert ("taken out of the kernel's queue" if old else "the kernel delivers them by itself") in cell.text
+    assert ("subshells" in cell.text) == (not old)
+    assert "✗" not in cell.text
+    assert after.stdout == "after\n"
+    assert "nobody is there to click" in run(product, "%toolloop doctor").text
+
+
+@pytest.fixture(scope="module")
+def spare(stack):
+    """One more kernel of each stack, for what one does not do to the shared one."""
+    with LiveKernel(stack.python) as live:
+        assert live.execute(SET_UP).status == "ok"
+        yield live
+
+
+def test_with_somebody_elses_nest_asyncio(spare):
+    """With nest_asyncio (Colab has it) or nest_asyncio2 applied first: clicks arrive and the next cell runs."""
+    applied = spare.execute(
+        "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()\nprint(nest.__name__)"
+    )
+    assert applied.stdout.startswith("nest_asyncio"), "ipykernel brings one of the two"
+    spare.execute("%load_ext toolloop_jupyter")
+    for form in ("awaited", "agent"):
+        spare.execute("m = scripted(); runs.clear()")
+        cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")
+        spare.click("Approve", timeout=90)
+        spare.wait(cell, after, timeout=15)
+        assert after.stdout == "[7] done\n", cell.text
+
+
+def test_the_kernel_dies_in_mid_run(spare):
+    """Every block that was finished when the kernel is killed had been sent before."""
+    spare.execute(
+        "m = ScriptedModel([text('First thoughts.'), call('double', x=21)], [text('Second thoughts.'), call('sleeps', s=60)])"
+    )
+    cell = spare.submit("%%toolloop --model m -t double sleeps\nGo.", allow_stdin=True)
+    spare.wait_until(lambda: "sleeps(s=60" in cell.text, timeout=90)
+    spare.settle(0.3)
+    spare.manager.provisioner.process.kill()
+    with pytest.raises(AssertionError):
+        spare.wait(cell, timeout=15)
+    shown = [
+        text for text in ("First thoughts.", "double(x=21)", "42", "Second thoughts.") if text in cell.text
+    ]
+    assert len(shown) == 4, cell.text

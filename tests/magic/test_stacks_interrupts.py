@@ -1,0 +1,91 @@
+"""■ on each stack, at each point where a run can be: one line says so, the history is valid, the next run answers."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.servers import answer, calls
+from support.stack_cells import foot, printed, run
+
+POINTS = {
+    "silent model": ([{**answer("late"), "stall": 20}], ""),
+    "streaming": ([{**answer("word " * 300), "delay": 0.1}], ""),
+    "async tool": ([calls(("waits", {"s": 20}))], "waits"),
+    "sync tool": ([calls(("naps", {"s": 20}))], "naps"),
+    "deaf tool": ([calls(("sleeps", {"s": 3}))], "sleeps"),
+    "approval": ([calls(("double", {"x": 7}))], "double"),
+    "twice": ([calls(("double", {"x": 7}))], "double"),
+}
+NOTES = {
+    "sync tool": "the tool 'naps' was stopped",
+    "deaf tool": "the tool 'sleeps' could not be stopped and runs on in the background",
+}
+
+
+def arrive(kernel, server, cell, point):
+    """Wait until the run is at its point."""
+    server.wait_for_requests(1, timeout=30)
+    if point in ("approval", "twice"):
+        kernel.button("Approve", timeout=10)
+    elif point == "streaming":
+        kernel.wait_until(lambda: "word word" in cell.text)
+    kernel.settle(0.5)
+
+
+def press(kernel, point):
+    kernel.interrupt()
+    if point == "twice":
+        kernel.settle(0.1)
+        kernel.interrupt()
+    return time.monotonic()
+
+
+@pytest.mark.parametrize("point", list(POINTS))
+def test_interrupt(product, serve, point):
+    """■ ends the run within two seconds, in one line, with all cards gone; the cell behind it and the session go on."""
+    server = serve(POINTS[point][0])
+    to = f"--model openai/stub --api-base {server.base_url} --api-key KEY -s cut"
+    ask = "-p ask" if point in ("approval", "twice") else "-p full"
+    run(product, "r = None")
+    cell = product.submit(
+        f"%%toolloop {to} {ask} -t {POINTS[point][1] or 'double'} --as r\nGo.", allow_stdin=True
+    )
+    after = product.submit("print('AFTER', r.stop_reason, len(runs))")
+    arrive(product, server, cell, point)
+    pressed = press(product, point)
+    product.wait(cell, after, timeout=10)
+    assert time.monotonic() - pressed < 2
+    assert (cell.status, after.stdout) == ("ok", "AFTER cancelled 0\n"), cell.text
+    assert foot(cell).startswith("cancelled"), cell.text
+    assert NOTES.get(point, "") in cell.text
+    assert "Traceback" not in cell.text
+    run(product, "h = %toolloop history cut")
+    assert printed(product, "history.validate(h)") == "[]"
+    again = run(product, "%%toolloop --model m -s cut --append -t double --as r\nDouble.", allow_stdin=True)
+    assert "The end." in again.text, again.text
+    run(product, "%toolloop reset cut")
+
+
+@pytest.mark.parametrize("point", list(POINTS))
+def test_interrupt_of_the_sync_api(product, serve, point):
+    """`session.run()` in a cell ends at ■ as Python code does; its history is valid and its next run answers."""
+    server = serve([POINTS[point][0][0], answer("It goes on.")])
+    run(
+        product,
+        f"s = agent_session(Harness.TOOL_LOOP, model='openai/stub', api_base={server.base_url!r}, api_key=KEY,"
+        f" tools=[double, naps, sleeps, waits], permissions={'ask' if point in ('approval', 'twice') else 'full'!r})",
+    )
+    cell = product.submit("s.run('Go.')", allow_stdin=True)
+    if point == "streaming":
+        server.wait_for_requests(1, timeout=30)
+        product.settle(0.5)
+    else:
+        arrive(product, server, cell, point)
+    pressed = press(product, point)
+    product.wait(cell, timeout=10)
+    assert time.monotonic() - pressed < 2
+    assert cell.error.startswith("KeyboardInterrupt"), cell.text
+    assert printed(product, "history.validate(s.history()), len(runs)") == "[] 0"
+    assert printed(product, "s.run('Go on.').text") == "It goes on."

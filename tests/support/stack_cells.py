@@ -1,0 +1,104 @@
+"""What the cells of the stack tests can use (`SET_UP`), and how a test reads what came of them."""
+
+from __future__ import annotations
+
+from support.kernels import Execution, LiveKernel
+
+SET_UP = '''
+import asyncio, contextvars, sys, threading, time
+import ipywidgets as widgets
+from IPython.display import HTML, display
+from toolloop_jupyter import Harness, aagent, agent, agent_session
+from toolloop_jupyter.core import history
+from toolloop_jupyter.teaching import ScriptedModel, call, pause, text
+
+KEY, runs, ticks = "k" * 8, [], []
+
+def double(x: int) -> int:
+    """Double a number."""
+    runs.append(x)
+    return 2 * x
+
+def noisy(x: int) -> int:
+    """Print and display, for a second."""
+    for n in range(5):
+        print(f"printed {n}")
+        time.sleep(0.2)
+    display(HTML(f"<b>displayed {x}</b>"))
+    return x
+
+def naps(s: float) -> str:
+    """Sleep in small steps, which can be stopped."""
+    until = time.time() + s
+    while time.time() < until:
+        time.sleep(0.01)
+    return "slept"
+
+def sleeps(s: float) -> str:
+    """Sleep in one piece, which cannot be stopped."""
+    time.sleep(s)
+    return "slept"
+
+async def waits(s: float) -> str:
+    """Wait on the loop."""
+    await asyncio.sleep(s)
+    return "waited"
+
+def scripted(tool="double", **arguments):
+    return ScriptedModel(call(tool, **arguments or {"x": 7}), "The end.")
+
+def asking(**more):
+    return {"model": scripted(), "tools": [double], "permissions": "ask", **more}
+
+async def tick():
+    while True:
+        ticks.append(time.time())
+        await asyncio.sleep(0.05)
+
+def gap(since):
+    """The longest time between two ticks since then."""
+    late = [t for t in ticks if t >= since] + [time.time()]
+    return max(b - a for a, b in zip(late, late[1:]))
+
+def comms():
+    try:
+        import comm
+        return comm.get_comm_manager().comms
+    except ImportError:
+        return get_ipython().kernel.comm_manager.comms
+
+def as_found():
+    ip, loop = get_ipython(), get_ipython().kernel.io_loop.asyncio_loop
+    names = ("run_forever", "run_until_complete", "_run_once", "_check_running", "call_soon")
+    return {
+        "asyncio": (asyncio.Task, asyncio.Future, asyncio.run, asyncio.get_event_loop, asyncio.Handle._run),
+        "loop": [getattr(type(loop), name) for name in names] + sorted(vars(loop)),
+        "streams": (sys.stdout, sys.stderr, hasattr(sys.stdout.write, "_toolloop_hook")),
+        "publisher": (ip.display_pub, sorted(vars(ip.display_pub))),
+        "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
+        "contextvars": len(contextvars.copy_context()),
+        "comms": sorted(comms()),
+        "threads": sorted(thread.name for thread in threading.enumerate()),
+        "tasks": len(asyncio.all_tasks()),
+    }
+'''
+
+
+def run(kernel: LiveKernel, code: str, **options) -> Execution:
+    """A cell to its end, sent again while the kernel still aborts what comes behind a failed one."""
+    for _ in range(20):
+        done = kernel.execute(code, timeout=90, **options)
+        if done.status != "aborted":
+            break
+    return done
+
+
+def printed(kernel: LiveKernel, expression: str) -> str:
+    done = run(kernel, f"print({expression})")
+    assert done.status == "ok", done.text
+    return done.stdout.strip()
+
+
+def foot(cell: Execution) -> str:
+    """The last line of a run's last block, as text."""
+    return cell.outputs[-1].text.strip().splitlines()[-1]
