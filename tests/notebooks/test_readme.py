@@ -72,7 +72,9 @@ def between(readme, name):
 
 def test_the_differences_to_litellm_are_those_that_are_tested(readme):
     """The table is the one that `python -m tests.parity` prints."""
-    assert between(readme, "beyond").strip() == table().strip()
+    assert between(readme, "beyond").strip() == table().strip(), (
+        "README.md: put what `python -m tests.parity` prints between the marks"
+    )
 
 
 def test_the_stacks_are_those_that_are_tested(readme):
