@@ -39,10 +39,11 @@ them.
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from contextvars import copy_context
 from typing import Any, Literal, TypeVar
 
@@ -185,8 +186,24 @@ async def attending() -> AsyncIterator[None]:
     Re-entrant and counted. In an awaited cell of a terminal IPython, Ctrl-C cancels the run instead of leaving its
     task half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
     """
-    async with _attending(None):
+    with _quiet_late_clicks():
+        async with _attending(None):
+            yield
+
+
+@contextmanager
+def _quiet_late_clicks() -> Iterator[None]:
+    """While entered, a click on a card that is gone does not print "No such comm" (package comm 0.2, logger "Comm")."""
+
+    def passes(record: logging.LogRecord) -> bool:
+        return not str(record.msg).startswith("No such comm:")
+
+    logger = logging.getLogger("Comm")
+    logger.addFilter(passes)
+    try:
         yield
+    finally:
+        logger.removeFilter(passes)
 
 
 @asynccontextmanager

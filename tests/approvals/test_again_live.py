@@ -1,0 +1,182 @@
+"""Running a cell again replaces its turn; the conversation comes back; nothing of it changes behind a person's back."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.kernels import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with LiveKernel() as live:
+        begin(live)
+        yield live
+
+
+def begin(live):
+    live.execute(
+        "%load_ext toolloop_jupyter\nfrom toolloop_jupyter.teaching import ScriptedModel, call, error\n"
+        "echo = ScriptedModel(lambda messages: 'You said: ' + messages[-1]['content'], repeat_last=True)\n"
+        "broken = ScriptedModel(error('no such thing', 400), repeat_last=True)\n"
+        "def f(x: int = 1) -> str:\n    'Do f.'\n    return 'f'\n"
+        "def g(x: int = 1) -> str:\n    'Do g.'\n    return 'g'",
+        timeout=120,
+    )
+    live.execute("%%toolloop\nWarm up.", timeout=120)
+
+
+def run(live, code, cell_id=None, stdin=True):
+    """Run a cell as a front-end that names its cells does (or, without an id, one that does not)."""
+    content = {
+        "code": code,
+        "silent": False,
+        "store_history": True,
+        "user_expressions": {},
+        "allow_stdin": stdin,
+        "stop_on_error": True,
+    }
+    message = live._message("execute_request", content)
+    message["metadata"] = {"cellId": cell_id} if cell_id else {}
+    from support.kernels import Execution
+
+    execution = Execution(code, message["header"]["msg_id"])
+    live.executions[execution.msg_id] = execution
+    live.client.shell_channel.send(message)
+    live.wait(execution)
+    return execution
+
+
+def conversation(live, name):
+    """The user messages of a session."""
+    done = run(
+        live,
+        f"h = %toolloop history {name}\nimport json\nprint(json.dumps([m['content'] for m in h if m['role'] == 'user']))",
+    )
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def say(name, text, options=""):
+    return f"%%toolloop -s {name} -m echo {options}\n{text}"
+
+
+def test_an_edited_prompt(kernel):
+    """Editing a prompt and running its cell again: its turn is replaced, and the cell says so."""
+    run(kernel, say("edit", "One."), "e1")
+    again = run(kernel, say("edit", "Uno."), "e1")
+    assert conversation(kernel, "edit") == ["Uno."]
+    assert "its turn is replaced; --append adds instead" in again.text
+
+
+def test_later_turns_are_dropped_and_named(kernel):
+    """Running an earlier cell again drops the turns after it, and names them."""
+    for number, text in enumerate(["One.", "Two.", "Three."]):
+        run(kernel, say("drop", text), f"d{number}")
+    again = run(kernel, say("drop", "Uno."), "d0")
+    assert conversation(kernel, "drop") == ["Uno."]
+    assert "the 2 later turns are dropped: “Two.”, “Three.”" in again.text
+
+
+def test_run_all_twice(kernel):
+    """Run All twice gives the same conversation, also where a later cell says options for the session."""
+    cells = {
+        "r1": say("all", "One."),
+        "r2": say("all", "Two.", "-t f -p full"),
+        "r3": "%%toolloop -s all\nThree.",
+    }
+    seen = []
+    for _ in range(2):
+        texts = [run(kernel, code, cell_id).text for cell_id, code in cells.items()]
+        seen.append((conversation(kernel, "all"), ["tools f" in text for text in texts]))
+    assert seen[0] == seen[1] == (["One.", "Two.", "Three."], [False, True, True])
+
+
+def test_append(kernel):
+    """--append adds a turn instead."""
+    for _ in range(2):
+        run(kernel, say("add", "One.", "--append"), "a1")
+    assert conversation(kernel, "add") == ["One.", "One."]
+
+
+def test_without_cell_ids(kernel):
+    """A front-end that does not name its cells: the turn is added, and the cell says so, once."""
+    said = [run(kernel, say("plain", "One.")).text for _ in range(3)]
+    assert conversation(kernel, "plain") == ["One."] * 3
+    assert ["does not name its cells" in text for text in said] == [False, True, False]
+
+
+def test_a_loop_in_one_cell(kernel):
+    """Several turns of one execution do not replace each other; running that cell again replaces them all."""
+    code = (
+        "for word in ('One.', 'Two.'):\n    get_ipython().run_cell_magic('toolloop', '-s loop -m echo', word)"
+    )
+    for _ in range(2):
+        run(kernel, code, "l1")
+        assert conversation(kernel, "loop") == ["One.", "Two."]
+
+
+def test_a_failed_turn_is_replaced(kernel):
+    """A cell whose run failed is run again: its question is there once; the turns before it stay."""
+    run(kernel, say("fail", "One."), "f1")
+    failed = run(kernel, "%%toolloop -s fail -m broken\nTwo.", "f2")
+    assert failed.status == "error"
+    run(kernel, say("fail", "Two."), "f2")
+    assert conversation(kernel, "fail") == ["One.", "Two."]
+    run(kernel, say("fail", "Uno."), "f1")
+    assert conversation(kernel, "fail") == ["Uno."]
+
+
+def test_a_cancelled_turn_is_replaced(kernel):
+    """A cell that was interrupted is run again: one turn."""
+    run(kernel, "slow = ScriptedModel('a b c d e f g h', pace=2.0, repeat_last=True)")
+    content = say("stop", "One.").replace("-m echo", "-m slow")
+    import threading
+
+    threading.Timer(1.5, kernel.interrupt).start()
+    run(kernel, content, "s1")
+    run(kernel, say("stop", "One."), "s1")
+    assert conversation(kernel, "stop") == ["One."]
+
+
+def test_a_dry_run_of_a_cell_that_ran(kernel):
+    """--dry-run on a cell that ran before shows the request of its turn, and changes nothing."""
+    run(kernel, say("dry", "One."), "y1")
+    run(kernel, say("dry", "Two."), "y2")
+    shown = run(kernel, say("dry", "Uno.", "--dry-run"), "y1")
+    assert shown.status == "ok", shown.text
+    assert "Uno." in shown.text + shown.html
+    assert conversation(kernel, "dry") == ["One.", "Two."]
+
+
+@pytest.mark.parametrize("way", ["resume", "load"])
+def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp_path, way):
+    """After a restart, `resume` (from the notebook) or `load` (from a file): running its cells again replaces their turns."""
+    outputs = []
+    for number, text in enumerate(["One.", "Two."]):
+        done = run(kernel, say(f"back{way}", text, "--keep-history"), f"/home/me/b{number}")
+        outputs.append({"outputs": [{"data": output.data} for output in done.outputs]})
+    notebook, saved = tmp_path / "n.ipynb", tmp_path / "s.json"
+    notebook.write_text(json.dumps({"cells": outputs[::-1]}))  # the newest is meant, not the last
+    run(kernel, f"%toolloop save back{way} {saved}")
+    assert "/home/me" not in notebook.read_text() + saved.read_text(), "ids are hashed: VS Code's hold a path"
+    fresh = start_kernel()
+    begin(fresh)
+    said = run(fresh, f"%toolloop {way} back{way} {notebook if way == 'resume' else saved}")
+    assert "goes on with 4 messages" in said.stdout, said.text
+    again = run(fresh, say(f"back{way}", "Two again."), "/home/me/b1")
+    assert "its turn is replaced" in again.text
+    assert conversation(fresh, f"back{way}") == ["One.", "Two again."], again.text
+    run(fresh, say(f"back{way}", "Uno."), "/home/me/b0")
+    assert conversation(fresh, f"back{way}") == ["Uno."]
+
+
+def test_a_result_shown_again_is_the_same(kernel):
+    """The transcript of a Result shown in a later cell reads as the run did."""
+    run(kernel, "%%toolloop -m echo --as kept\nOne.", "k1")
+    later = run(kernel, "kept", "k2")
+    assert "You said: One." in later.text
+    assert run(kernel, "print(sorted(kept._repr_mimebundle_()))").stdout == "['text/html', 'text/plain']\n"

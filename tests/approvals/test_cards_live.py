@@ -1,0 +1,342 @@
+"""Guarantees of the card, in a live kernel: forged, late and double clicks, two runs at once, kernel restarts."""
+
+from __future__ import annotations
+
+import re
+import uuid
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter, MarkdownExporter
+
+from support.kernels import LiveKernel, Widget
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = '''
+%load_ext toolloop_jupyter
+import asyncio, json, pathlib
+from toolloop_jupyter import Harness, aagent, agent
+from toolloop_jupyter.teaching import ScriptedModel, call
+ran = []
+
+def f(x: int, note: str = "none") -> str:
+    """Note a number."""
+    ran.append(x)
+    return f"noted {x}"
+
+def script(*turns):
+    return ScriptedModel(*turns, "All done.", repeat_last=True)
+'''
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with LiveKernel() as live:
+        assert live.execute(SET_UP, timeout=120).status == "ok"
+        live.execute("%%toolloop -t f\nWarm up.", timeout=120)
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def fresh(kernel):
+    """Nothing has run, and afterwards no widget is left open."""
+    kernel.execute("ran.clear()")
+    yield
+    kernel.settle(0.1)
+    for execution in kernel.executions.values():
+        if not execution.done:  # a test failed with its card open
+            kernel.interrupt()
+            kernel.wait(execution)
+    assert kernel.open_widgets() == []
+
+
+def ask(kernel, turns="call('f', x=1)", options=""):
+    """Begin an ask-mode cell and wait for its card."""
+    cell = kernel.submit(
+        f"m = script({turns})\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r {options}', 'Go.')",
+        allow_stdin=True,
+    )
+    kernel.button("Approve", timeout=60)
+    kernel.settle(0.2)
+    return cell
+
+
+def ran(kernel):
+    return kernel.execute("print(ran)").stdout.strip()
+
+
+def words_after(kernel, count):
+    """What came out of the kernel since message number `count`: streams, displays, errors."""
+    kinds = ("stream", "display_data", "execute_result", "error", "update_display_data")
+    return [m["msg_type"] for m in kernel.messages[count:] if m["msg_type"] in kinds]
+
+
+def test_a_second_click_does_nothing(kernel):
+    """Two clicks on Approve, and one on Deny, in one go: one run, no error, nothing printed."""
+    cell = ask(kernel)
+    approve, deny = kernel.button("Approve"), kernel.button("Deny")
+    for widget in (approve, approve, deny):
+        kernel.click_widget(widget)
+    kernel.wait(cell)
+    assert cell.error is None
+    assert cell.stderr == ""
+    assert "approved by click" in cell.text
+    assert ran(kernel) == "[1]"
+
+
+def test_a_click_on_a_finished_card_does_nothing(kernel):
+    """The buttons of an earlier run's card are dead, also while another card waits."""
+    cell = ask(kernel)
+    old = [kernel.button("Approve"), kernel.button("Deny"), kernel.button("Edit")]
+    kernel.click_widget(old[0])
+    kernel.wait(cell)
+    second = ask(kernel, "call('f', x=2)")
+    before = len(kernel.messages)
+    for widget in old:
+        kernel.set_state(widget, disabled=False)
+        kernel.click_widget(widget)
+    kernel.settle(0.4)
+    shown = [m["content"] for m in kernel.messages[before:] if m["msg_type"] in ("stream", "error")]
+    assert shown == []
+    assert not second.done
+    kernel.click("Deny")
+    kernel.wait(second)
+    assert ran(kernel) == "[1]"
+
+
+def test_forged_messages_do_nothing(kernel):
+    """Clicks on ids that there are not, and on things that are no buttons, neither decide nor print."""
+    cell = ask(kernel)
+    before = len(kernel.messages)
+    kernel.click_widget(Widget(uuid.uuid4().hex, {}))
+    for widget in [w for w in kernel.open_widgets() if w.model != "ButtonModel"]:
+        kernel.click_widget(widget)
+    for content in ({"event": "approve"}, {"event": ["click"]}, {}):
+        kernel.send_comm(kernel.button("Approve"), {"method": "custom", "content": content})
+    kernel.set_state(kernel.open_widgets("DropdownModel")[-1], index=99)
+    kernel.settle(0.4)
+    assert not cell.done
+    shown = [m for m in kernel.messages[before:] if m["msg_type"] in ("stream", "error")]
+    assert [m["content"] for m in shown if "index" not in str(m["content"])] == []
+    kernel.click("Deny")
+    kernel.wait(cell)
+    assert ran(kernel) == "[]"
+
+
+def test_a_click_after_stop_does_nothing(kernel):
+    """Stop with a card open ends the turn; the card's buttons are dead, the next run is as ever."""
+    cell = ask(kernel)
+    approve = kernel.button("Approve")
+    kernel.click("Stop")
+    kernel.wait(cell)
+    kernel.click_widget(approve)
+    kernel.settle(0.3)
+    assert "cancelled" in cell.text
+    assert "by Stop" in cell.text
+    assert ran(kernel) == "[]"
+    after = ask(kernel, "call('f', x=3)")
+    kernel.click("Approve")
+    kernel.wait(after)
+    assert ran(kernel) == "[3]"
+
+
+def test_an_interrupt_approves_nothing(kernel):
+    """■ with a card open: the call does not run and its card is dead."""
+    cell = ask(kernel)
+    approve = kernel.button("Approve")
+    kernel.interrupt()
+    kernel.wait(cell)
+    kernel.click_widget(approve)
+    kernel.settle(0.3)
+    assert ran(kernel) == "[]"
+
+
+def test_two_runs_in_one_cell_have_their_own_cards(kernel):
+    """`asyncio.gather` of two runs: each card decides its own run, whichever is clicked first."""
+    cell = kernel.submit(
+        "one, two = await asyncio.gather(*(aagent(Harness.TOOL_LOOP, 'Go.', model=script(call('f', x=n)), tools=[f], "
+        "permissions='ask') for n in (10, 20)))\nprint([r.approvals[0].decision.allowed for r in (one, two)])",
+        allow_stdin=True,
+    )
+    kernel.wait_until(
+        lambda: len([b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]) == 2, 60
+    )
+    kernel.settle(0.2)
+    cards = [w for w in kernel.open_widgets("HTMLModel") if "with exactly this" in w.state.get("value", "")]
+    first_is_ten = re.search(r"<code>10</code>", cards[0].state["value"]) is not None
+    approve = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]
+    deny = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Deny"]
+    kernel.click_widget(approve[1])
+    kernel.click_widget(deny[0])
+    kernel.wait(cell)
+    assert ran(kernel) == ("[20]" if first_is_ten else "[10]")
+    assert ("[False, True]" if first_is_ten else "[True, False]") in cell.stdout
+
+
+def test_running_the_cell_again_approves_nothing(kernel):
+    """Also after an approval of all calls in that very run, the same cell asks again."""
+    for _ in range(2):
+        cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
+        kernel.set_state(kernel.open_widgets("DropdownModel")[-1], index=1)
+        kernel.click("Approve")
+        kernel.wait(cell)
+        assert "all calls in this run" in cell.text
+    assert ran(kernel) == "[1, 2, 1, 2]"
+
+
+def test_approve_for_the_session(kernel):
+    """ "This session" is offered in a named session alone, and covers its next cell until the tool is defined again."""
+    cell = ask(kernel)
+    assert kernel.open_widgets("DropdownModel")[-1].state["_options_labels"] == [
+        "this call only",
+        "all calls of f in this run",
+    ]
+    kernel.click("Approve")
+    kernel.wait(cell)
+    cell = ask(kernel, options="-s trust")
+    choice = kernel.open_widgets("DropdownModel")[-1]
+    assert choice.state["_options_labels"][-1] == "all calls of f in this session"
+    kernel.set_state(choice, index=2)
+    kernel.click("Approve")
+    kernel.wait(cell)
+    more = kernel.execute(
+        "m = script(call('f', x=5))\nget_ipython().run_cell_magic('toolloop', '-s trust -m m', 'More.')"
+    )
+    assert "approved by click" in more.text
+    assert "all calls in this session" in more.text
+    kernel.execute(SET_UP[SET_UP.index("def f") : SET_UP.index("def script")])
+    again = ask(kernel, "call('f', x=6)", options="-s trust")
+    kernel.click("Deny")
+    kernel.wait(again)
+    assert ran(kernel) == "[1, 1, 5]"
+
+
+def test_approval_by_a_subshell(kernel):
+    """A click that comes on a subshell's thread (JupyterLab with ipykernel 7) is a click as any other."""
+    if not kernel.has_subshells:
+        pytest.skip("this ipykernel has no subshells")
+    shell = kernel.create_subshell()
+    cell = ask(kernel)
+    approve = kernel.button("Approve")
+    for _ in range(3):
+        kernel.click_widget(approve, subshell=shell)
+    kernel.wait(cell)
+    kernel.delete_subshell(shell)
+    assert cell.stderr == ""
+    assert ran(kernel) == "[1]"
+
+
+def test_changes_from_elsewhere_while_the_card_is_open(kernel):
+    """While the card is open, the notebook's own code (on a thread) changes whatever it reaches; what was shown runs."""
+    cell = kernel.submit(
+        "import threading, gc\n"
+        "def meddle():\n"
+        "    from toolloop_jupyter.core.events import Approval\n"
+        "    global f\n"
+        "    for thing in gc.get_objects():\n"
+        "        if isinstance(thing, Approval) and not thing.answered:\n"
+        "            try:\n                thing.input['x'] = 99\n            except TypeError: pass\n"
+        "    f = lambda x, note='': ran.append(-1)\n"
+        "threading.Timer(1.0, meddle).start()\n"
+        "m = script(call('f', x=1))\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r', 'Go.')",
+        allow_stdin=True,
+    )
+    kernel.button("Approve", timeout=60)
+    kernel.settle(1.5)
+    kernel.click("Approve")
+    kernel.wait(cell)
+    assert ran(kernel) == "[1]"
+    assert "x=1" in cell.text
+    kernel.execute(SET_UP[SET_UP.index("def f") : SET_UP.index("def script")])
+
+
+def test_a_kernel_that_dies_approves_nothing(start_kernel, tmp_path):
+    """With the kernel gone the call has not run; the old card's id means nothing to the next kernel."""
+    mark = tmp_path / "ran"
+    code = SET_UP.replace("ran.append(x)", f"pathlib.Path({str(mark)!r}).write_text('ran')")
+    old = start_kernel()
+    old.execute(code, timeout=120)
+    ask(old)
+    approve = old.button("Approve")
+    old.stop()
+    new = start_kernel()
+    new.execute(code, timeout=120)
+    before = len(new.messages)
+    new.click_widget(approve)
+    new.settle(0.5)
+    assert words_after(new, before) == []
+    assert not mark.exists()
+
+
+def notebook_of(*cells):
+    """A notebook file as a front-end would save it."""
+    notebook = nbformat.v4.new_notebook()
+    for cell in cells:
+        made = nbformat.v4.new_code_cell(cell.code)
+        for output in cell.outputs:
+            if output.kind == "stream":
+                made.outputs.append(nbformat.v4.new_output("stream", **output.data))
+            elif output.kind in ("display_data", "execute_result"):
+                data = {
+                    k: v for k, v in output.data.items() if not k.startswith("application/vnd.jupyter.widget")
+                }
+                made.outputs.append(
+                    nbformat.v4.new_output("display_data", data=data, metadata=output.metadata)
+                )
+        notebook.cells.append(made)
+    return notebook
+
+
+def test_the_saved_notebook_tells_the_whole_story(kernel):
+    """An edit, a denial and a wide approval: who, when, what before and after, in nbconvert's HTML and Markdown."""
+    cell = ask(kernel, "[call('f', x=1), call('f', x=2), call('f', x=3)]")
+    kernel.click("Edit")
+    field = kernel.wait_until(lambda: kernel.open_widgets("IntTextModel"), 10)[-1]
+    kernel.set_state(field, value=7)
+    kernel.click("Approve edited")
+    kernel.wait_for_text("? f(x=2", 20)
+    kernel.settle(0.3)
+    kernel.set_state(kernel.open_widgets("TextModel")[-1], value="wrong table")
+    kernel.click("Deny")
+    kernel.wait_for_text("? f(x=3", 20)
+    kernel.settle(0.3)
+    kernel.click("Approve")
+    kernel.wait(cell)
+    notebook = notebook_of(cell)
+    assert "widget" not in nbformat.writes(notebook).replace("run_cell_magic", "")
+    page, _ = HTMLExporter().from_notebook_node(notebook)
+    text, _ = MarkdownExporter().from_notebook_node(notebook)
+    again = (
+        kernel.execute("print(r.to_markdown())").stdout
+        + kernel.execute("r._repr_mimebundle_()['text/plain']").text
+    )
+    for told in (page, text, cell.text, again):
+        for part in (
+            "approved with edits by click",
+            "edited by a person",
+            "7",
+            "denied by click",
+            "wrong table",
+        ):
+            assert part in told, part
+        assert "noted 3" in told
+        assert "All done." in told
+    assert re.search(r"x: 1 → 7", cell.text)
+    assert ran(kernel) == "[7, 3]"
+
+
+def test_sizes_are_bounded(kernel):
+    """A tool result of 5 MB and an argument of 300 kB make outputs of some hundred kilobytes; the Result has all of it."""
+    kernel.execute("def big(text: str) -> str:\n    'Big.'\n    return 'z' * 5_000_000")
+    cell = kernel.submit(
+        "m = script(call('big', text='y' * 300_000))\n"
+        "get_ipython().run_cell_magic('toolloop', '-m m -t big -p ask --as r', 'Go.')",
+        allow_stdin=True,
+    )
+    kernel.click("Approve", timeout=60)
+    kernel.wait(cell)
+    size = sum(len(str(output.data)) for output in cell.outputs)
+    assert size < 500_000, f"{size:,} characters"
+    facts = kernel.execute("print(len(r.tool_results[0].value), len(r.approvals[0].input['text']))").stdout
+    assert facts == "5000000 300000\n"

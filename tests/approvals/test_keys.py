@@ -1,0 +1,220 @@
+"""Guarantee: a key is never in an output, a traceback, a repr, a recording or an export, however it was given."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.servers import ScriptedServer, answer, calls
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter.core import secrets
+from toolloop_jupyter.core.config import build_config
+from toolloop_jupyter.core.failures import redact
+from toolloop_jupyter.notebook import exporting
+
+KEY = "opaque+Q7/x9.Zp3wVt"  # of no known shape: it is hidden because it is known, not because it looks like a key
+
+
+def echoing(status=401):
+    """A server that refuses each request and repeats everything it was sent in its error."""
+
+    def reply(request):
+        headers = "; ".join(f"{name}: {value}" for name, value in request.headers.items())
+        echo = f"refused. You sent {request.path} {headers} {request.raw.decode()}"
+        return {"status": status, "body": {"error": {"message": echo, "type": "x", "code": "y"}}}
+
+    return ScriptedServer(reply)
+
+
+WAYS = {
+    "api_key": lambda: {"api_key": KEY},
+    "completion_kwargs": lambda: {"options": ToolLoopOptions({"api_key": KEY})},
+    "headers": lambda: {
+        "api_key": "another-key-1",
+        "options": ToolLoopOptions({"extra_headers": {"x-secret": KEY}}),
+    },
+    "default headers": lambda: {
+        "api_key": "another-key-1",
+        "options": ToolLoopOptions({"headers": {"Authorization": f"Bearer {KEY}"}}),
+    },
+    "body": lambda: {
+        "api_key": "another-key-1",
+        "options": ToolLoopOptions({"extra_body": {"auth": {"token": KEY}}}),
+    },
+    "gateway": lambda: {"api_key": KEY, "model": "litellm_proxy/group"},
+}
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_an_error_that_echoes_the_key(way, status):
+    """The result, its JSON and its transcript have the provider's error without the key in it."""
+    with echoing(status) as server:
+        keywords = {"model": "openai/stub", **way(), "api_base": server.base_url}
+        result = await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
+        sent = str([(r.headers, r.raw) for r in server.requests])
+        assert KEY in sent, "the server has seen it"
+    everything = [
+        repr(result),
+        result.text,
+        str(result.error),
+        exporting.as_json(result),
+        result.to_markdown(),
+    ]
+    everything.append(str(result._repr_mimebundle_()))
+    assert [text for text in everything if KEY in text] == []
+    assert "[key]" in result.text
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+async def test_no_repr_has_it(way):
+    """Config, Route, Request, session and options print without the key; so does what a dry run shows."""
+    keywords = {"model": "openai/stub", **way()}
+    if keywords["model"].startswith("litellm_proxy"):
+        keywords["api_base"] = "http://127.0.0.1:9/v1"
+    session = aagent_session(Harness.TOOL_LOOP, **keywords)
+    request = await session.preview("Go.")
+    shown = [
+        repr(x) for x in (session, session.config, session.config.route, request, keywords.get("options"))
+    ]
+    shown.append(json.dumps(request.shown(), default=repr))
+    assert [text for text in shown if KEY in text] == []
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["https://me:opaque+Q7x9@host/v1", "https://host/v1?api_key=opaque", "https://host/v1?x=1&sig=opaque"],
+)
+def test_addresses_with_a_password(address):
+    """An address that holds a password or key is sent, and not shown."""
+    config = build_config(model="openai/stub", api_base=address, api_key="k" * 9)
+    assert "opaque" not in repr(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("temperature", 0.5, False),
+        ("max_tokens", 5, False),
+        ("aws_secret_access_key", "x", True),
+        ("azure_ad_token", "x", True),
+        ("vertex_credentials", "{}", True),
+        ("extra_body", {"top_k": 4}, False),
+        ("extra_body", {"safety": [{"api_key": "x"}]}, True),
+        ("api_base", "http://localhost:4000/v1", False),
+        ("base_url", "http://a:b@localhost", True),
+    ],
+)
+def test_what_counts_as_secret(name, value, secret):
+    """By its own name, by a name within it, or as an address with a password."""
+    assert secrets.holds_secret(name, value) is secret
+
+
+def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
+    """Keys of the environment and of litellm's module, also as they stand in an address."""
+    monkeypatch.setenv("SOME_API_KEY", KEY)
+    assert KEY not in redact(f"refused {KEY}")
+    assert "Q7%2Fx9" not in redact("refused ?k=opaque%2BQ7%2Fx9.Zp3wVt")
+    monkeypatch.delenv("SOME_API_KEY")
+    from toolloop_jupyter.core.model import load_litellm
+
+    monkeypatch.setattr(load_litellm(), "api_key", KEY)
+    assert KEY not in redact(f"refused {KEY}")
+
+
+# --- in a notebook --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    with LiveKernel(env={"STUB_API_KEY": KEY}) as live:
+        live.execute("%load_ext toolloop_jupyter\nimport os", timeout=120)
+        live.execute("%%toolloop\nWarm up.", timeout=120)
+        yield live
+
+
+CELLS = {
+    "--api-key": "%%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY --as r\nGo.",
+    "defaults": "%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY\n%toolloop",
+    "recording": "%%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY --record {folder}/tape.jsonl\nGo.",
+    "dry run": "%%toolloop --dry-run -m openai/stub --api-base {base} --api-key STUB_API_KEY\nGo.",
+    "mistake": "from toolloop_jupyter import agent, Harness\nagent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', "
+    "api_key=os.environ['STUB_API_KEY'], max_turns=0)",
+    "type mistake": "agent('tool_loop', 'Go.', model='openai/stub', api_key=os.environ['STUB_API_KEY'])",
+    "sync api": "r = agent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', api_base='{base}', "
+    "api_key=os.environ['STUB_API_KEY'])\nprint(r.text)\nr",
+    "export": "%toolloop export {folder}/run.json\n%toolloop export {folder}/run.md\n%toolloop export {folder}/run.html\n"
+    "%toolloop show",
+}
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("mode", ["Context", "Verbose"])
+def test_no_output_has_it(kernel, tmp_path, mode):
+    """Cells that fail at an echoing server, mistakes, dry runs, recordings and exports, also under `%xmode Verbose`."""
+    kernel.execute(f"%xmode {mode}")
+    with echoing() as server:
+        for cell in CELLS.values():
+            kernel.execute(cell.format(base=server.base_url, folder=tmp_path), timeout=60)
+        assert KEY in str([r.headers for r in server.requests])
+    said = json.dumps([m["content"] for m in kernel.messages], default=str)
+    files = "".join(path.read_text() for path in tmp_path.iterdir())
+    assert KEY not in said.replace(json.dumps(KEY), "")
+    assert KEY not in files
+    assert sorted(path.name for path in tmp_path.iterdir())[:3] == ["run.html", "run.json", "run.md"]
+
+
+@pytest.mark.kernel
+def test_an_interrupted_call_under_verbose(kernel):
+    """■ during a sync call with a key, with `%xmode Verbose`: no frame of this package shows it."""
+    kernel.execute("%xmode Verbose")
+    with ScriptedServer([answer("late", stall=20.0)]) as server:
+        before = len(kernel.messages)
+        cell = kernel.submit(
+            f"agent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', api_base='{server.base_url}', "
+            "api_key=os.environ['STUB_API_KEY'])"
+        )
+        server.wait_for_requests(1, 30)
+        kernel.interrupt()
+        kernel.wait(cell)
+    assert KEY not in str([m["content"] for m in kernel.messages[before:]])
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--set api_key=opaque-typed-key-1",
+        '--set extra_headers={"Authorization":"opaque-typed-key-1"}',
+        "--api-key opaque-typed-key-1",
+        "--api-key deadbeef0123cafe4567",
+    ],
+)
+def test_a_key_typed_into_a_cell_is_refused(kernel, line):
+    """No option takes a literal key, and the message does not repeat it."""
+    done = kernel.execute(
+        f"%%toolloop -m openai/stub '{line.split(' ', 1)[0]}' '{line.split(' ', 1)[1]}'\nGo."
+    )
+    assert done.status == "error"
+    said = done.text + str(done.error)
+    assert "opaque-typed" not in said
+    assert "deadbeef" not in said
+    assert "--api-key" in said
+
+
+@pytest.mark.kernel
+def test_kept_history_and_recordings_have_no_key(kernel, tmp_path):
+    """A run that works, with --keep-history and --record: neither the outputs nor the files have the key."""
+    kernel.execute("%xmode Context")
+    with ScriptedServer([calls(("nothing", {})), answer("Fine.")]) as server:
+        before = len(kernel.messages)
+        kernel.execute(
+            f"%%toolloop -m openai/stub --api-base {server.base_url} --api-key STUB_API_KEY -s kept --keep-history "
+            f"--record {tmp_path}/t.jsonl\nGo."
+        )
+        kernel.execute(f"%toolloop save kept {tmp_path}/s.json\n%toolloop history kept")
+        assert KEY in str([r.headers for r in server.requests])
+    assert KEY not in str([m["content"] for m in kernel.messages[before:]])
+    assert [path.name for path in tmp_path.iterdir() if KEY in path.read_text()] == []
