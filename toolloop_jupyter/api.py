@@ -86,6 +86,8 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     try:
         require_tool_loop(harness)
         config = build_config(**keywords)
+        # The caller's frame stays for the whole run, and `%xmode Verbose` shows its arguments: no key must be among them.
+        keywords.clear()  # type: ignore[attr-defined]  # each call has a dict of its own
     except (ValueError, TypeError) as error:
         if isinstance(error, HarnessError):
             raise
