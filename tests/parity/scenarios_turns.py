@@ -303,7 +303,7 @@ REFUSED = [
                 "clearer messages",
                 "raised",
                 re.compile("^ValueError: Tool variadic cannot use variadic"),
-                re.compile("^ToolDefinitionError: .*variadic"),
+                re.compile("^ValueError: .*variadic"),
             )
         ],
     ),

@@ -221,9 +221,17 @@ async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any
                 seen["session"] = {"usage": plain(session.usage), "cost": plain(session.cost)}
                 seen["history"] = plain(await session.history())
         except Exception as error:
-            seen["raised"] = f"{type(error).__name__}: {error}"
+            seen["raised"] = f"{caught_as(error)}: {error}"
         seen["requests"] = sent(server, side)
     return seen
+
+
+def caught_as(error: Exception) -> str:
+    """The class by which code written for LiteLLM catches an error: ours may be more special."""
+    for kind in (ValueError, TypeError):
+        if isinstance(error, kind):
+            return kind.__name__
+    return next(kind.__name__ for kind in type(error).__mro__ if hasattr(theirs, kind.__name__))
 
 
 async def _turn(
