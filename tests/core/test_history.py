@@ -337,3 +337,13 @@ async def test_half_a_surrogate_pair_in_a_prompt():
     async with aagent_session(Harness.TOOL_LOOP, model=scripted) as session:
         result = await session.run("a\ud800b \ud83d\ude00")
     assert result.prompt == scripted.requests[0].messages[-1]["content"] == "a\ufffdb \U0001f600"
+
+
+def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
+    """No request can carry half of a surrogate pair: `validate` names it, `repair` replaces it, prompts lose it."""
+    messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
+    assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
+    assert history.validate(history.repair(messages)) == []
+    asked = history.History()
+    asked.add_user("\ud83d\ude00\ud83d")
+    assert asked.copy() == [{"role": "user", "content": "😀�"}]

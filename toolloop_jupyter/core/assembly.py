@@ -5,6 +5,7 @@ share an index, so tool calls are put together here, by these rules:
 
 - a fragment belongs to the call with its id; without a known id, to the last call at its index; one without id and
   name whose call there is whole already, or whose index is unknown, goes on with the newest call: its index was lost;
+- an id that the call at another index has already is another call's where the name or a new beginning says so;
 - a new id *with a name* opens a new call at the same index, unless the call there is in the middle of its arguments
   under that very name (some servers make up an id for each fragment);
 - without an id, another name opens a new call where the call there has begun its arguments or both are tools;
@@ -30,6 +31,7 @@ LEGACY_INDEX = -1
 """Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
 
 _STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _OWN_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
 
 
@@ -110,7 +112,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def _text_of(content: object) -> str:
+def text_of(content: object) -> str:
     """The text of a delta's content, which a few providers send as a list of parts."""
     if isinstance(content, str):
         return content
@@ -128,6 +130,21 @@ def whole_characters(text: str) -> str:
     if text.isascii():
         return text
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_data(value: Any) -> Any:
+    """JSON data with `whole_characters` in all of its texts, keys too."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        return {whole_data(key): whole_data(item) for key, item in value.items()}
+    return [whole_data(item) for item in value] if isinstance(value, list) else value
+
+
+def _cut_half(text: str) -> tuple[str, str]:
+    """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
+    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
+    return whole_characters(whole), half
 
 
 def split_objects(arguments: str) -> list[str]:
@@ -163,7 +180,7 @@ class Assembly:
         """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
         self._names = frozenset(names)
         self._text: list[str] = []
-        self._half = ""
+        self._half = self._reasoning_half = ""
         """The first half of a surrogate pair whose second half is still to come."""
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
@@ -209,10 +226,9 @@ class Assembly:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
             return "", ""
-        text = self._half + _text_of(get(delta, "content"))
-        reasoning = whole_characters(get(delta, "reasoning_content") or "")
-        text, self._half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-        text = whole_characters(text)
+        text, self._half = _cut_half(self._half + text_of(get(delta, "content")))
+        thought = self._reasoning_half + (get(delta, "reasoning_content") or "")
+        reasoning, self._reasoning_half = _cut_half(thought)
         if text:
             self._text.append(text)
         if reasoning:
@@ -246,7 +262,8 @@ class Assembly:
             arguments = get(body, "input")
         if arguments is not None and not isinstance(arguments, str):
             arguments = json.dumps(plain(arguments))
-        call_id, index = get(fragment, "id") or "", get(fragment, "index") or 0
+        call_id, index = get(fragment, "id"), get(fragment, "index") or 0
+        call_id = "" if call_id is None else str(call_id)  # some servers count
         call = self._call_for(call_id, index, name, arguments or "")
         if call is None:
             call = _Call()
@@ -262,15 +279,30 @@ class Assembly:
 
     def _call_for(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """The call that a fragment belongs to; None when it opens a new one."""
-        known = self._by_id.get(call_id)
-        if known is not None and not (name and known.begun and name != known.name):
+        here = self._at_index.get(index)
+        known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
+        if call_id and known is not None and not self._shares_id(known, here, name, arguments):
             return known
-        call, newest = self._at_index.get(index), self._calls[-1] if self._calls else None
-        if call is None:
+        newest = self._calls[-1] if self._calls else None
+        if here is None:
             return None if call_id or name else newest
-        if not name and call.whole and newest is not None and not newest.whole:
+        if not name and here.whole and newest is not None and not newest.whole:
             return newest
-        return None if self._opens_new(call, call_id, name, arguments) else call
+        return None if self._opens_new(here, call_id, name, arguments) else here
+
+    def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
+        """Whether a fragment under the id of a known call is of another one: some servers give all calls one id."""
+        if not (name and known.name):
+            return False
+        if name != known.name:
+            return known.begun or self._are_two(known.name, name)
+        in_the_middle = known.begun and not known.whole
+        return here is not known and in_the_middle and arguments.lstrip().startswith("{")
+
+    def _are_two(self, first: str, second: str) -> bool:
+        """Whether these are the names of two tools, and not one name in two pieces or as it grows."""
+        both = first in self._names and second in self._names
+        return both and first + second not in self._names and not second.startswith(first)
 
     def _opens_new(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
         if not name:
@@ -280,10 +312,7 @@ class Assembly:
             return not in_the_middle or arguments.lstrip().startswith("{")
         if not call.name or name == call.name:
             return False
-        if call.begun:
-            return True
-        both_are_tools = call.name in self._names and name in self._names
-        return both_are_tools and call.name + name not in self._names and not name.startswith(call.name)
+        return call.begun or self._are_two(call.name, name)
 
     def _add_thinking(self, block: dict[str, Any]) -> None:
         if block.get("type") != "thinking":
@@ -309,10 +338,15 @@ class Assembly:
     def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
         for call in self._calls:
             for arguments in split_objects(call.arguments):
-                call_id = call.id if call.id and call.id not in used else new_call_id()
+                call_id = whole_characters(call.id)
+                call_id = call_id if call_id and call_id not in used else new_call_id()
                 used.add(call_id)
-                function = {"name": call.name or "unnamed_tool", "arguments": arguments}
+                function = {"name": self._sendable(call.name), "arguments": arguments}
                 yield {"id": call_id, "type": "function", "function": function, **call.extra}
+
+    def _sendable(self, name: str) -> str:
+        """A tool's name as it is; a made-up one so that providers take it back (OpenAI refuses "functions.f")."""
+        return name if name in self._names else _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
@@ -339,7 +373,7 @@ class Assembly:
             message["reasoning_details"] = self._details
         if self._provider:
             message["provider_specific_fields"] = self._provider
-        return message
+        return whole_data(message)  # type: ignore[no-any-return]  # a dict stays one
 
 
 def _keep_extra(call: _Call, fragment: object, body: object) -> None:

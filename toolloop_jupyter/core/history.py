@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .assembly import whole_characters
 from .errors import HistoryInvalid
 
 NOT_RUN = "This call did not run: the turn ended before it."
@@ -50,6 +51,7 @@ class History:
     def begin_turn(self, instructions: str | None) -> None:
         """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there."""
         if instructions is not None:
+            instructions = whole_characters(instructions)
             first = self._messages[0] if self._messages else None
             if first is not None and first["role"] == "system":
                 first["content"] = instructions
@@ -79,7 +81,7 @@ class History:
         del self._turns[turn:]
 
     def add_user(self, text: str) -> None:
-        self._messages.append({"role": "user", "content": text})
+        self._messages.append({"role": "user", "content": whole_characters(text)})
 
     def withdraw_question(self) -> None:
         """Forget the user message at the end, if there is one that this session has added."""
@@ -141,6 +143,8 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             what = f"role {role!r}" if isinstance(message, Mapping) else type(message).__name__
             problems.append(f"{where}: {what} is none of {', '.join(_ROLES)}")
             continue
+        if not _is_encodable(message):
+            problems.append(f"{where}: half of a surrogate pair, which no request can carry")
         if role == "tool":
             problems.extend(_answer_problems(message, where, waiting))
             continue
@@ -207,6 +211,15 @@ def is_json_object(text: object) -> bool:
         return isinstance(text, str) and isinstance(json.loads(text, parse_constant=refuse), dict)
     except (ValueError, RecursionError):
         return False
+
+
+def _is_encodable(value: Any) -> bool:
+    """Whether no text in the data has half of a surrogate pair."""
+    if isinstance(value, str):
+        return value.isascii() or whole_characters(value) == value
+    if isinstance(value, Mapping):
+        return all(_is_encodable(key) and _is_encodable(item) for key, item in value.items())
+    return not isinstance(value, list) or all(map(_is_encodable, value))
 
 
 def has_content(message: Mapping[str, Any]) -> bool:

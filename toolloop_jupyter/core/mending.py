@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .arguments import InvalidArguments, parse_arguments
-from .assembly import new_call_id, split_objects
+from .assembly import new_call_id, split_objects, whole_data
 from .history import NOT_RUN, has_content, is_empty_text, is_json_object
 
 _KEPT_AS_THEY_ARE = ("system", "developer", "user")
@@ -20,10 +20,10 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     Calls without a result get one that says so, results are put in the order of their calls, those without a call
     are dropped. Arguments become a JSON object as text, {} where they are none. Calls without an id, or with one that
     the conversation has already, get a new one, and so do their results. OpenAI's old `function_call` and "function"
-    messages become tool calls and their results. Empty messages and text blocks go, and so do other roles.
+    messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a surrogate pair becomes "�".
     """
     entries: Iterable[Any] = messages  # from outside: anything
-    given = [copy.deepcopy(dict(message)) for message in entries if isinstance(message, Mapping)]
+    given = [whole_data(copy.deepcopy(dict(message))) for message in entries if isinstance(message, Mapping)]
     repaired: list[dict[str, Any]] = []
     used: set[str] = set()
     for number, message in enumerate(given):

@@ -24,7 +24,7 @@ from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
 from .running import RunEnded, attempt
-from .upstream import CLEAN_END, StreamCut, close, ended_early, retry_after, watch_refusals
+from .upstream import CLEAN_END, Breath, StreamCut, close, ended_early, is_json, retry_after, watch_stream
 
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
@@ -38,8 +38,6 @@ REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""
 FINAL = (400, 401, 403, 404, 405, 413, 422)
 """Statuses of refusals that another try would get again."""
-BREATH = 8
-"""Deltas taken in before the event loop gets a turn, when they arrive without a pause."""
 
 
 def load_litellm() -> Any:
@@ -183,6 +181,8 @@ class ModelCall:
         self._caught = 0
         """How many characters of it the next try has repeated."""
         self._reasoning_shown = False
+        self._choice: int | None = None
+        """The index of the choice that counts: the first that the stream has named."""
         self._usage: Any = None
         self._cost: float | None = None
 
@@ -229,22 +229,29 @@ class ModelCall:
         await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
 
     async def _once(self, litellm: Any) -> None:
-        self._usage, self._cost = None, None
+        self._usage, self._cost, self._choice = None, None, None
         keywords = self.request.keywords()
         if keywords.get("num_retries") is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
+        if await self._ask(litellm, keywords):
+            return
+        await self._emit(
+            Retry(1, "the server answered with JSON and not with a stream; asked again for that")
+        )
+        await self._ask(litellm, {**_without(keywords, "stream_options"), "stream": False})
+
+    async def _ask(self, litellm: Any, keywords: dict[str, Any]) -> bool:
+        """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
         response = await litellm.acompletion(**keywords)
         if not hasattr(response, "__aiter__"):
             await self._take_whole(response)
-            return
-        count, hidden = 0, getattr(response, "_hidden_params", None)
-        refusals = watch_refusals(response)
+            return True
+        breath, hidden, no_stream = Breath(), getattr(response, "_hidden_params", None), is_json(response)
+        refusals = watch_stream(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
-                count += 1
-                if count % BREATH == 0:
-                    await asyncio.sleep(0)
+                await breath.take()
         finally:
             await close(response)
         if refusals and not self.assembly.text:
@@ -254,6 +261,7 @@ class ModelCall:
             if self.assembly.half_sent:
                 raise StreamCut("the stream ended in the middle of a tool call")
         self._cost = _header_cost(hidden)
+        return not (no_stream and self.assembly.is_empty)
 
     async def _take(self, chunk: Any) -> None:
         usage = get(chunk, "usage")
@@ -262,7 +270,9 @@ class ModelCall:
         choices = get(chunk, "choices")
         if not choices:  # the usage-only chunk of OpenAI's include_usage
             return
-        choice = next((c for c in choices if not get(c, "index")), None)
+        if self._choice is None:
+            self._choice = min(get(c, "index") or 0 for c in choices)
+        choice = next((c for c in choices if (get(c, "index") or 0) == self._choice), None)
         if choice is None:  # several choices: the first counts
             return
         delta = get(choice, "delta")
@@ -321,7 +331,7 @@ class ModelCall:
         return Reply(
             message=self.assembly.message(self._ids_before()),
             finish_reason=self.assembly.finish_reason,
-            usage=Usage(int(prompt_tokens), int(completion_tokens), 1),
+            usage=Usage(max(0, int(prompt_tokens)), max(0, int(completion_tokens)), 1),
             cost=self._cost if self._cost is not None else self._priced(litellm),
             refusal=self.assembly.refusal,
             seconds=seconds,
@@ -355,6 +365,10 @@ class ModelCall:
         except (litellm.BadRequestError, litellm.NotFoundError, *_UNMAPPED):
             return None
         return float(sum(parts))
+
+
+def _without(keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in keywords.items() if key != name}
 
 
 def _header_cost(hidden: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""What LiteLLM's stream wrapper hides: how a stream ended, and a refusal in the middle of it.
+"""What LiteLLM's stream wrapper hides or drops: how a stream ended, a refusal in the middle of it, deltas of odd types.
 
 Everything here reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2), and does
 nothing where they are absent.
@@ -6,9 +6,12 @@ nothing where they are absent.
 
 from __future__ import annotations
 
+import asyncio
+import json
+import time
 from typing import Any
 
-from .assembly import get
+from .assembly import get, plain, text_of
 from .running import attempt
 
 CLEAN_END = "Stream ended before a finish_reason was received"
@@ -16,6 +19,10 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 
 MOST_WAIT = 60.0
 """Seconds; a provider that wants more is asked again all the same."""
+
+
+BREATH = 0.004
+"""Seconds of work on deltas that arrive without a pause, after which the event loop gets a turn."""
 
 
 class StreamCut(Exception):
@@ -42,11 +49,26 @@ def ended_early(response: Any) -> bool:
     return hasattr(response, told[0]) and not any(getattr(response, name, None) for name in told)
 
 
+class Breath:
+    """Gives the event loop (a Stop button, other cells' tasks) a turn when `BREATH` has gone by since the last one."""
+
+    def __init__(self) -> None:
+        self._since = time.monotonic()
+
+    async def take(self) -> None:
+        if time.monotonic() - self._since > BREATH:
+            await asyncio.sleep(0)
+            self._since = time.monotonic()
+
+
 class _Watched:
-    """A provider's stream that is read as before; what it says in OpenAI's `refusal` field is collected on the side."""
+    """A provider's stream that is read as before, but for deltas of types that LiteLLM would drop; what it says in
+    OpenAI's `refusal` field is collected on the side.
+    """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
         self._stream, self._iterator, self._refusals = stream, stream, refusals
+        self._breath = Breath()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -58,14 +80,45 @@ class _Watched:
         return self
 
     async def __anext__(self) -> Any:
+        await (
+            self._breath.take()
+        )  # here too: LiteLLM asks for the next chunk by itself after one that says nothing
         chunk = await self._iterator.__anext__()
         choices = get(chunk, "choices")
-        if choices and (refusal := get(get(choices[0], "delta"), "refusal")):
-            self._refusals.append(str(refusal))
+        if choices:
+            delta = get(choices[0], "delta")
+            if refusal := get(delta, "refusal"):
+                self._refusals.append(str(refusal))
+            _mend(delta)
         return chunk
 
 
-def watch_refusals(response: Any) -> list[str]:
+def _mend(delta: Any) -> None:
+    """Make text of what LiteLLM (1.110) drops without a word when it is none: content in parts (Mistral's form, with
+    its thinking beside it), ids that are numbers, arguments that are JSON data.
+    """
+    fields = getattr(delta, "__dict__", None)
+    if fields is None:
+        return
+    content = fields.get("content")
+    if isinstance(content, list):
+        fields["content"] = text_of(content)
+        thinking = "".join(text_of(get(part, "thinking")) for part in content if get(part, "thinking"))
+        extra = getattr(delta, "__pydantic_extra__", None)
+        if thinking and extra is not None:
+            extra.setdefault("reasoning_content", thinking)
+    calls = fields.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        own = getattr(call, "__dict__", {})
+        if own.get("id") is not None and not isinstance(own["id"], str):
+            own["id"] = str(own["id"])
+        function = getattr(own.get("function"), "__dict__", {})
+        arguments = function.get("arguments")
+        if arguments is not None and not isinstance(arguments, str):
+            function["arguments"] = json.dumps(plain(arguments))
+
+
+def watch_stream(response: Any) -> list[str]:
     """A list that fills with the refusal while `response` is read.
 
     `CustomStreamWrapper.completion_stream` is private to LiteLLM (1.110), whose chunks lose the refusal of a stream;
@@ -76,6 +129,14 @@ def watch_refusals(response: Any) -> list[str]:
     if hasattr(stream, "__anext__"):
         response.completion_stream = _Watched(stream, refusals)
     return refusals
+
+
+def is_json(response: Any) -> bool:
+    """Whether a server that was asked for a stream has sent one JSON document instead, of which nothing is read."""
+    headers = getattr(
+        getattr(getattr(response, "completion_stream", None), "response", None), "headers", None
+    )
+    return "application/json" in str(get(headers, "content-type") or "")
 
 
 async def close(response: Any) -> None:
