@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal
@@ -14,11 +15,21 @@ from .inert import visible
 Unattended = Literal["deny", "allow", "error"]
 Means = Literal["auto", "card", "input"]
 
+GRACE = 3.0
+"""Seconds that the first card waits for a click in a kernel whose client answers no `input()` and is not nbclient. Most
+such clients are scripts, but a front-end without a keyboard would look the same: no message says "I show widgets"."""
 NOBODY = "nobody is there to approve it (no widgets and no keyboard: an unattended run)"
 
 
 class NobodyThere(HarnessError):
     """An approval was needed in an unattended run, and `--on-unattended error` was asked for."""
+
+
+class _Clicks:
+    """What is known of the clicks of this kernel's client, where it has no keyboard."""
+
+    known: bool | None = None
+    """None before the first card has been tried."""
 
 
 def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
@@ -27,7 +38,7 @@ def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
         return "input"
     if wish == "card" and kernel.in_kernel():
         return "card"
-    if kernel.has_widget_frontend():
+    if kernel.has_widget_frontend() or (kernel.in_kernel() and _Clicks.known):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
 
@@ -48,6 +59,8 @@ async def ask(
         await show_card(approval)
     elif means == "input":
         ask_at_prompt(approval)
+    elif unattended == "deny" and _may_click():
+        await _try_a_card(approval, show_card)
     elif unattended == "allow":
         approval.allow(by="unattended")
     else:
@@ -57,6 +70,25 @@ async def ask(
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
     assert approval.decision is not None
     return approval.decision
+
+
+def _may_click() -> bool:
+    """Whether a card is worth a try where there is no keyboard."""
+    return _Clicks.known is None and kernel.in_kernel() and not kernel.executes_notebooks()
+
+
+async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
+    """Show a card for `GRACE` seconds; without a click nobody is there, and no later call waits again."""
+    timer = asyncio.get_running_loop().call_later(
+        GRACE, lambda: approval.deny(NOBODY, by="unattended")
+    )  # only counts when nobody has decided
+    try:
+        await show_card(approval)
+    finally:
+        timer.cancel()
+    decision = approval.decision
+    if decision is not None and decision.by in ("click", "unattended"):
+        _Clicks.known = decision.by == "click"
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:

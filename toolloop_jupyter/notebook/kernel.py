@@ -68,6 +68,7 @@ __all__ = [
     "Sink",
     "attending",
     "capture",
+    "executes_notebooks",
     "has_stdin",
     "has_subshells",
     "has_widget_frontend",
@@ -121,6 +122,15 @@ def has_widget_frontend() -> bool:
     with nobody there do not. `%toolloop doctor` finds out for certain, by a click.
     """
     return in_kernel() and has_stdin()
+
+
+def executes_notebooks() -> bool:
+    """Whether the kernel was started by nbclient, for nbconvert, papermill and their like: nobody can click there.
+
+    nbclient keeps the history of its kernels in memory (`ipython_hist_file`, 0.5 to 0.11), which nobody else does.
+    """
+    history = getattr(shell(), "history_manager", None)
+    return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
 
 
 def overtaking() -> Literal["kernel", "queue", "subshells only", "no kernel"]:

@@ -1,0 +1,85 @@
+"""Approvals in a kernel whose client answers no `input()`: a script with nobody there, or a front-end with buttons only."""
+
+from __future__ import annotations
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+from support.kernels import LiveKernel
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = """%load_ext toolloop_jupyter
+from toolloop_jupyter.notebook import asking
+from toolloop_jupyter.teaching import ScriptedModel, call
+runs = []
+def double(x: int) -> int:
+    "Double a number."
+    runs.append(x)
+    return 2 * x
+def begin():
+    global m
+    m, asking._Clicks.known = ScriptedModel(call("double", x=1), call("double", x=2), "end"), None
+    runs.clear()
+"""
+RUN = "%%toolloop -p ask -t double --model m --as r\ngo"
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel with litellm loaded, so that only the approvals take time."""
+    with LiveKernel() as live:
+        live.execute(SET_UP)
+        assert live.execute("%%toolloop\nhi", timeout=120).status == "ok"
+        yield live
+
+
+def test_a_click_is_taken_all_the_same(kernel):
+    """The first card waits a little; a click on it shows that somebody is there, and the next one waits as ever."""
+    kernel.execute("begin()")
+    cell = kernel.submit(RUN, allow_stdin=False)
+    after = kernel.submit("print(runs, [a.decision.by for a in r.approvals])")
+    kernel.click("Approve")
+    kernel.wait_for_text("double(x=2)")
+    kernel.settle(3.5)  # longer than the first card waits
+    kernel.click("Approve")
+    kernel.wait(cell, after)
+    assert after.stdout == "[1, 2] ['click', 'click']\n"
+
+
+def test_without_a_click_nobody_is_there(kernel):
+    """Nothing is approved by waiting: the first call is denied after some seconds, the next at once."""
+    kernel.execute("begin()")
+    cell = kernel.execute(RUN, allow_stdin=False)
+    said = kernel.execute("print(runs, [a.decision.by for a in r.approvals])").stdout
+    assert said == "[] ['unattended', 'unattended']\n"
+    assert 2.5 < cell.seconds < 5.5
+    assert kernel.open_widgets() == []
+    kernel.execute("m.reset()")
+    assert kernel.execute(RUN, allow_stdin=False).seconds < 2.5
+
+
+def test_another_wish_is_not_delayed(kernel):
+    """`--on-unattended allow` is what the person wants when nobody is there: no card is tried."""
+    kernel.execute("begin()")
+    cell = kernel.execute(RUN.replace("-p ask", "-p ask --on-unattended allow"), allow_stdin=False)
+    assert cell.seconds < 2.5
+    assert kernel.execute("print(runs)").stdout == "[1, 2]\n"
+
+
+@pytest.mark.notebook
+def test_nbclient_is_known():
+    """What executes notebooks (nbclient, for nbconvert and papermill) is told apart: it is denied at once."""
+    cells = [
+        SET_UP,
+        "%%toolloop\nhi",
+        "begin()",
+        RUN,
+        "from toolloop_jupyter.notebook import kernel\nprint(kernel.executes_notebooks())",
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(book, timeout=120).execute()
+    assert book.cells[-1].outputs[0].text == "True\n"
+    assert "denied as nobody is there" in str(book.cells[3].outputs)
+    assert "waiting for you" not in str(book.cells[3].outputs)
