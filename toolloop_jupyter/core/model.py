@@ -10,6 +10,7 @@ provider's client do what they do by default: retry a refused call twice, mostly
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import re
 import sys
@@ -44,17 +45,28 @@ def load_litellm() -> Any:
     """Import litellm (seconds, the first time) and return the module.
 
     Set before the import, and only where the user has not: `LITELLM_LOCAL_MODEL_COST_MAP=True`, without which the
-    import fetches a price list from the network and waits for it offline (seen on 1.110.2). Set after it:
-    `suppress_debug_info`, without which an unknown model prints a provider list into the cell.
+    import fetches a price list from the network and waits for it offline (seen on 1.110.2).
     """
     first = "litellm" not in sys.modules
     if first:
         os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     import litellm  # also waits for an import that goes on in another thread
 
-    if first:
-        litellm.suppress_debug_info = True
+    _quieten(litellm)
     return litellm
+
+
+@functools.cache
+def _quieten(litellm: Any) -> None:
+    """Set, once and also where the user has imported litellm first, what a cell must not meet (seen on 1.110.2).
+
+    Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a provider list into the
+    cell. Without `disable_hf_tokenizer_download`, the end of a stream that tells no usage downloads a tokenizer to
+    estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
+    """
+    litellm.suppress_debug_info = True
+    if litellm.disable_hf_tokenizer_download is None:
+        litellm.disable_hf_tokenizer_download = True
 
 
 async def loaded() -> Any:
