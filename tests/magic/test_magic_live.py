@@ -160,6 +160,16 @@ def test_session_goes_on_and_is_listed(kernel):
         ),
         ("%%toolloop --replay nothing.jsonl\nhi", "RecordingError: "),
         ("%toolloop save nobody x.json", "toolloop: there is no session 'nobody'; there are: "),
+        (
+            "%toolloop --permissions maybe",
+            "toolloop: --permissions takes full, ask or the variable of a policy",
+        ),
+        ("%toolloop --timeout -3", "toolloop: timeout must be > 0 seconds, got -3.0"),
+        ("%toolloop --output Nope", "toolloop: there is no output model 'Nope' in this notebook"),
+        ("%toolloop --sandbox /nope", "SandboxError: sandbox path does not exist or is not a directory"),
+        ("%%toolloop --max-turns 0\nhi", "toolloop: max_turns must be >= 1, got 0"),
+        ("%%toolloop --max-cost -1\nhi", "toolloop: max_cost must be > 0 US dollars, got -1.0"),
+        ("%%toolloop --max-model-calls 0\nhi", "toolloop: max_model_calls must be >= 1, got 0"),
         ("%toolloop reviev", "toolloop: %toolloop reviev is no command"),
     ],
 )

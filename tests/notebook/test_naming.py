@@ -78,3 +78,12 @@ def test_a_model_is_not_expanded() -> None:
     with pytest.raises(Mistake, match="write --model fast"):
         naming.model({"fast": "openai/stub"}, "{fast}")
     assert naming.model({"fast": "openai/stub"}, "fast") == "openai/stub"
+
+
+def test_an_output_may_be_a_type_of_python() -> None:
+    """Types of Python, int and list, need no cell; a type with brackets is told to get a name."""
+    assert naming.output({}, "int") is int
+    with pytest.raises(Mistake, match=r"write Answer = list\[int\] in a cell, then --output Answer"):
+        naming.output({}, "list[int]")
+    with pytest.raises(Mistake, match="there is no output model 'print'"):
+        naming.output({}, "print")

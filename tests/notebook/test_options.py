@@ -26,6 +26,19 @@ def test_all_options_are_read() -> None:
     assert options.on_unattended == "error"
 
 
+def test_values_of_set() -> None:
+    """JSON where it reads as JSON, else text: what Python alone reads as a number is text."""
+    line = """--set stop='["a", "b"]' --set seed=null --set 'x={"a": {"b": "c d"}}' --set n=NaN --set y= --set z=a=b"""
+    assert pairs(parse(line).set, "--set") == {
+        "stop": ["a", "b"],
+        "seed": None,
+        "x": {"a": {"b": "c d"}},
+        "n": "NaN",
+        "y": "",
+        "z": "a=b",
+    }
+
+
 def test_nothing_said_is_nothing_set() -> None:
     """An empty line leaves every default alone."""
     assert parse("") == Options()
@@ -36,6 +49,10 @@ def test_nothing_said_is_nothing_set() -> None:
     [
         ("--tool x", "unknown option --tool; did you mean --tools?"),
         ("--permision ask", "unknown option --permision; did you mean --permissions?"),
+        (
+            "--set model=other",
+            "--set model=… has no effect, the run sets it itself; use --model",
+        ),
         ("--set x", "--set wants key=value, got 'x'"),
         (
             "--max-turns many",

@@ -227,6 +227,10 @@ def _check_options(options: Any) -> ToolLoopOptions:
     if isinstance(options, ToolLoopOptions):
         if options.images not in ("auto", "always", "never"):
             raise ValueError(f'images must be "auto", "always" or "never", got {options.images!r}')
+        if options.max_model_calls < 1:
+            raise ValueError(f"max_model_calls must be >= 1, got {options.max_model_calls!r}")
+        if options.max_cost is not None and not options.max_cost > 0:
+            raise ValueError(f"max_cost must be > 0 US dollars, got {options.max_cost!r}")
         return options
     if type(options).__name__ == "ToolLoopOptions":  # LiteLLM's
         return ToolLoopOptions(completion_kwargs=options.completion_kwargs)

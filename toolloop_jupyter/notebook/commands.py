@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from . import kernel, resuming
+from . import kernel, naming, resuming
 from .options import Mistake, Options, parse, split_words
+from .settings import DEMO
 
 if TYPE_CHECKING:
     from .runs import Notebook
@@ -59,11 +61,10 @@ def status(book: Notebook) -> None:
 
     settings = book.settings
     lines = [f"model        {settings.default_model()}"]
-    lines += [
-        f"{name:<12} {getattr(settings, name)}"
-        for name in _SETTABLE[1:]
-        if getattr(settings, name) not in ("", None, [], False)
-    ]
+    values = {name: getattr(settings, name) for name in _SETTABLE[1:]}
+    if settings.api_key:
+        values["api_key"] = naming.shown_key(book.names, settings.api_key)
+    lines += [f"{name:<12} {value}" for name, value in values.items() if value not in ("", None, [], False)]
     names = list(settings.tools) or [tool_name(function) for function in book.functions(None)]
     lines.append(
         "tools        "
@@ -83,13 +84,25 @@ def configure(book: Notebook, options: Options) -> None:
     if wrong:
         flag = "--as" if wrong[0] == "name" else "--" + wrong[0].replace("_", "-")
         raise Mistake(f"{flag} belongs on a %%toolloop cell; it cannot be a default")
-    if "api_key" in said:
-        book.key(said["api_key"])
-    if said.get("tools"):
-        book.functions(list(said["tools"]))
+    _check(book, said)
     for name, value in said.items():
         setattr(book.settings, name, list(value) if name == "tools" else value)
     status(book)
+
+
+def _check(book: Notebook, said: Mapping[str, Any]) -> None:
+    """Raise Mistake for a default that no cell could run with."""
+    trial = {name: said[name] for name in ("max_turns", "timeout", "sandbox") if name in said}
+    if "api_key" in said:
+        book.key(said["api_key"])
+    if said.get("tools"):
+        trial["tools"] = book.functions(list(said["tools"]))
+    if said.get("permissions"):
+        trial["permissions"] = naming.policy(book.names, said["permissions"])
+    if said.get("output"):
+        trial["output"] = naming.output(book.names, said["output"])
+    if trial:
+        book.checked(model=DEMO, **{"sandbox": None, **trial})
 
 
 def reset(book: Notebook, words: list[str]) -> None:

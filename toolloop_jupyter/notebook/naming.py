@@ -5,6 +5,7 @@ Each function raises Mistake with what to type instead.
 
 from __future__ import annotations
 
+import builtins
 import difflib
 import inspect
 import os
@@ -79,7 +80,13 @@ def _tool(names: Names, name: str) -> Any:
 
 
 def output(names: Names, name: str) -> Any:
-    """The type of the answer: a pydantic model, a dataclass, or any other type."""
+    """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
+    if name not in names and isinstance(getattr(builtins, name, None), type):
+        return getattr(builtins, name)
+    if "[" in name:
+        raise Mistake(
+            f"--output takes a name, not {name!r}; write Answer = {name} in a cell, then --output Answer"
+        )
     return lookup(names, name, "output model", _is_type)
 
 
@@ -147,6 +154,12 @@ def key(names: Names, name: str | None) -> str | None:
         "history has it now: take it out of the cell, and get a new one). There is no variable of the name that was typed. "
         "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
     )
+
+
+def shown_key(names: Names, name: str) -> str:
+    """The name of a key's variable as it may be shown: not when it is a key."""
+    known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
+    return name if known else "[not the name of a variable]"
 
 
 _SURELY_A_NAME = re.compile(

@@ -194,11 +194,26 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:
                 f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
                 "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
             )
+        if flag == "--set" and key in _NOT_SET:
+            raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_NOT_SET[key]}")
         try:
-            found[key] = json.loads(value)
+            found[key] = json.loads(value, parse_constant=_no_number)
         except ValueError:
             found[key] = value
     return found
+
+
+_NOT_SET = {
+    "model": "--model",
+    "messages": "the text below the option line",
+    "tools": "--tools",
+    "api_base": "--api-base",
+    "base_url": "--api-base",
+}
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(word)  # NaN and Infinity: Python reads them as numbers, JSON and the providers do not
 
 
 def help_text() -> str:

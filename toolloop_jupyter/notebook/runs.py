@@ -135,10 +135,13 @@ class Notebook:
 
     def new_session(self, options: Options) -> Any:
         """A fresh AsyncSession with these options over the defaults. Raises Mistake, or another one-line error."""
+        return self.checked(**self.keywords(options))
+
+    def checked(self, **keywords: Any) -> Any:
+        """An AsyncSession with these keywords of the API. Raises Mistake, or another one-line error."""
         from ..api import aagent_session
         from ..core.config import Harness
 
-        keywords = self.keywords(options)
         try:
             return aagent_session(Harness.TOOL_LOOP, **keywords)
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
