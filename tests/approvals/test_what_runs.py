@@ -198,7 +198,6 @@ async def test_a_policy_cannot_change_the_call():
 
 async def test_edits_are_validated_once_and_run_as_validated():
     """What an edit became by validation is recorded and runs: a factory's default is made once, a later write is too late."""
-
     ran = []
 
     def place(order: Order, tags: list[str]) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
-from .running import attempt, in_thread
+from .running import attempt, attempt_apart, in_thread
 from .signatures import plain_function
 
 if TYPE_CHECKING:
@@ -158,9 +158,9 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         getattr(handler, "__call__", None)
     )  # noqa: B004 - its kind, not whether
     answer: Awaitable[Any] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
-    outcome = await attempt(answer)
+    outcome = await attempt_apart(answer)
     if outcome.error is None and inspect.isawaitable(outcome.value):
-        outcome = await attempt(outcome.value)
+        outcome = await attempt_apart(outcome.value)
     if outcome.error is not None:
         approval.deny(f"on_approval raised: {outcome.error}", by="callback")
     elif outcome.value is True:

@@ -21,7 +21,7 @@ from .images import with_pictures
 from .model import Reply, takes_response_format
 from .outcomes import ToolTimeout
 from .output import OutputProblem
-from .running import RunEnded, attempt, call_function
+from .running import RunEnded, attempt_apart, call_function
 from .tools import BoundCall, Tool, suggest
 from .turn import Turn, TurnEnded, call_model, make_request
 
@@ -256,7 +256,7 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
             on_left_behind=functools.partial(_left_behind, turn, tool),
         )
         limit = tool.settings.timeout
-        outcome = await attempt(running if limit is None else _limited(running, limit))
+        outcome = await attempt_apart(running if limit is None else _limited(running, limit))
     seconds = time.monotonic() - began
     error = outcome.error
     if isinstance(error, RunEnded):

@@ -25,6 +25,9 @@ STOP_GRACE = 0.2
 """Seconds that a cancelled tool's thread gets to notice that it is stopped."""
 
 
+WAS_CANCELLED = "what it waited for was cancelled"
+
+
 class ToolStopped(BaseException):
     """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
 
@@ -56,11 +59,30 @@ async def attempt(work: Awaitable[Any]) -> Outcome:
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        return Outcome(error=Cancelled(str(error) or "what it waited for was cancelled"))
+        return Outcome(error=Cancelled(str(error) or WAS_CANCELLED))
     except (KeyboardInterrupt, SystemExit) as exit_request:
         return Outcome(error=RunEnded(f"{type(exit_request).__name__}: {exit_request}".rstrip(": ")))
     except Exception as error:  # noqa: BLE001 - the one place: foreign code may raise anything
         return Outcome(error=error)
+
+
+async def attempt_apart(work: Awaitable[Any]) -> Outcome:
+    """Like `attempt`, and also on Python 3.10 a CancelledError of the work's own is an error of the work.
+
+    3.10 cannot tell whose cancellation it is, so there the work gets a task of its own, which passes ours on.
+    """
+    if hasattr(asyncio.Task, "cancelling"):
+        return await attempt(work)
+    task, cancelled = asyncio.ensure_future(attempt(work)), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+            task.cancel()
+    if task.cancelled() and cancelled:
+        raise asyncio.CancelledError
+    return Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
 
 
 def _is_cancelled() -> bool:

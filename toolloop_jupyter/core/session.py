@@ -58,7 +58,8 @@ class AsyncSession:
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
         self._history = conversation.History(history, turns)
-        self._lasting = lasting
+        self.lasting = lasting
+        """Whether there may be another turn."""
         self._allowed = Allowed()
         self._channel: Channel | None = None
         self._closed = False
@@ -158,7 +159,7 @@ class AsyncSession:
         self, prompt: str, emit: Callable[[Event], Coroutine[Any, Any, None]], *, interactive: bool
     ) -> Turn:
         prompt = whole_characters(prompt)
-        return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self._lasting)
+        return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self.lasting)
 
     async def settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""

@@ -135,9 +135,7 @@ class View(Observer):
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self._state = f"running {call.name}"
         live = self._live(call)
-        if (
-            live.decision is None
-        ):  # else the arguments are those that were asked about, and the edits are the decision's
+        if live.arguments is None:  # else they were asked about, and edits are the decision's
             live.arguments = arguments
 
     @contextmanager

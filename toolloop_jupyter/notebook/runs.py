@@ -153,6 +153,7 @@ class Notebook:
         """The conversation that the cell goes on with, and what to tell the person about it."""
         made, name = self.new_session(options), self._name(options)
         if name is None:
+            made.lasting = False
             return NamedSession(made), []
         named = self.sessions.setdefault(name, NamedSession(made))
         if named.session.busy:
