@@ -7,7 +7,7 @@ import datetime as dt
 import enum
 import json
 import time
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field, RootModel
@@ -24,6 +24,11 @@ from toolloop_jupyter.teaching import ScriptedModel, call, end
 class Place(BaseModel):
     city: str
     n: int
+
+
+class Pair(TypedDict):
+    x: int
+    y: str
 
 
 OSLO = '{"city":"Oslo","n":1}'
@@ -117,6 +122,8 @@ def test_json_is_read_wherever_it_stands(text):
         (dt.date, '{"value":"2026-01-02"}', dt.date(2026, 1, 2)),
         (Place | None, "null", None),
         (tuple[int, str], '[1,"a"]', (1, "a")),
+        (Pair, '{"x":1,"y":"a"}', {"x": 1, "y": "a"}),
+        (list[Pair], '[{"x":1,"y":"a"}]', [{"x": 1, "y": "a"}]),
         (RootModel[list[int]], "[1]", RootModel[list[int]]([1])),
         (
             Node,

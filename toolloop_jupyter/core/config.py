@@ -208,7 +208,7 @@ def may_ask(config: Config) -> bool:
     )
 
 
-def _check_unsupported(skills: Sequence[Any], disable_tools: Sequence[Any], install: bool) -> None:
+def _check_unsupported(skills: Sequence[Any], disable_tools: Sequence[Any], *, install: bool) -> None:
     if install:
         raise CapabilityUnsupported("install=True is not supported: the Tool Loop has nothing to install")
     if skills:
@@ -239,7 +239,7 @@ def _check_options(options: Any) -> ToolLoopOptions:
     )
 
 
-def build_config(  # noqa: PLR0913 - LiteLLM's keywords
+def build_config(
     *,
     sandbox: Any = None,
     model: Any = None,
@@ -269,7 +269,7 @@ def build_config(  # noqa: PLR0913 - LiteLLM's keywords
         raise ValueError(f"max_turns must be >= 1, got {max_turns!r}")
     if timeout is not None and not timeout > 0:
         raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
-    _check_unsupported(skills, disable_tools, install)
+    _check_unsupported(skills, disable_tools, install=install)
     checked = _check_options(options)
     facts = dict(metadata or {})
     return Config(

@@ -226,8 +226,11 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Retry:
-    """Ours: a model call failed and is tried again. `discard` is streamed text that no longer holds ("" mostly:
-    a second try that repeats the beginning goes on where the first one stopped)."""
+    """Ours: a model call failed and is tried again.
+
+    `discard` is streamed text that no longer holds ("" mostly: a second try that repeats the beginning goes on where the
+    first one stopped).
+    """
 
     attempt: int
     error: str

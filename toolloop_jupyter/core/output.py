@@ -21,6 +21,7 @@ from pydantic import (
 )
 
 from . import strict
+from .annotations import understood
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
@@ -44,7 +45,7 @@ class Output:
         """Raises ValueError for something that pydantic cannot describe."""
         self.kind = kind
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(kind)
+            self._adapter: TypeAdapter[Any] = TypeAdapter(understood(kind))
             self.schema: dict[str, Any] = self._adapter.json_schema()
         except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
             raise ValueError(

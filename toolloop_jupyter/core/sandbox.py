@@ -47,7 +47,7 @@ class LocalSandbox:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Raises SandboxError when `path` is no folder."""
         self.workdir = os.path.realpath(os.fspath(path))
-        if not os.path.isdir(self.workdir):
+        if not Path(self.workdir).is_dir():
             raise SandboxError(f"sandbox path does not exist or is not a directory: {self.workdir}")
 
     def __repr__(self) -> str:
@@ -57,13 +57,17 @@ class LocalSandbox:
         """Relative POSIX path -> sha256 of every regular file; links are not followed."""
         return await asyncio.to_thread(_hashes, self.workdir)
 
+    def _inside(self, path: str) -> Path:
+        target = Path(os.path.realpath(Path(self.workdir, path)))  # resolve() raises for a link to itself
+        if not target.is_relative_to(self.workdir):
+            raise SandboxError(f"path escapes the sandbox: {path}")
+        return target
+
     async def read(self, path: str) -> bytes:
         """A file's bytes. Raises SandboxError for a path outside the folder or one that cannot be read."""
-        target = os.path.realpath(os.path.join(self.workdir, path))
-        if os.path.commonpath([target, self.workdir]) != self.workdir:
-            raise SandboxError(f"path escapes the sandbox: {path}")
+        target = self._inside(path)
         try:
-            return await asyncio.to_thread(Path(target).read_bytes)
+            return await asyncio.to_thread(target.read_bytes)
         except OSError as error:
             raise SandboxError(f"could not read {path}: {error}") from error
 
