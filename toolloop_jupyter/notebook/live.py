@@ -168,8 +168,14 @@ class View(Observer):
 
     async def say(self, text: str, kind: str) -> None:
         """Show a line of our own behind what has come so far."""
-        await asyncio.sleep(CATCH_UP)
+        await self.caught_up()
         self.put(notice(text, kind))
+
+    async def caught_up(self) -> None:
+        """Wait until what has come is shown; the text that was being written ends here."""
+        await asyncio.sleep(CATCH_UP)
+        self._written.end_reasoning()
+        self._written.end_text()
 
     def waits(self, *, for_what: str) -> None:
         """Say in the toolbar what the run waits for."""

@@ -16,7 +16,6 @@ from .asking import Means, means_of_asking
 from .blocks import Block, counted
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain
-from .slots import CATCH_UP
 from .style import BLOCK, CALL, DIM, NAME, PRE, SUMMARY, WIDE
 
 if TYPE_CHECKING:
@@ -115,7 +114,7 @@ class Stepper:
 
     async def after_model(self, reply: Reply) -> None:
         """Show what came back."""
-        await asyncio.sleep(CATCH_UP)
+        await self._view.caught_up()
         self._view.put(reply_block(reply))
 
     async def before_call(self, name: str, arguments: Mapping[str, object]) -> None:
@@ -123,7 +122,7 @@ class Stepper:
         await self._show_and_hold(call_preview(name, arguments), f"run {name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
-        await asyncio.sleep(CATCH_UP)
+        await self._view.caught_up()
         self._view.put(block)
         means = means_of_asking(self._wish) if self._holding else "nobody"
         if means == "card":
