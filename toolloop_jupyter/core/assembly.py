@@ -147,8 +147,14 @@ def _cut_half(text: str) -> tuple[str, str]:
     return whole_characters(whole), half
 
 
+_SEAM = re.compile(r"\}\s*\{")
+"""Without this there can be no second object, and most arguments need not be parsed for it."""
+
+
 def split_objects(arguments: str) -> list[str]:
     """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
+    if _SEAM.search(arguments) is None:
+        return [arguments]
     decoder, position, found = json.JSONDecoder(), 0, []
     text = arguments.strip()
     while position < len(text):

@@ -22,6 +22,10 @@ FORMAT = "toolloop_jupyter/conversation@1"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
+_PLAIN = frozenset({"role", "content", "tool_call_id"})
+"""A message of these keys with a text holds nothing that LiteLLM could write into: a shallow copy does."""
+
+
 class History:
     """The messages of one session. Only the loop writes; everybody else gets copies."""
 
@@ -46,7 +50,12 @@ class History:
 
     def for_request(self) -> list[dict[str, Any]]:
         """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper."""
-        return [_request_copy(message) for message in self._messages]
+        return [
+            message.copy()
+            if message.keys() <= _PLAIN and type(message["content"]) is str
+            else _request_copy(message)
+            for message in self._messages
+        ]
 
     def begin_turn(self, instructions: str | None) -> None:
         """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there."""
@@ -118,13 +127,15 @@ def _sound_starts(turns: Sequence[object], messages: int) -> list[int]:
     return whole if len(whole) == len(turns) and whole == sorted(whole) else []
 
 
+_NESTED = frozenset({"thinking_blocks", "reasoning_items", "provider_specific_fields"})
+
+
 def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
     copied = dict(message)
     if calls := copied.get("tool_calls"):
-        copied["tool_calls"] = [{**call, "function": dict(call["function"])} for call in calls]
-    for key in ("thinking_blocks", "reasoning_items", "provider_specific_fields"):
-        if key in copied:
-            copied[key] = copy.deepcopy(copied[key])
+        copied["tool_calls"] = [{**call, "function": call["function"].copy()} for call in calls]
+    for key in _NESTED & copied.keys():
+        copied[key] = copy.deepcopy(copied[key])
     if isinstance(copied.get("content"), list):
         copied["content"] = copy.deepcopy(copied["content"])
     return copied

@@ -166,7 +166,7 @@ def for_request(messages: list[dict[str, Any]], find_way: Callable[[], Way | Non
 
     `messages` is the request's own copy; it is returned as it is, and `find_way` not called, without pictures in it.
     """
-    if not any(_pictures(message) for message in messages):
+    if not any(isinstance(message.get("content"), list) and _pictures(message) for message in messages):
         return messages
     way = find_way()
     room = MOST_SENT if way is not None else 0
