@@ -172,15 +172,21 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         approval.deny(f"on_approval gave a value of type {given}; only True allows", by="callback")
 
 
+HANDLER_GRACE = 1.0
+"""Seconds that a handler which is no longer asked gets to clean up."""
+
+
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
     """The decision on `approval`: asked of the handler, or awaited from whoever reads the stream."""
     asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
     try:
         await approval.wait()
     finally:
+        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
         if asking is not None and not asking.done():
             asking.cancel()
-        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
+            # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
+            await asyncio.wait({asking}, timeout=HANDLER_GRACE)
     decision = approval.decision
     assert decision is not None  # noqa: S101 - wait() returns after the decision only
     return decision

@@ -41,6 +41,16 @@ _SHUTDOWN_GRACE = 2.0
 """Seconds that a run may take to clean up when its loop is being stopped (the kernel shuts down)."""
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt that a run in sync code has taken up. The kernel shows it as one line.
+
+    A traceback of some fifteen frames would say no more, and while IPython makes it a second interrupt can hit it.
+    """
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}"]
+
+
 class Interrupts:
     """While entered, SIGINT cancels `task` instead of raising KeyboardInterrupt in whatever runs just then.
 
@@ -152,7 +162,7 @@ def drive(
     `idle` is the loop to use in the main thread when none is running; without it one loop is kept for all calls
     (LiteLLM's logging worker complains, in the output, about every change of loops).
 
-    Raises what the coroutine raises; KeyboardInterrupt when an interrupt came and the coroutine let the cancel pass.
+    Raises what the coroutine raises; Interrupted (a KeyboardInterrupt) when an interrupt came and the coroutine let the cancel pass.
     """
     try:
         loop = asyncio.get_running_loop()
@@ -172,7 +182,7 @@ def drive(
     with Interrupts(loop, task) as interrupts:
         wait(loop, task)
     if task.cancelled() and interrupts.happened:
-        raise KeyboardInterrupt
+        raise Interrupted("the run was stopped")
     return task.result()
 
 
