@@ -24,10 +24,10 @@ def test_a_cell_has_its_number(compiled):
     assert "  Cell In[3], line 4, in look\n" in cellnames.with_cell_names(TRACE.format(name))
 
 
-def test_a_cell_has_its_number_on_ipython_7(compiled, monkeypatch):
-    """IPython 7.34, whose compiler has no function for it, gives the same name."""
-    shell, name = compiled
-    old = SimpleNamespace(_filename_map=dict(shell.compile._filename_map))
+@pytest.mark.parametrize("name", ["/tmp/ipykernel_5/12.py", "<ipython-input-3-21bfe1fa8401>"])
+def test_a_cell_has_its_number_on_ipython_7(name, monkeypatch):
+    """IPython 7.34, whose compiler has no function for it, gives the same name, in a kernel and in a terminal."""
+    old = SimpleNamespace(_filename_map={"/tmp/ipykernel_5/12.py": 3})
     monkeypatch.setattr(cellnames, "shell", lambda: SimpleNamespace(compile=old))
     assert "  Cell In[3], line 4, in look\n" in cellnames.with_cell_names(TRACE.format(name))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import ClassVar
 
-import comm
 import ipywidgets
 import pytest
 
 from toolloop_jupyter.core.events import Approval, Usage
 from toolloop_jupyter.notebook.widgets import ApprovalCard, StepCard, Toolbar
+
+comm = pytest.importorskip("comm", reason="ipywidgets 7 with ipykernel 6.17 has comms of its own")
 
 
 class FakeComm(comm.base_comm.BaseComm):

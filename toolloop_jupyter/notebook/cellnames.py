@@ -8,6 +8,8 @@ from typing import Any
 from .kernel_output import shell
 
 _FILE = re.compile(r'File "([^"\n]+)", line')
+_IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
+"""A cell's file name in a terminal with IPython 7.34."""
 _WARNING = re.compile(r"^(\S+\.py):(\d+): (?=\w*Warning\b)", re.MULTILINE)
 
 
@@ -29,6 +31,8 @@ def _cell(filename: str) -> str:
     compiler: Any = getattr(shell(), "compile", None)
     if hasattr(compiler, "format_code_name"):  # IPython >= 8
         return " ".join(compiler.format_code_name(filename) or ())
-    # IPython 7.34: private, and what format_code_name reads from 8 on.
+    if plain := _IPYTHON_7.match(filename):
+        return f"Cell In[{plain[1]}]"
+    # IPython 7.34 in a kernel: private, and what format_code_name reads from 8 on.
     number = getattr(compiler, "_filename_map", {}).get(filename)
     return "" if number is None else f"Cell In[{number}]"
