@@ -105,7 +105,7 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing
 
-            config = dataclasses.replace(config, on_approval=showing.card_handler())
+            config = dataclasses.replace(config, cards=showing.card_handler())
     return config
 
 

@@ -446,3 +446,27 @@ def test_a_cell_never_has_more_outputs_than_a_front_end_shows(kernel):
         assert f"double(x={n})" in done.text
     assert done.text.index("step 5.") < done.text.index("step 50.")
     assert done.text.rstrip().splitlines()[-1].startswith("done ·")
+
+
+def test_a_session_asks_by_card_only_where_nobody_reads_its_stream(kernel):
+    """session.run() puts up the card; the reader of session.stream() answers by itself; show() asks once."""
+    run(
+        kernel,
+        "from toolloop_jupyter import agent_session\n"
+        "def fresh(): return agent_session(Harness.TOOL_LOOP, model=M, tools=[double], permissions='ask')",
+    )
+    cell = kernel.submit("print(fresh().run('Double 3').tool_results[0].value)", allow_stdin=True)
+    kernel.click("Approve", timeout=30)
+    kernel.wait(cell)
+    assert "6\n" in cell.stdout
+    read = run(
+        kernel,
+        "for event in fresh().stream('Double 4'):\n"
+        "    if type(event).__name__ == 'Approval': event.allow()\n"
+        "    if type(event).__name__ == 'ToolResult': print(event.value)",
+    )
+    assert read.stdout == "8\n", read.text
+    cell = kernel.submit("print(show(fresh().stream('Double 5')).tool_results[0].value)", allow_stdin=True)
+    kernel.click("Approve", timeout=30)
+    kernel.wait(cell)
+    assert "10\n" in cell.stdout

@@ -172,6 +172,8 @@ class Config:
     instructions: str | None = None
     permissions: Any = "full"
     on_approval: ApprovalHandler | None = None
+    cards: ApprovalHandler | None = None
+    """Asked when there is no `on_approval` and nobody reads the turn's stream: a notebook's approval card."""
     output: Output | None = None
     max_turns: int | None = None
     timeout: float | None = None

@@ -224,9 +224,10 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     )
     began = turn.now()
     await turn.emit(approval)
-    if turn.config.on_approval is None and not turn.interactive:
+    handler = turn.config.on_approval or (None if turn.interactive else turn.config.cards)
+    if handler is None and not turn.interactive:
         approval.deny("no approval handler", by="unattended")
-    decision = await wait_for(approval, turn.config.on_approval)
+    decision = await wait_for(approval, handler)
     turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not decision.allowed))
     if not decision.allowed:
         turn.denied[same] += 1

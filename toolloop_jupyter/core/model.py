@@ -353,12 +353,7 @@ class ModelCall:
         """The call ids that the conversation has already; Anthropic refuses a second use of one."""
         if not self.assembly.has_calls:
             return set()
-        return {
-            c["id"]
-            for message in self.request.messages
-            if "tool_calls" in message
-            for c in message["tool_calls"] or ()
-        }
+        return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}
 
     def _priced(self, litellm: Any) -> float | None:
         """The cost by the usage chunk or LiteLLM's price list; None where neither knows (not 0)."""

@@ -50,7 +50,8 @@ class AsyncSession:
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        if asks_sometimes(config.permissions) and config.on_approval is None and not interactive:
+        nobody = config.on_approval is None and config.cards is None and not interactive
+        if nobody and asks_sometimes(config.permissions):
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )

@@ -149,8 +149,8 @@ class AsyncEventStream:
             self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         event = await self._next(self._channel)
-        if isinstance(event, Approval) and self._session.config.on_approval is None:
-            self._asked = event
+        if isinstance(event, Approval) and self._interactive and self._session.config.on_approval is None:
+            self._asked = event  # for the reader of this stream to answer
         return event
 
     async def _next(self, channel: Channel) -> Event:
