@@ -66,9 +66,9 @@ _HOME = {
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
+    "Approval",
     "AsyncEventStream",
     "AsyncSession",
-    "Approval",
     "Capabilities",
     "CapabilityUnsupported",
     "Decision",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Mode: TypeAlias = Literal["full", "ask", "deny"]
 Policy: TypeAlias = "Mode | Mapping[str, Mode] | Callable[[PolicyCall], object]"
-ApprovalHandler: TypeAlias = Callable[[Approval], "bool | None | Awaitable[bool | None]"]
+ApprovalHandler: TypeAlias = Callable[[Approval], "bool | Awaitable[bool | None] | None"]
 
 _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
 SAME_DENIALS = 3
@@ -154,9 +154,8 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
 
     Only True allows: a text such as "n" (of an `input()`) is true for Python, and no approval.
     """
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)
-    )  # noqa: B004 - its kind, not whether
+    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
     answer: Awaitable[Any] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
     outcome = await attempt_apart(answer)
     if outcome.error is None and inspect.isawaitable(outcome.value):
@@ -188,7 +187,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
             # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
             await asyncio.wait({asking}, timeout=HANDLER_GRACE)
     decision = approval.decision
-    assert decision is not None  # noqa: S101 - wait() returns after the decision only
+    assert decision is not None
     return decision
 
 
