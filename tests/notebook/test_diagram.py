@@ -62,7 +62,11 @@ def test_hostile_names_are_inert_and_spoil_nothing() -> None:
     assert not [
         name for element in drawn.iter() for name in element.attrib if name.startswith("on") or "href" in name
     ]
-    assert "<script" not in html
+    text = ET.tostring(drawn, encoding="unicode")
+    assert "<script" not in html + text
+    assert not {"\uffff", "\x00", "\u202e"} & set(text), (
+        "browsers refuse an image with a character that XML has not"
+    )
     assert html.count("<img ") == 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toolloop_jupyter import Result, Usage
 from toolloop_jupyter.core.events import Span
 
-HOSTILE = '"/><script>alert(1)</script>&#0;\x00\ud800\uffff\u202e]]>'
+HOSTILE = '\uffff\x00\ud800\u202e"/><script>alert(1)</script>&#0;]]>'
 
 
 def a_run(**more) -> Result:
