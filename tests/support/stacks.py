@@ -6,15 +6,22 @@ Otherwise the package itself is installed from the wheel that `TOOLLOOP_WHEEL` n
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from .optional import find_python, optional
+
+try:
+    import fcntl
+except ImportError:  # Windows: one process at a time, by hand
+    fcntl = None  # type: ignore[assignment]
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,14 +80,25 @@ def _python_of(stack: Stack) -> str:
     folder = ROOT / "build" / "stacks" / stack.name
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     wanted, stamp = f"{base} {stack.pins} {_fingerprint(Path(source))}", folder / "stamp"
-    if stamp.exists() and stamp.read_text("utf-8") == wanted:
-        return str(python)
-    print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
-    shutil.rmtree(folder, ignore_errors=True)
-    _run(base, "-m", "venv", str(folder))
-    _install(str(python), source, *stack.pins)
-    stamp.write_text(wanted, "utf-8")
+    with _alone(folder):
+        if stamp.exists() and stamp.read_text("utf-8") == wanted:
+            return str(python)
+        print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        _run(base, "-m", "venv", str(folder))
+        _install(str(python), source, *stack.pins)
+        stamp.write_text(wanted, "utf-8")
     return str(python)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one process at a time build this stack: tests run in two (pytest-xdist)."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        if fcntl is not None:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _install(python: str, *requirements: str) -> None:
