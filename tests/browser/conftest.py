@@ -23,9 +23,22 @@ def context(chromium):
         yield made
 
 
+FAILED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item):
+    """Note on the test whether it failed, for the fixture below."""
+    report = yield
+    if report.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
+
+
 @pytest.fixture
-def desk(jupyter, context):
-    """A page to open a notebook in."""
+def desk(request, jupyter, context):
+    """A page to open a notebook in. A test that fails takes the shared kernel with it, and its waiting cells."""
     with Desk(jupyter, context) as opened:
         yield opened
-    jupyter.stop_running()
+    if request.node.stash.get(FAILED, True):
+        jupyter.end_shared_kernel()

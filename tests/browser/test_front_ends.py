@@ -63,35 +63,38 @@ def card(desk):
     return desk.page.locator(".tlj-card:visible")
 
 
+def card_about(desk, what):
+    """The card that asks about this."""
+    desk.see(card(desk).get_by_text(what), f"the card about {what}")
+    return card(desk)
+
+
 def approve(desk):
-    desk.page.locator(".tlj-card:visible").wait_for(timeout=90_000)
-    assert "pens" in card(desk).inner_text()
+    card_about(desk, "pens")
     desk.click("Approve")
     desk.wait_for("approved by click")
 
 
 def deny(desk):
-    reason = card(desk).get_by_placeholder("reason for the model")
-    reason.wait_for(timeout=90_000)
-    assert "paper" in card(desk).inner_text()
-    reason.fill("too much paper already")
+    card_about(desk, "paper").locator(".tlj-why input").fill("too much paper already", timeout=20_000)
     desk.click("Deny")
     desk.wait_for("too much paper already")
 
 
 def edit(desk):
+    card_about(desk, "ink")
     desk.click("Edit…")
     fields = card(desk).locator(".tlj-form input")
-    fields.nth(1).wait_for()
+    desk.see(fields.nth(1), "the form")
     fields.nth(0).fill("blue ink")
     fields.nth(1).fill("12")
-    fields.nth(2).check()
+    fields.nth(2).check(timeout=20_000)
     desk.click("Approve edited")
     desk.wait_for("approved with edits by click")
 
 
 def stop(desk):
-    card(desk).get_by_text("glue").wait_for(timeout=90_000)
+    card_about(desk, "glue")
     desk.click("Stop")
 
 

@@ -111,13 +111,10 @@ class JupyterServer:
     def interrupt(self, name: str) -> None:
         self.api("POST", f"kernels/{self.kernel_of(name)}/interrupt")
 
-    def stop_running(self) -> None:
-        """Interrupt what a failed test left running in the shared kernel, so that the next one fails by itself only.
-
-        Asked for its state, the server would say "idle" as soon as a widget's message was handled.
-        """
+    def end_shared_kernel(self) -> None:
+        """Shut the shared kernel down, with whatever a failed test left waiting in it; the next one to ask has a new one."""
         if self._shared in {kernel["id"] for kernel in self.api("GET", "kernels")}:
-            self.api("POST", f"kernels/{self._shared}/interrupt")
+            self.api("DELETE", f"kernels/{self._shared}")
 
     def close(self, name: str) -> None:
         """Shut the notebook's own kernel down."""
