@@ -122,3 +122,9 @@ async def test_results_of_a_session_are_checked_turn_by_turn() -> None:
     first.assert_called(search, query=ANY, times=1)
     second.assert_not_called(search)
     assert [len(run.calls) for run in session.results] == [1, 0]
+
+
+def test_a_count_in_the_wrong_place_says_times() -> None:
+    """A number where arguments belong is told what to write."""
+    with pytest.raises(TypeError, match="times="):
+        RUN.assert_called("search", 2)  # type: ignore[arg-type]

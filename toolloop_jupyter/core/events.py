@@ -314,8 +314,13 @@ class Result:
         """Check that the model called this tool (a name, or the function); gives the first such call.
 
         The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
-        Raises AssertionError with what was called instead.
+        Raises AssertionError with what was called instead; TypeError for arguments that are no dict. A call counts
+        whether or not it succeeded (`tool_results[i].is_error` tells).
         """
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(
+                f"assert_called wants arguments by name or as a dict, got {arguments!r}; a count is times=…"
+            )
         return checks.assert_called(self.calls, tool, times, {**(arguments or {}), **more})
 
     def assert_not_called(

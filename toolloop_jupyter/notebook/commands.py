@@ -70,6 +70,7 @@ def status(book: Notebook) -> None:
         "tools        "
         + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool")
     )
+    lines += [f"{word:<12} {file}" for word, file in book.tapes.running()]
     for name, named in book.sessions.items():
         usage = named.session.usage
         lines.append(f"session      {name}: {len(named.session.results)} turns, {usage.total_tokens} tokens")

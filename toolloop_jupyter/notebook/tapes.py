@@ -28,6 +28,11 @@ class Tapes:
         self.playing: Path | None = None
         """The file of `%toolloop replay on FILE`, which every run of the notebook is answered from."""
 
+    def running(self) -> list[tuple[str, Path]]:
+        """What goes on for the whole notebook: ("recording", file), ("replaying", file)."""
+        both = (("recording", self.always), ("replaying", self.playing))
+        return [(word, file) for word, file in both if file is not None]
+
     def recorder(self, path: str | None) -> Recorder | None:
         """The recorder of a cell with `--record path`, or of the whole notebook; None when nothing is recorded.
 
