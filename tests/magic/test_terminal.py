@@ -57,7 +57,8 @@ class Terminal:
 
     def answer(self, text: str) -> None:
         """Answer the approval that is asked."""
-        self.child.expect_exact("[a]ll of this tool in this run: ")
+        self.child.expect_exact("[a]ll of this tool in this run")
+        self.child.expect_exact("[?]: ")
         self.child.sendline(text)
 
 
@@ -127,7 +128,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
         f"%%toolloop --model late -t slow --as r {'-p ask' if where == 'prompt' else ''}", "go"
     )
     if where == "prompt":
-        terminal.child.expect_exact("[a]ll of this tool in this run: ")
+        terminal.child.expect_exact("[?]: ")
     else:
         terminal.child.expect_exact("tools slow")
         time.sleep(1.0)
