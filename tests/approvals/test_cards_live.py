@@ -232,16 +232,17 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
         "        if isinstance(thing, Approval) and not thing.answered:\n"
         "            try:\n                thing.input['x'] = 99\n            except TypeError: pass\n"
         "    f = lambda x, note='': ran.append(-1)\n"
-        "threading.Timer(1.0, meddle).start()\n"
+        "meddler = threading.Timer(1.0, meddle)\nmeddler.start()\n"
         "m = script(call('f', x=1))\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r', 'Go.')",
         allow_stdin=True,
     )
     kernel.button("Approve", timeout=60)
-    kernel.settle(1.5)
+    kernel.settle(2.5)
     kernel.click("Approve")
     kernel.wait(cell)
     assert ran(kernel) == "[1]"
     assert "x=1" in cell.text
+    kernel.execute("meddler.join()")  # a walk over all objects takes its time on a busy machine
     kernel.execute(SET_UP[SET_UP.index("def f") : SET_UP.index("def script")])
 
 
