@@ -113,7 +113,7 @@ class Desk:
 
     def wait_for(self, text: str, timeout: float = PATIENCE) -> None:
         """Wait for a text in the outputs."""
-        condition = "text => [...document.querySelectorAll('.jp-OutputArea-output')].some(e => e.innerText.includes(text))"
+        condition = "text => [...document.querySelectorAll('.jp-OutputArea-output')].some(e => e.textContent.includes(text))"
         self.until(condition, f"the output {text!r}", timeout, text)
 
     def wait_until_done(self, timeout: float = PATIENCE) -> None:
