@@ -26,6 +26,7 @@ def test_quickstart_in_jupyterlab(jupyter, desk, repository):
     desk.run_all()
     for number in asks:
         desk.see(desk.cell(number).locator(".tlj-card"), "the card")
+        desk.button("Approve").scroll_into_view_if_needed()
         desk.screenshot("quickstart-card")
         while desk.button_or("Approve", number, "done · "):
             desk.click("Approve")
