@@ -15,7 +15,7 @@ from typing import Any, TypedDict, TypeVar
 from typing_extensions import Unpack
 
 from .core import history as conversation
-from .core.approvals import ApprovalHandler, asks_sometimes
+from .core.approvals import ApprovalHandler
 from .core.config import (
     TOOL_LOOP_CAPABILITIES,
     Capabilities,
@@ -188,6 +188,5 @@ __all__ = [
     "agent",
     "agent_capabilities",
     "agent_session",
-    "asks_sometimes",
     "load",
 ]

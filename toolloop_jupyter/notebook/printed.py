@@ -34,7 +34,6 @@ class Text:
     def __init__(self) -> None:
         self._pieces: list[str] = []
         self._length = 0
-        self._left_out = 0
 
     def add(self, piece: str) -> None:
         self._pieces.append(piece)
