@@ -9,7 +9,7 @@ import pytest
 
 from support.payloads import PAYLOADS
 
-pytestmark = [pytest.mark.corpus, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(900)]
 
 # Twelve payloads make more outputs than JupyterLab shows of a cell, so some are put together.
 BATCHES = {f"b{start // 12}": list(PAYLOADS)[start : start + 12] for start in range(0, len(PAYLOADS), 12)}
