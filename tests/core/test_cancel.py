@@ -478,7 +478,7 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
     """However a stop falls on the end of a sync tool, no thread dies of it with a traceback."""
     deaths = []
     monkeypatch.setattr(threading, "excepthook", deaths.append)
-    from toolloop_jupyter.core.running import in_thread
+    from toolloop_jupyter.core.workers import in_thread
 
     def work():
         return sum(range(2000))
@@ -489,9 +489,10 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await task
-    for thread in threading.enumerate():
-        if thread.name == "toolloop-tool":
-            thread.join(2)
+    for _ in range(100):
+        if "toolloop-tool" not in [thread.name for thread in threading.enumerate()]:
+            break
+        await asyncio.sleep(0.02)
     assert deaths == []
 
 

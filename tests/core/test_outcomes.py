@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import builtins
+import gc
 import json
 import sqlite3
 import threading
 import traceback
+import weakref
 
 import pytest
 
 from toolloop_jupyter import Harness, aagent
+from toolloop_jupyter.core import workers
 from toolloop_jupyter.core.outcomes import persons_traceback
 from toolloop_jupyter.core.tools import tool
 from toolloop_jupyter.teaching import ScriptedModel, call
@@ -174,13 +177,35 @@ async def test_a_tools_own_timeout_error_is_not_ours():
     assert "in connect" in result.traceback
 
 
-async def test_no_thread_is_left_after_a_call():
-    """A tool's thread is gone when its call is over."""
+async def test_calls_one_after_the_other_share_a_thread(monkeypatch):
+    """A call's thread waits for the next call, takes it, and is gone when none comes."""
+    monkeypatch.setattr(workers, "IDLE", 0.5)
 
     def quick():
         """Be quick."""
-        return threading.current_thread().name
+        return f"{threading.current_thread().name} {threading.get_ident()}"
 
-    assert (await result_of(quick)).output == "toolloop-tool"
-    await asyncio.sleep(0.1)
-    assert "toolloop-tool" not in [thread.name for thread in threading.enumerate()]
+    model = ScriptedModel(call("quick"), call("quick"), "Answer.")
+    result = await aagent(Harness.TOOL_LOOP, "Go.", model=model, tools=[quick])
+    first, second = (one.output for one in result.tool_results)
+    assert first == second
+    assert first.startswith("toolloop-tool")
+    ours = [thread for thread in threading.enumerate() if str(thread.ident) == first.split()[1]]
+    assert [thread.name for thread in ours] == ["toolloop-idle"]
+    ours[0].join(5)
+    assert not ours[0].is_alive()
+
+
+async def test_a_waiting_thread_keeps_nothing_of_a_call():
+    """What a tool returned and closed over can be collected while its thread waits for the next call."""
+    made = []
+
+    def quick():
+        """Be quick."""
+        value = type("Value", (), {"__repr__": lambda self: "a value"})()
+        made.append(weakref.ref(value))
+        return value
+
+    await result_of(quick)
+    gc.collect()
+    assert made[0]() is None

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
-from .running import attempt, attempt_apart, in_thread
+from .running import attempt, attempt_apart
 from .signatures import plain_function
+from .workers import in_thread
 
 if TYPE_CHECKING:
     from .tools import BoundCall, Tool

@@ -13,7 +13,7 @@ from typing import Any
 from . import images
 from .events import ToolCall, ToolResult
 from .results import LIMIT, cut, describe
-from .running import in_thread
+from .workers import in_thread
 from .terminal import settled
 from .tools import BoundCall
 

@@ -10,11 +10,11 @@ import threading
 from typing import Any
 from weakref import WeakKeyDictionary, WeakSet
 
-from ..core.running import TOOL_THREAD
+from ..core.workers import IDLE_THREAD, TOOL_THREAD
 
 WAITING = "toolloop-late"
 """The name of a thread that waits for those left behind."""
-_NOT_LEFT = ("asyncio_", "ThreadPoolExecutor", WAITING, "toolloop-import", "toolloop-show")
+_NOT_LEFT = ("asyncio_", "ThreadPoolExecutor", WAITING, "toolloop-import", "toolloop-show", IDLE_THREAD)
 """Names of threads that stay for other reasons: pools, and what is ours."""
 
 _captures: list[Capture] = []
@@ -22,21 +22,17 @@ _owners: WeakKeyDictionary[threading.Thread, Any] = WeakKeyDictionary()
 
 
 class Capture:
-    """One capture on its way, and the threads that were there before it."""
+    """One capture on its way, and the threads that were busy before it."""
 
     def __init__(self, target: Any) -> None:
         self.target = target
-        self.known = WeakSet(threading.enumerate())
+        self.known = WeakSet(thread for thread in threading.enumerate() if thread.name != IDLE_THREAD)
         _captures.append(self)
 
     def end(self) -> list[threading.Thread]:
         """End it; returns the threads that go on and may write to its target."""
         _captures.remove(self)
         left = [thread for thread in threading.enumerate() if thread not in self.known and _may_write(thread)]
-        for thread in left:
-            if thread.name == TOOL_THREAD:
-                thread.join(0.005)  # one that has delivered its result is ending just now
-        left = [thread for thread in left if thread.is_alive()]
         if not _captures:
             _owners.update((thread, self.target) for thread in left if thread.name != TOOL_THREAD)
         return left
