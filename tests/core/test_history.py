@@ -347,3 +347,35 @@ def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
     asked = history.History()
     asked.add_user("\ud83d\ude00\ud83d")
     assert asked.copy() == [{"role": "user", "content": "😀�"}]
+
+
+def _spoil(messages, how):
+    """Change the messages of a request, as LiteLLM's adapters do with what they are given."""
+    if how == "key":
+        messages[1]["cache_control"] = {"type": "ephemeral"}
+    elif how == "call":
+        messages[2]["tool_calls"][0]["function"]["arguments"] = "spoilt"
+    elif how == "nested":
+        messages[2]["thinking_blocks"][0]["signature"] = "spoilt"
+    elif how == "answer":
+        messages[3]["content"] = "spoilt"
+    elif how == "list":
+        messages.pop(0)
+
+
+@pytest.mark.parametrize("how", ["", "key", "call", "nested", "answer", "list"])
+def test_what_is_done_to_a_request_stays_in_it(how):
+    """The next request has every message as the history has it, whatever was done to those of the last."""
+    thinking = [{"type": "thinking", "thinking": "hm", "signature": "s"}]
+    kept = history.History([{"role": "system", "content": "Be brief."}, USER])
+    kept.add_assistant(asks("c1", thinking_blocks=thinking))
+    _ = kept.for_request()  # what is not answered yet goes out again when it is
+    kept.answer("c1", "ok")
+    before = kept.copy()
+    _spoil(kept.for_request(), how)
+    assert kept.copy() == before
+    assert kept.for_request() == before
+    kept.add_user("And then?")
+    kept.begin_turn("Be long.")
+    assert kept.for_request() == kept.copy()
+    assert kept.for_request()[0] == {"role": "system", "content": "Be long."}

@@ -214,8 +214,7 @@ def parse_arguments(raw: object) -> dict[str, Any]:
 
 def _loads(text: str) -> Any:
     try:
-        # strict=False: a line break inside a string is what many models send, and means just that.
-        return json.loads(text, strict=False, object_pairs_hook=_unique)
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             rest = shortened(text[error.pos :].strip())
@@ -241,6 +240,10 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = sorted({name for name in names if names.count(name) > 1})
         raise InvalidArguments(f"arguments have {', '.join(map(shortened, twice))} more than once")
     return result
+
+
+_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
+"""Not strict: a line break inside a string is what many models send, and means just that."""
 
 
 def _private_copy(value: Any, path: tuple[int | str, ...]) -> Any:

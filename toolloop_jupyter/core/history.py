@@ -22,10 +22,6 @@ FORMAT = "toolloop_jupyter/conversation@1"
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
-_PLAIN = frozenset({"role", "content", "tool_call_id"})
-"""A message of these keys with a text holds nothing that LiteLLM could write into: a shallow copy does."""
-
-
 class History:
     """The messages of one session. Only the loop writes; everybody else gets copies."""
 
@@ -38,6 +34,8 @@ class History:
         if problems := validate(self._messages):
             raise HistoryInvalid(problems)
         self._answers: dict[str, dict[str, Any]] = {}
+        self._sent: list[dict[str, Any]] = []
+        """The copies that the last model call got."""
         self._turns: list[int] = _sound_starts(turns, len(self._messages))
         """Where each turn began, as an index into the messages."""
 
@@ -49,13 +47,15 @@ class History:
         return copy.deepcopy(self._messages)
 
     def for_request(self) -> list[dict[str, Any]]:
-        """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper."""
-        return [
-            message.copy()
-            if message.keys() <= _PLAIN and type(message["content"]) is str
-            else _request_copy(message)
-            for message in self._messages
-        ]
+        """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper.
+
+        Those that the last call got go out again where LiteLLM has left them as they were: to compare them all costs
+        an eighth of copying them.
+        """
+        if self._sent != self._messages[: len(self._sent)]:
+            self._sent = []
+        self._sent += [_request_copy(message) for message in self._messages[len(self._sent) :]]
+        return self._sent.copy()
 
     def begin_turn(self, instructions: str | None) -> None:
         """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there."""
@@ -127,17 +127,13 @@ def _sound_starts(turns: Sequence[object], messages: int) -> list[int]:
     return whole if len(whole) == len(turns) and whole == sorted(whole) else []
 
 
-_NESTED = frozenset({"thinking_blocks", "reasoning_items", "provider_specific_fields"})
-
-
 def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
     copied = dict(message)
     if calls := copied.get("tool_calls"):
         copied["tool_calls"] = [{**call, "function": call["function"].copy()} for call in calls]
-    for key in _NESTED & copied.keys():
-        copied[key] = copy.deepcopy(copied[key])
-    if isinstance(copied.get("content"), list):
-        copied["content"] = copy.deepcopy(copied["content"])
+    for key, value in message.items():
+        if key != "tool_calls" and isinstance(value, list | dict):
+            copied[key] = copy.deepcopy(value)
     return copied
 
 
@@ -212,14 +208,18 @@ def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: se
     return ids
 
 
+def _refuse(constant: str) -> None:
+    raise ValueError(constant)
+
+
+_STRICT = json.JSONDecoder(parse_constant=_refuse)
+
+
 def is_json_object(text: object) -> bool:
     """Whether `text` is a strict JSON object as text, as the arguments of a stored call must be."""
 
-    def refuse(constant: str) -> None:
-        raise ValueError(constant)
-
     try:
-        return isinstance(text, str) and isinstance(json.loads(text, parse_constant=refuse), dict)
+        return isinstance(text, str) and isinstance(_STRICT.decode(text), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -193,7 +193,7 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
     elif turn.config.permissions != "full":  # there is a policy, and it let this call through
         decision = Decision(allowed=True, reason=why, by="policy")
     result = await _run(turn, bound, call, edited=decision is not None and decision.arguments is not None)
-    return dataclasses.replace(result, decision=decision)
+    return result if decision is None else dataclasses.replace(result, decision=decision)
 
 
 CHANGED = (
