@@ -217,7 +217,6 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 def is_json_object(text: object) -> bool:
     """Whether `text` is a strict JSON object as text, as the arguments of a stored call must be."""
-
     try:
         return isinstance(text, str) and isinstance(_STRICT.decode(text), dict)
     except (ValueError, RecursionError):

@@ -13,9 +13,9 @@ from typing import Any
 from . import images
 from .events import ToolCall, ToolResult
 from .results import LIMIT, cut, describe
-from .workers import in_thread
 from .terminal import settled
 from .tools import BoundCall
+from .workers import in_thread
 
 EDITED = "The person edited"
 EDITS_TOLD = 4_000

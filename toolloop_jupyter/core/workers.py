@@ -99,7 +99,7 @@ class _Worker:
     """A thread that does one job after the other, until none comes for a while or it was asked to stop."""
 
     def __init__(self) -> None:
-        self._jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         self._asked_to_stop = False
         self.thread = threading.Thread(target=self._run, name=TOOL_THREAD, daemon=True)
 
@@ -110,10 +110,10 @@ class _Worker:
             while _waiting:
                 worker = _waiting.pop()
                 if worker.thread.is_alive():  # a forked process has the list, but not the threads
-                    worker._jobs.put(job)
+                    worker.jobs.put(job)
                     return worker
         worker = cls()
-        worker._jobs.put(job)
+        worker.jobs.put(job)
         worker.thread.start()
         return worker
 
@@ -127,13 +127,13 @@ class _Worker:
 
     def _next(self) -> _Job | None:
         try:
-            return self._jobs.get(timeout=IDLE)
+            return self.jobs.get(timeout=IDLE)
         except queue.Empty:
             with _lock:
                 if self in _waiting:
                     _waiting.remove(self)
                     return None
-            return self._jobs.get()  # it was given one just now
+            return self.jobs.get()  # it was given one just now
 
     def _do(self, job: _Job) -> bool:
         """Do a job; False when this thread is to end."""
