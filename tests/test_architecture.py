@@ -32,16 +32,16 @@ ONLY_IN = {
     "litellm": "core/model.py",
     "ipywidgets": "notebook/widgets.py",
     "ipykernel": "notebook/kernel.py",
-    "nest_asyncio": "notebook/kernel.py",
-    "nest_asyncio2": "notebook/kernel.py",
+    "nest_asyncio": "",  # nowhere
+    "nest_asyncio2": "",
 }
 """Packages with one importer."""
 
 MAY_IMPORT = {"core": {"core"}, "teaching": {"core", "teaching"}}
 """Rooms that may import only some; the rest may import all."""
 
-CATCHES_ALL = {"core/running.py", "core/foreign.py"}
-"""Where code that is not ours runs: a tool's body, a callback, a provider (awaited, in running.py); a value's `__repr__`,
+CATCHES_ALL = {"core/running.py", "core/foreign.py", "core/workers.py"}
+"""Where code that is not ours runs: a tool's body, a callback, a provider (awaited, in running.py; in a thread, in workers.py); a value's `__repr__`,
 a model's serialiser, a type's validator (called, in foreign.py). Nowhere else may everything be caught."""
 
 VAGUE_FILES = {"utils", "util", "helpers", "common", "misc"}
@@ -227,6 +227,7 @@ BAD = [
     (misplaced_imports, "notebook/magic.py", "from litellm import acompletion"),
     (misplaced_imports, "notebook/transcript.py", "def f():\n    import ipywidgets as w"),
     (misplaced_imports, "core/session.py", "import nest_asyncio"),
+    (misplaced_imports, "notebook/kernel.py", "def f():\n    import nest_asyncio2"),
     (eager_litellm, "core/model.py", "import litellm.utils"),
     (eager_litellm, "core/model.py", "try:\n    import litellm\nexcept ImportError:\n    pass"),
     (vague_names, "core/utils.py", ""),
@@ -251,7 +252,7 @@ GOOD = [
     ("core/model.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from litellm import X"),
     ("core/loop.py", "from . import model\nfrom .model import load_litellm"),
     ("notebook/widgets.py", "import ipywidgets\nfrom ..teaching import demo"),
-    ("notebook/kernel.py", "import nest_asyncio2"),
+    ("notebook/kernel.py", "import ipykernel"),
     ("teaching/demo.py", "from ..core.provider import provide"),
     ("core/running.py", "try:\n    x\nexcept Exception:\n    pass"),
     ("core/loop.py", "try:\n    x\nexcept BaseException:\n    y()\n    raise"),

@@ -100,7 +100,7 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     from .notebook import kernel
 
     if kernel.in_kernel():
-        config = dataclasses.replace(config, attend=kernel.attending)
+        config = dataclasses.replace(config, attend=kernel.attending, on_stopped=kernel.ends_its_cell)
         # elsewhere nobody can be shown a card
         if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing

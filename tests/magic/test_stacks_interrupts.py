@@ -70,25 +70,53 @@ def test_interrupt(product, serve, point):
     run(product, "%toolloop reset cut")
 
 
+WAYS = {
+    "sync": ("agent_session", "s.run({!r})", "KeyboardInterrupt", "s.history()"),
+    "awaited": ("aagent_session", "await s.arun({!r})", "CancelledError", "await s.history()"),
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
 @pytest.mark.parametrize("point", list(POINTS))
-def test_interrupt_of_the_sync_api(product, serve, point):
-    """`session.run()` in a cell ends at ■ as Python code does; its history is valid and its next run answers."""
+def test_interrupt_of_the_api(product, serve, point, way):
+    """■ ends a cell with `session.run()` or `await session.arun()` in one line; what is queued behind it and the session go on."""
+    make, ask, raised, history = WAYS[way]
     server = serve([POINTS[point][0][0], answer("It goes on.")])
     run(
         product,
-        f"s = agent_session(Harness.TOOL_LOOP, model='openai/stub', api_base={server.base_url!r}, api_key=KEY,"
+        f"s = {make}(Harness.TOOL_LOOP, model='openai/stub', api_base={server.base_url!r}, api_key=KEY,"
         f" tools=[double, naps, sleeps, waits], permissions={'ask' if point in ('approval', 'twice') else 'full'!r})",
     )
-    cell = product.submit("s.run('Go.')", allow_stdin=True)
+    cell = product.submit(f"{ask.format('Go.')}\nprint('not reached')", allow_stdin=True)
+    after = product.submit("print('AFTER', len(runs))")
     if point == "streaming":
         server.wait_for_requests(1, timeout=30)
         product.settle(0.5)
     else:
         arrive(product, server, cell, point)
     pressed = press(product, point)
-    product.wait(cell, timeout=10)
+    product.wait(cell, after, timeout=10)
     assert time.monotonic() - pressed < 2
-    assert (cell.status, cell.error) == ("error", "Interrupted: the run was stopped"), cell.text
-    assert cell.outputs[-1].text == "KeyboardInterrupt: the run was stopped"
-    assert printed(product, "history.validate(s.history()), len(runs)") == "[] 0"
-    assert printed(product, "s.run('Go on.').text") == "It goes on."
+    note = f"; {NOTES[point]}" if point in NOTES else ""
+    assert cell.outputs[-1].text.startswith(f"{raised}: the run was stopped{note}"), cell.text
+    assert "\n" not in cell.outputs[-1].text.strip()
+    assert "not reached" not in cell.text
+    assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), after.text
+    assert printed(product, f"history.validate({history}), len(runs)") == "[] 0"
+    assert printed(product, f"({ask.format('Go on.')}).text") == "It goes on."
+
+
+def test_an_interrupt_ends_a_loop_of_runs(product):
+    """■ during `for …: agent(…)` ends the loop, not one turn of it; an error of the person's own still drops the queue."""
+    cell = product.submit(
+        "for n in range(3):\n    print(n)\n"
+        "    agent(Harness.TOOL_LOOP, 'Go.', model=scripted('waits', s=9), tools=[waits])"
+    )
+    product.wait_until(lambda: "0" in cell.stdout)
+    product.settle(0.5)
+    product.interrupt()
+    product.wait(cell, timeout=5)
+    assert cell.stdout == "0\n"
+    failed, after = product.submit("1 / 0"), product.submit("print('AFTER')")
+    product.wait(failed, after, timeout=5)
+    assert (failed.status, after.status) == ("error", "aborted")

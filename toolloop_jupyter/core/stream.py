@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
 RunSync = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
 
+STOPPED = "the run was stopped"
+WIND_DOWN = 1.0
+"""Seconds that a stopped turn gets to end before its reader is told."""
 MOST_UNREAD = 256
 """Events that may wait for their reader before the turn waits for it."""
 
@@ -162,10 +165,21 @@ class AsyncEventStream:
             channel.changed.clear()
             try:
                 await channel.changed.wait()
-            except asyncio.CancelledError:
+            except asyncio.CancelledError as error:
                 channel.stop("cancelled")
+                await self._wind_down(task, error)
                 raise
         return channel.take()
+
+    async def _wind_down(self, task: asyncio.Task[Result], error: asyncio.CancelledError) -> None:
+        """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
+        with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+            await asyncio.wait({task}, timeout=WIND_DOWN)
+        note = None
+        if task.done() and not task.cancelled() and task.exception() is None:
+            note = task.result().error
+        error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
+        self._session.config.on_stopped(error)
 
     async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
         """The Done event; then, at the next call, OutputInvalid or the end."""

@@ -47,7 +47,7 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from contextvars import copy_context
 from typing import Any, Literal, TypeVar
 
-from .kernel_loop import PATIENCE, Interrupts, drive, interruptible, uninterrupted
+from .kernel_loop import PATIENCE, Interrupted, Interrupts, drive, interruptible, uninterrupted
 from .kernel_output import (
     Bundle,
     Place,
@@ -68,6 +68,7 @@ __all__ = [
     "Sink",
     "attending",
     "capture",
+    "ends_its_cell",
     "executes_notebooks",
     "has_stdin",
     "has_subshells",
@@ -162,15 +163,47 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     except RuntimeError:  # no loop is running here
         outer = None
 
+    said: list[str] = []
+
     async def attended() -> T:
         async with _attending(outer):
-            return await make()
+            try:
+                return await make()
+            except asyncio.CancelledError as error:
+                said.append(str(error))
+                raise
 
     context = copy_context()
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
-    with into(None), aside(_kernel(), outer):
-        return drive(attended, context, _idle_loop())
+    try:
+        with into(None), aside(_kernel(), outer):
+            return drive(attended, context, _idle_loop())
+    except Interrupted as error:
+        error.args = tuple(text for text in said if text) or error.args
+        ends_its_cell(error)
+        raise
+
+
+def ends_its_cell(error: BaseException) -> None:
+    """Let a cell that ends with this `error`, by an interrupt, say so in one line and be no failure.
+
+    A front-end drops all cells that are queued behind a failed one; ■ ends a run, as it does in a `%%toolloop` cell.
+    IPython (7 to 9) asks an exception for its `_render_traceback_`, and tells `post_run_cell` what came of the cell
+    before ipykernel (6.17 to 7.4) answers the front-end.
+    """
+    if not in_kernel():
+        return
+    events, name = shell().events, type(error).__name__
+    if not hasattr(error, "_render_traceback_"):
+        error._render_traceback_ = lambda: [f"{name}: {error}"]  # type: ignore[attr-defined]
+
+    def ended(result: Any) -> None:
+        events.unregister("post_run_cell", ended)
+        if getattr(result, "error_in_exec", None) is error:
+            result.error_in_exec = None
+
+    events.register("post_run_cell", ended)
 
 
 def _idle_loop() -> asyncio.AbstractEventLoop | None:
