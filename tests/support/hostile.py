@@ -196,6 +196,9 @@ class Reader(HTMLParser):
             self.open.append(tag)
             self.deepest = max(self.deepest, len(self.open))
 
+    def handle_startendtag(self, tag, attrs):
+        self.handle_starttag(tag, attrs)  # in HTML, the slash of "<hr />" says nothing
+
     def handle_endtag(self, tag):
         if not self.open or self.open.pop() != tag:
             self.problems.append(f"</{tag}> closes something else")

@@ -285,6 +285,24 @@ DEEP = [
     '{"a":' * 500 + "1" + "}" * 500,
 ]
 
+# A blank line ends an HTML block of CommonMark: what comes behind it is Markdown again, in a file of
+# `nbconvert --to markdown`.
+PARAGRAPHS = [
+    f"x\n\n![p]({LEAK})\n\n# Approved by click\n",
+    f"x\r\n\r\n![p]({LEAK})\r\n",
+    f"x\n \t\n[Approve]({LEAK})\n\n- one\n\n1. two\n\n***\n",
+    f"\n\n<img src={LEAK}>\n\n</details></div>\n\n# Approved\n",
+    f"```\nx\n\n![p]({LEAK})\n\n# Approved\n```\n\n~~~\n\n# Approved\n",
+    f"a\n\n|a|b|\n|-|-|\n|![p]({LEAK})|d|\n\n> # Approved\n\nApproved\n===\n",
+    f"<pre>\n\n![p]({LEAK})\n</pre>\n\n# Approved\n",
+    f"<table title='a\n\n![p]({LEAK})'><tr><td>a\n\n# Approved\n\n![p]({LEAK})</td></tr></table>",
+    f"</style>\n\n![p]({LEAK})\n-->\n\n?>\n\n]]>\n\n# Approved\n",
+    f"$$\na\n\n![p]({LEAK})\n$$\n\n\\[\na\n\n# Approved\n\\]",
+    f"x\x0b\x0b![p]({LEAK})\x0c\x0c# Approved\x85\x85# Approved\x1c\x1c# Approved",
+    f"x\u2028\u2028![p]({LEAK})\u2029\u2029# Approved",
+    f"`a\n\n![p]({LEAK})`\n\n<a\n\nhref={LEAK}>\n\n# Approved",
+]
+
 PAYLOADS = {
     f"{kind}-{number}": payload
     for kind, group in {
@@ -300,6 +318,7 @@ PAYLOADS = {
         "terminal": TERMINAL,
         "invisible": INVISIBLE,
         "deep": DEEP,
+        "paragraph": PARAGRAPHS,
     }.items()
     for number, payload in enumerate(group)
 }

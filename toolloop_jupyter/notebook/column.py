@@ -66,7 +66,7 @@ class _Output:
         htmls = [str(place.bundle.get("text/html", "")) for place in self.places]
         return {
             **kept,
-            "text/html": "\n".join(htmls),
+            "text/html": "".join(htmls),
             "text/plain": "\n".join(text for text in texts if text),
         }
 

@@ -14,6 +14,7 @@ from .blocks import Block
 from .inert import inline, plain
 from .options import Mistake
 from .style import BLOCK, STYLE, TABLE
+from .transcript import mimebundle
 
 if TYPE_CHECKING:
     from .runs import Notebook
@@ -207,4 +208,4 @@ def _table(findings: list[Finding]) -> dict[str, Any]:
         lines.append(f"{_MARKS[one.state]} {one.what:<26} {plain(one.says)}{remedy}")
     html = f'{STYLE}<div class="tlj" style="{BLOCK}"><table style="{TABLE}">{"".join(rows)}</table></div>'
     block = Block(html, "\n".join(lines))
-    return {"text/html": block.html, "text/plain": block.text}
+    return mimebundle(block)

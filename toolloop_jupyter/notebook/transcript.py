@@ -36,14 +36,20 @@ FULL_STEPS = 100
 def together(blocks: Iterable[Block]) -> Block:
     """Several blocks as one, for a front-end that shows only so many outputs of a cell (JupyterLab: 50)."""
     blocks = list(blocks)
-    html = "\n".join(block.html for block in blocks)
+    html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))
 
 
 def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """The display data of one block or several. Only "text/html" and "text/plain", which no front-end runs."""
+    """The display data of one block or several. Only "text/html" and "text/plain", which no front-end runs.
+
+    The HTML is one line: `nbconvert --to markdown` writes it into a Markdown file as it is, where a blank line ends an
+    HTML block, and what comes behind it is Markdown again: a tool's result would load a picture, or draw a heading. A
+    line break that counts (in `<pre>`) is a character reference, which a browser reads as the line break it is.
+    """
     one = blocks if isinstance(blocks, Block) else together(blocks)
-    return {"text/html": one.html, "text/plain": one.text}
+    html = one.html.replace("\r", "&#13;").replace("\n", "&#10;")
+    return {"text/html": html, "text/plain": one.text}
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:

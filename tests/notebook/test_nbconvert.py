@@ -1,0 +1,76 @@
+"""The saved notebook as nbconvert's Markdown, HTML and print: the record's blocks stay blocks, whatever they quote."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import nbformat
+import pytest
+
+from support.hostile import blocks
+from support.payloads import PAYLOADS
+from toolloop_jupyter.notebook.transcript import mimebundle
+
+SOURCE = "%%toolloop\nx"
+
+
+@cache
+def exporter():
+    nbconvert = pytest.importorskip("nbconvert")
+    return nbconvert.MarkdownExporter()
+
+
+def notebook(*outputs):
+    """A notebook with one cell that has these outputs."""
+    shown = [nbformat.v4.new_output("display_data", data) for data in outputs]
+    return nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(SOURCE, outputs=shown)])
+
+
+def tokens_of(text):
+    """What a CommonMark parser that passes HTML finds at the top of a Markdown file: (kind, content)."""
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("gfm-like", {"linkify": False, "html": True})
+    return [(token.type, token.content.strip()) for token in parser.parse(text) if token.level == 0]
+
+
+def markdown_of(*outputs):
+    return tokens_of(exporter().from_notebook_node(notebook(*outputs))[0])
+
+
+def test_the_check_is_able_to_fail():
+    """A bundle with a blank line in it does end CommonMark's HTML block: a picture and a heading stand outside."""
+    found = markdown_of({"text/html": f"<div>{PAYLOADS['paragraph-0']}</div>", "text/plain": "x"})
+    assert {"paragraph_open", "heading_open"} <= {kind for kind, _ in found}
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_each_output_is_one_html_block_of_markdown(name):
+    """In `nbconvert --to markdown`, a block's HTML is one HTML block: nothing of it is read as Markdown."""
+    bundles = [mimebundle(block) for block in blocks(PAYLOADS[name]).values()]
+    assert markdown_of(*bundles) == [("fence", SOURCE), *(("html_block", b["text/html"]) for b in bundles)]
+
+
+@pytest.mark.parametrize("name", PAYLOADS)
+def test_each_text_is_one_code_block_of_markdown(name):
+    """Where only the text form of a block is there, nbconvert's Markdown has it as code."""
+    between = {"text/html": "<div>next</div>", "text/plain": ""}
+    texts = [block.text for block in blocks(PAYLOADS[name]).values()]
+    found = markdown_of(*(data for text in texts for data in ({"text/plain": text}, between)))
+    assert {kind for kind, _ in found[1:]} <= {"code_block", "html_block"}
+    assert sum(kind == "code_block" for kind, _ in found) == sum(bool(text.strip()) for text in texts)
+
+
+def test_a_line_break_that_counts_is_one_for_the_reader():
+    """What was several lines before is several lines in the page, too: nothing but the writing differs."""
+    from html.parser import HTMLParser
+
+    class Words(HTMLParser):
+        def handle_data(self, data):
+            said.append(data)
+
+    said = []
+    block = blocks("first\n\n  second\tthird\n")["call"]
+    Words().feed(mimebundle(block)["text/html"])
+    assert "\n" not in mimebundle(block)["text/html"]
+    assert any("first\n\n  second\tthird" in words for words in said)
