@@ -119,6 +119,8 @@ class Approval:
     as `.json`); raises ValueError with the model's-eye message."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
     """How far the approval may reach: "session" only where the conversation goes on after this turn."""
+    editable: bool = field(default=True, compare=False, repr=False)
+    """Whether edited arguments can reach the tool: those of another runtime's request cannot."""
     number: int = field(default=0, compare=False)
     """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
     _state: dict[str, Any] = field(
@@ -140,6 +142,10 @@ class Approval:
         Raises ValueError, and decides nothing, when the edited arguments do not validate. From any thread.
         """
         call, edited = None, None
+        if arguments is not None and not self.editable:
+            raise ValueError(
+                "this request cannot be run with other arguments; allow() it as it is, or deny() it"
+            )
         if arguments is not None:
             given = thawed(dict(arguments))
             call = self.check(given)

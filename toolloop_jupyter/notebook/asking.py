@@ -100,16 +100,16 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
         print(f"    {visible(name)} = {visible(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
     if approval.why:
         print(f"    asked because {visible(approval.why)}")  # noqa: T201
+    run = ", [a]ll of this tool in this run" if "run" in approval.scopes else ""
     session = ", [s]: in this session" if "session" in approval.scopes else ""
+    edit = ", [e]dit" if approval.editable else ""
     while not approval.answered:
         with kernel.interruptible():
-            answer = _read(
-                read, f"  [y]es, [n]o (n REASON), [e]dit, [a]ll of this tool in this run{session}, [?]: "
-            )
+            answer = _read(read, f"  [y]es, [n]o (n REASON){edit}{run}{session}, [?]: ")
         word, _, rest = answer.partition(" ")
         if word.lower() in ("y", "yes"):
             approval.allow(by="prompt")
-        elif word.lower() in ("a", "all"):
+        elif word.lower() in ("a", "all") and run:
             approval.allow(by="prompt", scope="run")
         elif word.lower() in ("s", "session") and session:
             approval.allow(by="prompt", scope="session")
@@ -118,7 +118,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
             print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
         elif word.lower() in ("n", "no"):
             approval.deny(rest.strip(), by="prompt")
-        elif word.lower() in ("e", "edit"):
+        elif word.lower() in ("e", "edit") and edit:
             _edit(approval, read)
 
 

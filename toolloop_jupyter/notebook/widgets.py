@@ -114,12 +114,14 @@ class ApprovalCard(_Panel):
         self._scope.style.description_width = "initial"
         self._scope.add_class("tlj-all")
         wider = [self._scope] if len(self._scope.options) > 1 else []
-        row = ipywidgets.Box([self._approve, self._edit, self._deny, self._reason, *wider])
+        edit = [self._edit] if approval.editable else []
+        row = ipywidgets.Box([self._approve, *edit, self._deny, self._reason, *wider])
         row.add_class("tlj-row")
         whole = [self._whole] if self._whole.description else []
         card = ipywidgets.VBox([self._question, *whole, self._form, self._error, row])
         card.add_class("tlj-card")
-        self._unused = [one for one in (self._scope, self._whole) if one not in (*wider, *whole)]
+        shown = (*wider, *whole, *edit)
+        self._unused = [one for one in (self._scope, self._whole, self._edit) if one not in shown]
         super().__init__(card)
 
     def finish(self, decision: Decision | None = None) -> None:
