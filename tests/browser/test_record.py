@@ -17,6 +17,11 @@ WORDS = """() => {
 TOO_WIDE = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj')].filter(e => {
     const box = e.getBoundingClientRect(), cell = e.closest('.jp-OutputArea-output').getBoundingClientRect();
     return box.right > cell.right + 1; }).map(e => e.outerHTML.slice(0, 150))"""
+# On paper nothing can be unfolded or scrolled: what is not drawn there, or drawn in a box that is too small for it.
+NOT_ON_PAPER = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj *')].filter(e =>
+    !['STYLE', 'COL', 'COLGROUP'].includes(e.tagName) && (!e.checkVisibility() ||
+    (getComputedStyle(e).overflow != 'visible' && getComputedStyle(e).display != 'inline' &&
+     (e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1)))).map(e => e.outerHTML.slice(0, 150))"""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -66,6 +71,21 @@ def test_the_same_words_everywhere(jupyter, desk, context, record):
     with Desk(jupyter, context) as other:
         other.page.goto(f"{jupyter.url}/files/record.html")
         assert other.page.evaluate(WORDS) == live
+
+
+def test_on_paper_everything_is_unfolded(jupyter, desk, record):
+    """nbconvert's page, printed: each part of each block is drawn, none is cut off by a fold or a scrolling box."""
+    from nbconvert import HTMLExporter
+
+    name, _ = record
+    page, _ = HTMLExporter().from_filename(str(jupyter.root / name))
+    (jupyter.root / "paper.html").write_text(page, "utf-8")
+    desk.page.goto(f"{jupyter.url}/files/paper.html")
+    assert desk.page.evaluate(NOT_ON_PAPER) != []  # on the screen, calls are folded
+    desk.page.emulate_media(media="print")
+    desk.page.set_viewport_size({"width": 720, "height": 1000})  # A4's, about
+    assert desk.page.evaluate(NOT_ON_PAPER) == []
+    assert desk.page.pdf(format="A4").startswith(b"%PDF-")
 
 
 @pytest.mark.parametrize("theme", THEMES)
