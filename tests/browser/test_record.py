@@ -74,7 +74,7 @@ def test_the_same_words_everywhere(jupyter, desk, context, record):
 
 
 def test_on_paper_everything_is_unfolded(jupyter, desk, record):
-    """nbconvert's page, printed: each part of each block is drawn, none is cut off by a fold or a scrolling box."""
+    """Printed, nbconvert's page is whole: each part of each block is drawn, none is cut off by a fold or a scrolling box."""
     from nbconvert import HTMLExporter
 
     name, _ = record
