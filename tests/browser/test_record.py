@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import nbformat
 import pytest
 
 from support.asking_run import CELLS, decide
 from support.browsing import Desk
+from toolloop_jupyter.core.events import ToolCall
+from toolloop_jupyter.notebook.calls import call_block
+from toolloop_jupyter.notebook.transcript import mimebundle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -22,6 +26,8 @@ NOT_ON_PAPER = """() => [...document.querySelectorAll('.jp-OutputArea-output .tl
     !['STYLE', 'COL', 'COLGROUP'].includes(e.tagName) && (!e.checkVisibility() ||
     (getComputedStyle(e).overflow != 'visible' && getComputedStyle(e).display != 'inline' &&
      (e.scrollHeight > e.clientHeight + 1 || e.scrollWidth > e.clientWidth + 1)))).map(e => e.outerHTML.slice(0, 150))"""
+BEYOND_PAPER = """() => [...document.querySelectorAll('.jp-OutputArea-output .tlj *')].filter(e =>
+    e.getBoundingClientRect().right > innerWidth).map(e => e.outerHTML.slice(0, 150))"""
 THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 
 
@@ -78,13 +84,17 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
     from nbconvert import HTMLExporter
 
     name, _ = record
-    page, _ = HTMLExporter().from_filename(str(jupyter.root / name))
+    saved = jupyter.read(name)
+    long = call_block(ToolCall("1", "f", "f", {"one_word": "x" * 190}))
+    saved.cells[-1].outputs.append(nbformat.v4.new_output("display_data", mimebundle(long)))
+    page, _ = HTMLExporter().from_notebook_node(saved)
     (jupyter.root / "paper.html").write_text(page, "utf-8")
     desk.page.goto(f"{jupyter.url}/files/paper.html")
     assert desk.page.evaluate(NOT_ON_PAPER) != []  # on the screen, calls are folded
     desk.page.emulate_media(media="print")
     desk.page.set_viewport_size({"width": 720, "height": 1000})  # A4's, about
     assert desk.page.evaluate(NOT_ON_PAPER) == []
+    assert desk.page.evaluate(BEYOND_PAPER) == []
     assert desk.page.pdf(format="A4").startswith(b"%PDF-")
 
 

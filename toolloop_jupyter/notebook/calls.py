@@ -203,7 +203,8 @@ def argument_html(value: object) -> str:
     text = value_text(value)
     if len(text) > 200:
         return show_text(_indented(value), language="json").html
-    return f"<code>{highlight(text, 'json')}</code>"
+    # Broken anywhere: a table's cell would otherwise be as wide as the longest word, and end beyond the page.
+    return f'<code style="overflow-wrap:anywhere">{highlight(text, "json")}</code>'
 
 
 def _indented(value: object) -> str:
