@@ -12,7 +12,8 @@ from ..core.events import Approval, Decision
 from . import kernel
 from .inert import visible
 
-Unattended = Literal["deny", "allow", "error"]
+Unattended = Literal["deny", "allow", "error", "leave"]
+"""What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
 Means = Literal["auto", "card", "input"]
 
 GRACE = 3.0
@@ -49,8 +50,10 @@ async def ask(
     *,
     unattended: Unattended = "deny",
     wish: Means = "auto",
-) -> Decision:
+) -> Decision | None:
     """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
+
+    None for a request that is left to its stream.
 
     Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
     """
@@ -59,8 +62,10 @@ async def ask(
         await show_card(approval)
     elif means == "input":
         ask_at_prompt(approval)
-    elif unattended == "deny" and _may_click():
+    elif unattended in ("deny", "leave") and _may_click():
         await _try_a_card(approval, show_card)
+    elif unattended == "leave":
+        return None
     elif unattended == "allow":
         approval.allow(by="unattended")
     else:
@@ -68,7 +73,6 @@ async def ask(
     await approval.wait()
     if means == "nobody" and unattended == "error":
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
-    assert approval.decision is not None
     return approval.decision
 
 

@@ -22,11 +22,12 @@ from ..core.events import Approval, Result, ToolCall, ToolResult, Usage
 from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
+from .adopting import Notice
 from .asking import Means, Unattended, ask
 from .column import Column, Place
 from .figures import taken_up
 from .rich import bundle_of
-from .slots import CATCH_UP, LiveCall, adopted, hand_back, put_card
+from .slots import CATCH_UP, LiveCall, put_card
 from .transcript import (
     FULL_STEPS,
     Block,
@@ -94,6 +95,8 @@ class View(Observer):
         self._bar_place = self.place()
         self._ticker: asyncio.Task[None] | None = None
         self._others: list[Observer] = []
+        self.theirs = False
+        """Whether the Result is LiteLLM's, which keeps no values of its tools."""
         self.stepper: Stepper | None = None
         """Set in step mode."""
         self.keep: Callable[[], Mapping[str, Any]] | None = None
@@ -202,6 +205,7 @@ class View(Observer):
         self._written.end_text()
         for live in self._calls.values():
             if not live.done:
+                live.done = True  # another runtime's run may end without the call's result
                 self._show_call(live, None)
         if self._bar is not None:
             self._bar.finish()
@@ -213,7 +217,7 @@ class View(Observer):
             self.stop()
 
     async def take(self, event: object) -> None:
-        """Show one event. Ours and LiteLLM's are told apart by nothing: names and fields are the same."""
+        """Show one event."""
         kind = type(event).__name__
         if kind not in ("Text", "Retry"):
             self._written.end_text()
@@ -241,24 +245,23 @@ class View(Observer):
     def _on_toolcall(self, event: Any) -> None:
         live = self._live(event)
         live.waiting = False
-        if self.foreign and self.cell.can_update:
+        if self.foreign:
+            live.arguments = event.input  # nobody tells what was made of them
             self._show_call(live, None)
 
-    async def _on_approval(self, event: Any) -> None:
-        approval = event if isinstance(event, Approval) else adopted(event)
+    async def _on_approval(self, approval: Approval) -> None:
         live = self._waiting_call(approval)
-        live.waiting, self._state = True, "waiting for you"
+        live.waiting, self._state = not approval.answered, "waiting for you"
         live.arguments = approval.input
         try:
-            live.decision = await ask(approval, self._card, unattended=self._unattended, wish=self._wish)
+            if not approval.answered:
+                await ask(approval, self._card, unattended=self._unattended, wish=self._wish)
         except asyncio.CancelledError:  # an interrupt; said here, before the stream calls it unanswered
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
             live.waiting = False
             live.decision = approval.decision
-        if event is not approval:
-            hand_back(event, live.decision)
         self._show_call(live, None)
 
     def _waiting_call(self, approval: Approval) -> LiveCall:
@@ -284,10 +287,14 @@ class View(Observer):
         if live is None:
             return
         live.done, live.result = True, event
+        live.decision = event.decision or live.decision
         self._show_call(live, event)
         self._finished.append(live)
         if len(self._finished) > FULL_STEPS:
             self._make_brief(self._finished.popleft())
+
+    def _on_notice(self, event: Notice) -> None:
+        self.put(notice(event.text))
 
     def _on_filechange(self, event: Any) -> None:
         self.put(files_block([event]))
@@ -313,7 +320,7 @@ class View(Observer):
         live.result = None
 
     def _block(self, live: LiveCall, result: ToolResult | None, *, brief: bool = False) -> Block:
-        state = "done" if result is not None else "waiting" if live.waiting else "running"
+        state = "done" if result is not None or live.done else "waiting" if live.waiting else "running"
         return call_block(
             live.call,
             arguments=live.arguments,
@@ -324,7 +331,9 @@ class View(Observer):
             state=state,
             note=live.note,
             brief=brief,
-            value_name=f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}",
+            value_name=None
+            if self.theirs
+            else f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}",
         )
 
     def _show_call(self, live: LiveCall, result: ToolResult | None) -> None:
@@ -365,5 +374,7 @@ async def follow(stream: AsyncIterator[Any], view: View, cancel: Callable[[], No
             if type(event).__name__ == "Done":
                 result = event.result
     if result is None:
-        raise HarnessError("the stream ended without a Done event")
+        raise HarnessError(
+            "the stream ended without a Done event: it was closed, or somebody else reads it, too; run it again to show it"
+        )
     return result

@@ -10,20 +10,22 @@ from . import kernel
 if TYPE_CHECKING:
     from ..core.events import Result
 
-_just_shown: list[Result] = []
-"""The Result whose run has just been shown: as the cell's value it is not shown again."""
+_just_shown: list[tuple[Result, str]] = []
+"""The Result whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
 
 
 def mark_shown(result: Result) -> None:
     """Say that the run of `result` was shown while it went on."""
-    _just_shown[:] = [result]
+    _just_shown[:] = [(result, kernel.Cell.here().execution)]
 
 
 def display(result: Result) -> None:
     """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
-    shown, _just_shown[:] = bool(_just_shown) and _just_shown[0] is result, []
+    here = kernel.Cell.here()
+    shown = any(one is result and where == here.execution for one, where in _just_shown)
+    _just_shown.clear()
     if not shown:
-        kernel.Cell.here().display(bundle(result))
+        here.display(bundle(result))
     elif not kernel.in_kernel():
         from .blocks import counted
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from ..core.events import Approval, Result
 from ..core.pending import Pending
 from . import kernel, presenting
+from .adopting import Adopted, adopt, is_result
 from .asking import ask
 from .column import Column
 from .live import View, follow
@@ -32,7 +32,7 @@ def card_handler() -> Callable[[Approval], Any] | None:
             decision = await ask(approval, card)
         finally:
             place.put(mimebundle([approval_record(approval, approval.decision)]))
-        return decision.allowed
+        return decision is not None and decision.allowed
 
     return handler
 
@@ -41,19 +41,18 @@ def show(stream: Any, name: str | None = None) -> Any:
     """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
 
     `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too. A Result is shown as it is,
-    and None comes back.
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and give back LiteLLM's Result. A stream
+    that has been read to its end has its Result shown once more. A Result is shown as it is, and None comes back.
     Raises Mistake for anything else.
     """
-    if isinstance(stream, Result):
-        kernel.Cell.here().display(presenting.bundle(stream))
+    if isinstance(stream, Result) or is_result(stream):
+        kernel.Cell.here().display(presenting.bundle(adopt(stream)))
         return None  # as the cell's value it would be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
         raise Mistake(_no_stream(stream))
-    watch = getattr(getattr(stream, "aio", stream), "watch", None)  # ours: it tells what a tool prints, too
     if hasattr(stream, "__anext__"):
-        return Pending(_show(stream, stream.cancel, name, watch), "show(…)")
-    return kernel.run_sync(lambda: _show(_stepwise(stream), stream.cancel, name, watch))
+        return Pending(_show(stream, name), "show(…)")
+    return kernel.run_sync(lambda: _show(stream, name))
 
 
 def _no_stream(given: object) -> str:
@@ -64,25 +63,32 @@ def _no_stream(given: object) -> str:
     return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
 
 
-async def _show(
-    stream: AsyncIterator[Any],
-    cancel: Callable[[], None],
-    name: str | None,
-    watch: Callable[[View], bool] | None,
-) -> Result:
-    view = View(kernel.Cell.here(), head("", (), None, None), name=name, stop=cancel)
-    view.foreign = watch is None or not watch(view)
+async def _show(stream: Any, name: str | None) -> Any:
+    ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
+    watch = getattr(ours, "watch", None)  # ours: it tells what a tool prints, too
+    if getattr(stream, "result", None) is not None:
+        kernel.Cell.here().display(presenting.bundle(adopt(stream.result)))
+        result = stream.result
+    elif watch is None:
+        adopted = Adopted(stream)
+        view = View(
+            kernel.Cell.here(), _HEAD, name=name, stop=adopted.cancel, unattended="leave", foreign=True
+        )
+        view.theirs = True
+        await _follow(adopted, view)
+        return adopted.result
+    else:
+        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel)
+        view.foreign = not watch(view)
+        result = await _follow(ours, view)
+    if isinstance(result, Result):
+        presenting.mark_shown(result)
+    return result
+
+
+_HEAD = head("", (), None, None)
+
+
+async def _follow(stream: Any, view: View) -> Result:
     async with kernel.attending():
-        return await kernel.uninterrupted(follow(stream, view, cancel))
-
-
-async def _stepwise(stream: Any) -> AsyncIterator[Any]:
-    """A sync stream as an async one: ours through the async one behind it, another in a thread."""
-    inner = getattr(stream, "aio", None)
-    if inner is not None:
-        async for event in inner:
-            yield event
-        return
-    done = object()
-    while (event := await asyncio.to_thread(next, stream, done)) is not done:
-        yield event
+        return await kernel.uninterrupted(follow(stream, view, stream.cancel))

@@ -72,19 +72,8 @@ async def put_card(place: Place, approval: Approval, fallback: Mapping[str, Any]
 
     card = ApprovalCard(approval, position=position)
     place.put({**fallback, **card.mimebundle()})
+    card.came_up()
     try:
         await approval.wait()
     finally:
         card.finish(approval.decision)
-
-
-def adopted(event: Any) -> Approval:
-    """Our Approval for one of LiteLLM's, which has no card's worth of facts."""
-    return Approval(tool=event.tool, input=dict(event.input), why="the agent asks")
-
-
-def hand_back(event: Any, decision: Decision | None) -> None:
-    if decision is not None and decision.allowed:
-        event.allow()
-    else:
-        event.deny(decision.reason if decision is not None else "the run ended")
