@@ -142,6 +142,7 @@ class Stepper:
         card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"), self._view.stop)
         place = self._view.place()
         place.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
+        card.came_up()
         self._view.waits(for_what=f"waiting for Next: {what}")
         try:
             await answered.wait()

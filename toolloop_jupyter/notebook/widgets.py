@@ -17,6 +17,7 @@ from ..core.events import Approval, Decision, Scope, Usage
 from .blocks import money
 from .card import error_html, left_out, question_html
 from .form import FieldSpec, field_specs
+from .holding import Hold
 from .inert import inline, plain
 from .style import CARD_STYLE, DIM, STYLE
 
@@ -76,12 +77,13 @@ class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
-    choice offers to.
+    choice offers to. `came_up()` is to be called when it is on the page: it may then be held for a moment (`holding`).
     """
 
     def __init__(self, approval: Approval, *, position: str = "") -> None:
         self._approval = approval
         self._position = position
+        self._hold = Hold(self._show_held)
         self._fields: list[_Field] = []
         tool = plain(approval.tool)
         self._question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
@@ -99,9 +101,7 @@ class ApprovalCard(_Panel):
         )
         self._edit = _button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
         self._deny = _button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
-        self._reason = ipywidgets.Text(
-            description="reason", placeholder="for the model, with Deny (optional)"
-        )
+        self._reason = ipywidgets.Text(description="Deny because", placeholder="optional; the model is told")
         self._reason.style.description_width = "initial"
         self._reason.add_class("tlj-why")
         self._scope = ipywidgets.Dropdown(
@@ -124,10 +124,21 @@ class ApprovalCard(_Panel):
         self._unused = [one for one in (self._scope, self._whole, self._edit) if one not in shown]
         super().__init__(card)
 
+    def came_up(self) -> None:
+        """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click.
+
+        That click's button is gone with its card, and the focus with it: it goes on to this card, to the one control
+        that no key decides with.
+        """
+        focus = getattr(self._reason, "focus", None)  # ipywidgets 8
+        if self._hold.came_up() and focus is not None:
+            focus()
+
     def finish(self, decision: Decision | None = None) -> None:
         """Take the card away: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
         if self._finished:
             return
+        self._hold.gone()
         self._disable()
         self._close()
         for unused in self._unused:
@@ -135,10 +146,13 @@ class ApprovalCard(_Panel):
                 widget.close()
 
     def _on_approve(self, _: Any) -> None:
+        if self._hold.on:
+            return
         # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
         self._disable()
         if self._finished or self._approval.answered:
             return
+        Hold.after_click(self._hold)
         try:
             self._approval.allow(self._edited(), by="click", scope=self._scope.value)
         except ValueError as error:
@@ -148,6 +162,7 @@ class ApprovalCard(_Panel):
     def _on_deny(self, _: Any) -> None:
         self._disable()
         if not self._finished and not self._approval.answered:
+            Hold.after_click(self._hold)
             self._approval.deny(self._reason.value.strip(), by="click")
 
     def _on_whole(self, _: Any) -> None:
@@ -190,6 +205,10 @@ class ApprovalCard(_Panel):
         for field in self._fields:
             field.put_into(arguments)
         return arguments
+
+    def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
+        if not self._finished and not self._approval.answered:
+            self._approve.disabled = held
 
     def _disable(self, *, off: bool = True) -> None:
         if not self._finished:
@@ -274,6 +293,7 @@ class Toolbar(_Panel):
         if self._stop.disabled:
             return
         self._stop.disabled = True
+        Hold.after_click()
         self._on_stop()
 
 
@@ -287,12 +307,18 @@ class StepCard(_Panel):
         on_run: Callable[[], None],
         on_stop: Callable[[], None] | None = None,
     ) -> None:
-        self._next = _button("Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next))
-        self._run = _button("Run to end", "Go on without holding again", "", lambda _: self._go(on_run))
+        self._hold = Hold(self._show_held)
+        self._next = _button(
+            "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=self._hold.on)
+        )
+        self._run = _button(
+            "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=self._hold.on)
+        )
         label = ipywidgets.HTML(
             f'{STYLE}{CARD_STYLE}<div class="tlj"><span style="{DIM}">next:</span> {inline(what)}</div>'
         )
         self._buttons = [self._next, self._run]
+        self._answered = False
         if on_stop is not None:
             self._buttons.append(_button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
         row = ipywidgets.Box(self._buttons)
@@ -301,17 +327,28 @@ class StepCard(_Panel):
         card.add_class("tlj-card")
         super().__init__(card)
 
+    def came_up(self) -> None:
+        """The card is on the page: hold it for a moment if a click came shortly before."""
+        self._hold.came_up()
+
     def finish(self) -> None:
         """Take the card away and close its comms. Safe to call twice."""
         if not self._finished:
+            self._hold.gone()
             self._close()
 
-    def _go(self, act: Callable[[], None]) -> None:
-        if self._finished or self._next.disabled:
+    def _go(self, act: Callable[[], None], *, held: bool = False) -> None:
+        if self._finished or self._answered or held:
             return
+        self._answered = True
         for button in self._buttons:
             button.disabled = True
+        Hold.after_click(self._hold)
         act()
+
+    def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
+        if not self._finished and not self._answered:
+            self._next.disabled = self._run.disabled = held
 
 
 class ClickTest(_Panel):

@@ -1,0 +1,100 @@
+"""A double click on Approve lets one call run, the one that the person saw."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+from toolloop_jupyter.teaching import ScriptedModel, call
+ran = []
+
+def add_note(title: str, body: str, tag: str = "a", pinned: bool = False) -> str:
+    """Add a note."""
+    ran.append("noted")
+    return "ok"
+
+def delete_account(user: str, reason: str = "", force: bool = True) -> str:
+    """Delete an account for ever."""
+    ran.append("DELETED")
+    return "gone"
+
+model = ScriptedModel([call("add_note", title="t", body="b"), call("delete_account", user="root")], "Done.", repeat_last=True)
+'''
+RUN = "%%toolloop -m model -t add_note delete_account -p ask --as run\nGo."
+CARD = "() => document.activeElement.closest('.tlj-card') ? document.activeElement.tagName : 'no card'"
+
+
+def second_card(desk):
+    """The card about the second call, once it is there."""
+    card = desk.page.locator(".tlj-card:visible", has_text="Delete an account")
+    desk.see(card, "the second card")
+    return card
+
+
+def run_cell(desk, number):
+    desk.page.evaluate(
+        "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeCellIndex = n;"
+        " window.jupyterapp.commands.execute('notebook:run-cell'); }",
+        number,
+    )
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_double_click_approves_one_call(jupyter, desk, app):
+    """Two clicks 0.15, 0.3 and 0.5 s apart, at one place: the second call still waits, its Approve disabled, then enabled."""
+    jupyter.notebook("double.ipynb", [SET_UP, RUN, "print('RAN', ran); ran.clear()"])
+    jupyter.share_kernel("double.ipynb")
+    desk.open("double.ipynb", app)
+    run_cell(desk, 0)
+    desk.wait_until_done()
+    mouse = desk.page.mouse
+    for gap in (150, 300, 500):
+        run_cell(desk, 1)
+        desk.see(desk.button("Approve"), "the first card")
+        approve = desk.button("Approve").first
+        approve.scroll_into_view_if_needed()
+        desk.page.wait_for_timeout(300)
+        box = approve.bounding_box()
+        mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        desk.page.wait_for_timeout(gap)
+        mouse.down()
+        mouse.up()
+        card = second_card(desk)
+        desk.page.wait_for_timeout(300)
+        assert card.count() == 1, f"{gap} ms apart: the second call ran unseen"
+        desk.see(desk.button("Approve"), "an enabled Approve")
+        desk.click("Deny")
+        desk.wait_until_done()
+        run_cell(desk, 2)
+        desk.wait_for("RAN ['noted']")
+    assert (desk.errors, desk.outside) == ([], [])
+
+
+@pytest.mark.parametrize("key", ["Enter", "Space"])
+def test_a_key_pressed_twice_approves_one_call(jupyter, desk, key):
+    """Enter or Space twice on Approve runs one call; the focus is then on the next card, which Tab takes to its buttons."""
+    jupyter.notebook("keys-twice.ipynb", [SET_UP, RUN, "print('RAN', ran)"])
+    jupyter.share_kernel("keys-twice.ipynb")
+    desk.open("keys-twice.ipynb")
+    run_cell(desk, 0)
+    desk.wait_until_done()
+    run_cell(desk, 1)
+    desk.see(desk.button("Approve"), "the first card")
+    desk.button("Approve").focus()
+    desk.page.keyboard.press(key)
+    desk.page.wait_for_timeout(200)
+    desk.page.keyboard.press(key)
+    card = second_card(desk)
+    desk.until("() => !!document.activeElement.closest('.tlj-card')", "the focus on the card", 5)
+    assert desk.page.evaluate(CARD) == "INPUT"
+    desk.see(desk.button("Approve"), "an enabled Approve")
+    assert card.count() == 1
+    for _ in range(3):
+        desk.page.keyboard.press("Shift+Tab")
+    desk.page.keyboard.press(key)
+    desk.wait_until_done()
+    run_cell(desk, 2)
+    desk.wait_for("RAN ['noted', 'DELETED']")
+    assert desk.errors == []
