@@ -29,7 +29,8 @@ from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
 from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
-from .notebook import presenting
+from .core.stream import RunSync
+from .notebook import kernel, presenting
 
 Result.presenter = presenting
 
@@ -116,6 +117,12 @@ def _run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 @_with_keywords
+def _one_loop() -> RunSync:
+    from .notebook import kernel
+
+    return kernel.one_loop()
+
+
 def aagent(
     harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[Any, Any, Result] | AsyncEventStream:
@@ -145,7 +152,7 @@ def agent(
     if stream:
         session = AsyncSession(config, lasting=False)
         inner = AsyncEventStream(session, prompt, interactive=True, close_session=True)
-        return EventStream(inner, _run_sync)
+        return EventStream(inner, _one_loop())
     session = AsyncSession(config, interactive=False, lasting=False)
     return _run_sync(
         lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
@@ -168,7 +175,7 @@ def agent_session(
     harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
-    return Session(aagent_session(harness, history=history, **keywords), _run_sync)
+    return Session(aagent_session(harness, history=history, **keywords), _run_sync, _one_loop)
 
 
 def load(path: str | Path) -> list[dict[str, Any]]:

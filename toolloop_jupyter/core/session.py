@@ -164,7 +164,7 @@ class AsyncSession:
 
     async def settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
-        if self._channel is not None and self._channel.reason is not None:
+        if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.ended()
 
     def begin(self, prompt: str, *, interactive: bool, observer: Observer | None = None) -> Channel:
@@ -288,8 +288,11 @@ async def _nowhere(event: Event) -> None:
 class Session:
     """An AsyncSession for code without `await`; works in a notebook cell, too. Use as a context manager."""
 
-    def __init__(self, inner: AsyncSession, run_sync: RunSync) -> None:
-        self._inner, self._run_sync = inner, run_sync
+    def __init__(self, inner: AsyncSession, run_sync: RunSync, one_loop: Callable[[], RunSync]) -> None:
+        """`one_loop` makes what runs the steps of one stream."""
+        self._inner, self._run_sync, self._one_loop = inner, run_sync, one_loop
+        self._on_the_turns_loop = run_sync
+        """Runs something where the turn of the last stream runs."""
 
     @property
     def aio(self) -> AsyncSession:
@@ -311,7 +314,8 @@ class Session:
         return result
 
     def stream(self, prompt: str) -> EventStream:
-        return EventStream(self._inner.astream(prompt), self._run_sync)
+        self._on_the_turns_loop = self._one_loop()
+        return EventStream(self._inner.astream(prompt), self._on_the_turns_loop)
 
     async def arun(self, prompt: str) -> Result:
         return await self._inner.arun(prompt)
@@ -320,7 +324,10 @@ class Session:
         return self._inner.astream(prompt)
 
     def history(self) -> list[dict[str, Any]]:
-        return self._inner.messages()
+        if not self._inner.busy:
+            return self._inner.messages()
+        messages: list[dict[str, Any]] = self._on_the_turns_loop(self._inner.history)
+        return messages
 
     def rewind(self, turn: int) -> None:
         self._inner.rewind(turn)

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .session import AsyncSession
 
 RunSync = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+"""Runs what it is given to its end from sync code, and returns its value."""
 
 STOPPED = "the run was stopped"
 WIND_DOWN = 1.0
@@ -39,6 +40,8 @@ class Channel:
         self.room.set()
         self.reason: StopReason | None = None
         """Why the turn ends: set once, by a stop or by its own end."""
+        self.told_to_stop = False
+        """Whether it is to stop: known before its loop has heard of it."""
         self.task: asyncio.Task[Result] | None = None
         self.started = False
         """Whether the task has begun: one that is cancelled before never runs its first line."""
@@ -83,7 +86,7 @@ class Channel:
         """Cancel the turn, once; the first reason counts. On the turn's own loop."""
         self.room.set()
         if self.reason is None and self.task is not None and not self.task.done():
-            self.reason = reason
+            self.reason, self.told_to_stop = reason, True
             if self.started:
                 self.task.cancel()
 
@@ -91,6 +94,7 @@ class Channel:
         """The same from any thread (a click on a subshell's thread, the garbage collector's)."""
         if self.task is None or self.task.done():
             return
+        self.told_to_stop = True
         loop = self.task.get_loop()
         try:
             here = asyncio.get_running_loop() is loop
@@ -103,10 +107,14 @@ class Channel:
             loop.call_soon_threadsafe(self.stop, reason)
 
     async def ended(self) -> None:
-        """Wait until the turn's task has ended, however it does."""
-        if self.running:
-            assert self.task is not None
-            await asyncio.wait({self.task})
+        """Wait until the turn's task has ended, however it does; from any loop. Not for one whose own loop stands still."""
+        task = self.task
+        if task is None or task.done():
+            return
+        if task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({task})
+        elif task.get_loop().is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.ended(), task.get_loop()))
 
 
 class AsyncEventStream:
@@ -250,16 +258,21 @@ async def _anext(stream: AsyncEventStream) -> Event | None:
 
 
 class EventStream:
-    """Sync iterator over the events of one turn: an AsyncEventStream, one step of the loop at a time."""
+    """Sync iterator over the events of one turn: an AsyncEventStream, one step of it at a time, from any thread."""
 
     def __init__(self, stream: AsyncEventStream, run_sync: RunSync) -> None:
+        """`run_sync` runs all steps of this stream on one loop."""
         self._stream, self._run_sync = stream, run_sync
 
     def __iter__(self) -> Iterator[Event]:
         return self
 
     def __next__(self) -> Event:
-        event: Event | None = self._run_sync(lambda: _anext(self._stream))
+        try:
+            event: Event | None = self._run_sync(lambda: _anext(self._stream))
+        except KeyboardInterrupt:
+            self.cancel()  # also where the interrupt came as the step had just ended
+            raise
         if event is None:
             raise StopIteration
         return event

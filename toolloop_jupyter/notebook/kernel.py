@@ -47,7 +47,16 @@ from contextlib import AbstractContextManager, asynccontextmanager, contextmanag
 from contextvars import copy_context
 from typing import Any, Literal, TypeVar
 
-from .kernel_loop import PATIENCE, Interrupted, Interrupts, drive, interruptible, uninterrupted
+from .kernel_loop import (
+    PATIENCE,
+    Interrupted,
+    Interrupts,
+    OneLoop,
+    drive,
+    interruptible,
+    let_a_second_one_pass,
+    uninterrupted,
+)
 from .kernel_output import (
     Bundle,
     Place,
@@ -77,6 +86,7 @@ __all__ = [
     "interruptible",
     "overtaking",
     "run_sync",
+    "one_loop",
     "shell",
     "terminal",
     "uninterrupted",
@@ -191,6 +201,17 @@ def ends_its_cell(error: BaseException) -> None:
     A front-end drops all cells that are queued behind a failed one; ■ ends a run, as it does in a `%%toolloop` cell.
     IPython (7 to 9) asks an exception for its `_render_traceback_`, and tells `post_run_cell` what came of the cell
     before ipykernel (6.17 to 7.4) answers the front-end.
+def one_loop() -> OneLoop:
+    """As `run_sync`, for the steps of one stream: all on one loop, where none is running here on one in the background."""
+    return OneLoop(run_sync)
+
+
+async def stopped(error: asyncio.CancelledError) -> None:
+    """Prepare what an interrupted run of the API is about to raise in its cell."""
+    ends_its_cell(error)
+    await let_a_second_one_pass(time.monotonic())
+
+
     """
     if not in_kernel():
         return

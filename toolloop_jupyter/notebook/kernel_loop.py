@@ -14,6 +14,10 @@ nest_asyncio does 1 to 3 by replacing Task, Future, run and the loop's methods f
 nest_asyncio2 (1.7.4) keeps the handles of 4 back until the nested run has ended, and a click is one of them. Either
 may have been applied by somebody else: what is done here holds with it, without it, and on Python 3.14.
 
+A sync stream is read step by step, and between two steps nobody turns a loop (`OneLoop`). Where none is running, its
+turn is therefore on a loop of its own thread, and each step may be asked for by another thread: by a web server's pool,
+by a tool's own.
+
 The private names `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same
 in CPython 3.10 to 3.14 (run on 3.10 to 3.13). A public way to turn a running loop would replace them; none is planned.
 """
@@ -33,10 +37,16 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+STOPPED = "the run was stopped"
 PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3
 """Seconds after which a loop that did not take up an interrupt counts as blocked by one of its callbacks."""
+_LISTENS = 0.1
+"""Seconds after which a thread that waits for a step looks up: only then does Python stop it (a cancelled tool; Windows)."""
+_AFTERWARDS = 0.3
+"""Seconds after an interrupt in which a cell that it has ended stays, so that a second one of a nervous finger still
+falls on it. Between two cells it would hit ipykernel itself (6.17 to 7.4), which then never answers one of them."""
 _SHUTDOWN_GRACE = 2.0
 """Seconds that a run may take to clean up when its loop is being stopped (the kernel shuts down)."""
 
@@ -159,6 +169,79 @@ def drive(
 ) -> T:
     """Run `make()` as a task in `context` to its end and return its result, whether or not a loop runs here.
 
+class OneLoop:
+    """Runs the steps of one stream, all on one loop: the one that runs where the first is asked for, or the background one."""
+
+    def __init__(self, run_sync: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> None:
+        """`run_sync` runs a step on the loop that is running here."""
+        self._run_sync = run_sync
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __call__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `make()` to its end from sync code, in any thread, and return its result. Raises as `drive` does."""
+        try:
+            here = asyncio.get_running_loop()
+        except RuntimeError:
+            here = None
+        loop = self._loop = self._loop or here or _background_loop()
+        if loop is here:
+            return self._run_sync(make)  # type: ignore[no-any-return]
+        if not loop.is_running():
+            raise RuntimeError("the event loop on which this stream began has ended: make a new stream")
+        if here is None:
+            return _elsewhere(loop, make)
+
+        async def awaited() -> T:
+            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), loop))
+
+        return self._run_sync(awaited)  # type: ignore[no-any-return]
+
+
+def _elsewhere(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `make()` on a loop of another thread, in the context of this one.
+
+    An interrupt (or what else is raised in this thread) cancels it; an interrupt waits for its end, a second one does not.
+    """
+    tasks: list[asyncio.Task[T]] = []
+    ended, interrupted = threading.Event(), False
+
+    def begin() -> None:
+        tasks.append(loop.create_task(make()))
+        tasks[0].add_done_callback(lambda _: ended.set())
+
+    def cancel() -> None:  # comes to the loop after `begin`
+        tasks[0].cancel()
+
+    loop.call_soon_threadsafe(begin)
+    while True:
+        try:
+            while not ended.wait(_LISTENS):
+                pass
+            break
+        except BaseException as raised:
+            loop.call_soon_threadsafe(cancel)
+            if interrupted or not isinstance(raised, KeyboardInterrupt):
+                raise
+            interrupted = True
+    try:
+        return tasks[0].result()
+    except asyncio.CancelledError as error:
+        if interrupted:
+            raise Interrupted(str(error) or STOPPED) from None
+        raise
+
+
+async def let_a_second_one_pass(asked_at: float) -> int:
+    """Wait as long as an interrupt may follow at once upon the one at `asked_at` (monotonic); returns how many it ignored."""
+    ignored = 0
+    while (left := asked_at + _AFTERWARDS - time.monotonic()) > 0:
+        try:
+            await asyncio.sleep(left)
+        except asyncio.CancelledError:
+            ignored += 1
+    return ignored
+
+
     `idle` is the loop to use in the main thread when none is running; without it one loop is kept for all calls
     (LiteLLM's logging worker complains, in the output, about every change of loops).
 
@@ -182,7 +265,7 @@ def drive(
     with Interrupts(loop, task) as interrupts:
         wait(loop, task)
     if task.cancelled() and interrupts.happened:
-        raise Interrupted("the run was stopped")
+        raise Interrupted(STOPPED)
     return task.result()
 
 
@@ -251,13 +334,38 @@ def _kept_loop() -> asyncio.AbstractEventLoop:
 
 
 def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """End what is left on the kept loop, as `asyncio.run` does after each call."""
+    """End what is left on a loop at exit, as `asyncio.run` does after each call."""
     if loop.is_closed() or loop.is_running():
         return
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()
     if left:
+_background: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
+"""The loop that runs in a thread of its own, once there is one."""
+_lock = threading.Lock()
+"""Held while it is made."""
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    with _lock:
+        # A forked process has the loop, but not the thread.
+        if not _background or not _background[-1][1].is_alive():
+            loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=loop.run_forever, name="toolloop-background", daemon=True)
+            thread.start()
+            _background[:] = [(loop, thread)]
+            atexit.register(_end, loop, thread)
+        return _background[-1][0]
+
+
+def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    if thread.is_alive():
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(1)  # no longer: a tool may block it
+    _close(loop)
+
+
         loop.run_until_complete(asyncio.wait(left, timeout=1))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -1,0 +1,216 @@
+"""Sync streams where no event loop runs: read in any thread, while the turn goes on in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import signal
+import threading
+import time
+
+import pytest
+
+import toolloop_jupyter as tl
+from support.servers import answer, calls
+from toolloop_jupyter import Harness, agent, agent_session
+from toolloop_jupyter.notebook import kernel
+
+LOOP = Harness.TOOL_LOOP
+TOOL_TURN = [calls(("double", {"x": 4})), answer("It is 8.")]
+EVENTS = ["ToolCall", "ToolResult", "Text", "Text", "Text", "Done"]
+
+
+def double(x: int) -> int:
+    """Double a number."""
+    return 2 * x
+
+
+@pytest.fixture
+def call(serve):
+    """The keywords that send a run to a scripted server."""
+
+    def make(*script):
+        base = serve(list(script)).base_url
+        return {"model": "openai/stub", "api_base": base, "api_key": "sk-test"}
+
+    return make
+
+
+def in_a_thread(function):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(function).result(30)
+
+
+def names(events):
+    return [type(event).__name__ for event in events]
+
+
+def test_in_one_thread(call):
+    """A stream, and one of a session, can be made and read in a thread."""
+
+    def in_session():
+        with agent_session(LOOP, tools=[double], **call(*TOOL_TURN)) as session:
+            return names(session.stream("Go")), [m["role"] for m in session.history()]
+
+    more = call(*TOOL_TURN)
+    assert in_a_thread(lambda: names(agent(LOOP, "Go", stream=True, tools=[double], **more))) == EVENTS
+    assert in_a_thread(in_session) == (EVENTS, ["user", "assistant", "tool", "assistant"])
+
+
+@pytest.mark.parametrize("begun_here", [True, False])
+def test_each_step_in_another_thread(call, begun_here):
+    """What a web server's pool does: each event is asked for by another thread, also where the first was read here."""
+    stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
+    found = [next(stream)] if begun_here else []
+    while event := in_a_thread(lambda: next(stream, None)):
+        found.append(event)
+    assert names(found) == EVENTS
+    assert stream.result.text == "It is 8."
+
+
+async def test_begun_on_a_running_loop(call):
+    """A stream that began where a loop runs (a notebook's cell) stays on that loop, also when a thread reads on."""
+    stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
+    found = [next(stream), *await asyncio.to_thread(list, stream)]
+    assert names(found) == EVENTS
+
+
+def test_begun_in_a_thread_read_on_a_running_loop(call):
+    """A stream that began in the background is read on from sync code on a running loop, which turns meanwhile."""
+    stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
+    first = next(stream)
+
+    async def rest():
+        ticks = []
+        asyncio.get_running_loop().call_soon(ticks.append, 1)
+        return names(stream), ticks
+
+    assert asyncio.run(rest()) == (EVENTS[1:], [1])
+    assert type(first).__name__ == EVENTS[0]
+
+
+def test_a_loop_that_has_ended(call):
+    """A stream whose loop is gone says so in one line instead of waiting for ever."""
+
+    async def first():
+        stream = agent(LOOP, "Go", stream=True, tools=[double], **call(*TOOL_TURN))
+        return stream, next(stream)
+
+    stream, _ = asyncio.run(first())
+    with pytest.raises(RuntimeError, match="make a new stream"):
+        next(stream)
+
+
+@pytest.mark.parametrize("streamed", [True, False])
+def test_a_tool_that_runs_an_agent(call, streamed):
+    """A sync tool may run another agent and stream it."""
+    inner = call(answer("inner answer"))
+
+    def ask(question: str) -> str:
+        """Ask a helper."""
+        if not streamed:
+            return agent(LOOP, question, **inner).text
+        return "".join(e.delta for e in agent(LOOP, question, stream=True, **inner) if isinstance(e, tl.Text))
+
+    result = agent(LOOP, "Go", tools=[ask], **call(calls(("ask", {"question": "x"})), answer("ok")))
+    assert [r.output for r in result.tool_results] == ["inner answer"]
+
+
+def test_the_turn_goes_on_while_the_reader_works(call):
+    """A tool runs while the reader is busy with an earlier event."""
+    ended = threading.Event()
+
+    async def slow() -> str:
+        """Take a moment."""
+        await asyncio.sleep(0.05)
+        ended.set()
+        return "ok"
+
+    stream = agent(LOOP, "Go", stream=True, tools=[slow], **call(calls(("slow", {})), answer("ok")))
+    assert isinstance(next(stream), tl.ToolCall)
+    assert ended.wait(5)
+    assert names(stream)[-1] == "Done"
+
+
+def test_approvals(call):
+    """A reader answers an Approval from its own thread; one that is not answered before the next step is denied."""
+    for answers, ran in ((True, ["8"]), (False, [])):
+        stream = agent(LOOP, "Go", stream=True, tools=[double], permissions="ask", **call(*TOOL_TURN))
+        for event in stream:
+            if isinstance(event, tl.Approval) and answers:
+                event.allow()
+        assert [r.output for r in stream.result.tool_results if not r.is_error] == ran
+
+
+def test_two_turns_of_a_session(call):
+    """Streamed and plain turns of one session follow each other, also one that was told to stop; the history is whole."""
+    more = call(*TOOL_TURN, answer("a b c", hold_after=2), answer("plain"))
+    with agent_session(LOOP, tools=[double], **more) as session:
+        assert names(session.stream("1")) == EVENTS
+        stream = session.stream("2")
+        assert isinstance(next(stream), tl.Text)
+        assert session.history()[-1] == {"role": "user", "content": "2"}
+        stream.cancel()
+        assert session.run("3").text == "plain"
+    assert [r.stop_reason for r in session.results] == ["done", "cancelled", "done"]
+
+
+def test_an_interrupt(call):
+    """Ctrl-C while the main thread waits for an event cancels the turn: its tool cleans up, the history stays valid."""
+    log, found = [], signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    async def slow() -> str:
+        """Take long."""
+        try:
+            await asyncio.sleep(20)
+        finally:
+            log.append("cleaned up")
+        return "ok"
+
+    with agent_session(LOOP, tools=[slow], **call(calls(("slow", {})), answer("again"))) as session:
+        stream = session.stream("Go")
+        next(stream)
+        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        began = time.monotonic()
+        with pytest.raises(KeyboardInterrupt, match="the run was stopped"):
+            next(stream)
+        signal.signal(signal.SIGINT, found)
+        assert time.monotonic() - began < 3
+        assert log == ["cleaned up"]
+        assert [m["role"] for m in session.history()] == ["user", "assistant", "tool"]
+        assert session.run("Go on").text == "again"
+
+
+def test_what_breaks_into_the_wait_stops_the_step():
+    """A thread that is stopped while it waits (a tool's, by a cancelled run) takes its step with it."""
+    log, begun = [], threading.Event()
+
+    class Stop(BaseException):
+        pass
+
+    async def step():
+        begun.set()
+        try:
+            await asyncio.sleep(20)
+        finally:
+            log.append("cleaned up")
+
+    def read():
+        try:
+            kernel.one_loop()(step)
+        except Stop:
+            log.append("stopped")
+
+    import ctypes
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert begun.wait(5)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Stop))
+    thread.join(5)
+    for _ in range(100):
+        if len(log) == 2:
+            break
+        time.sleep(0.01)
+    assert sorted(log) == ["cleaned up", "stopped"]
