@@ -44,7 +44,7 @@ def test_what_looks_like_a_key_is_not_shown(text):
 
 def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
     """Keys from the environment and all secrets of the request are replaced; short values are no keys."""
-    monkeypatch.setenv("MY_API_KEY", "plainwords")
+    monkeypatch.setenv("MY_API_KEY", "plain-words-1")
     secrets = {
         "api_key": "hunter2hunter2",
         "aws_secret_access_key": "awsawsaws",
@@ -52,7 +52,7 @@ def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
         "vertex_credentials": {"private_key": "pempempem"},
     }
     request = Request("openai/x", [], secrets=secrets)
-    text = "hunter2hunter2 awsawsaws headersecret pempempem plainwords harness,tool_loop"
+    text = "hunter2hunter2 awsawsaws headersecret pempempem plain-words-1 harness,tool_loop"
     assert redact(text, secrets_of(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
     assert "hunter2" not in repr(request)
 

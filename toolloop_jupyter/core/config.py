@@ -14,16 +14,18 @@ from typing import Any, Literal
 from . import secrets as hidden
 from .approvals import ApprovalHandler, check_policy
 from .errors import CapabilityUnsupported, OptionsMismatch
-from .failures import proxy_in_use
-from .model import MANAGED
 from .observer import Observer
 from .output import Output
+from .provider import is_ours, proxy_in_use
 from .sandbox import as_sandbox
 from .tools import Tool, make_tools
 
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
+MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
+"""What the loop decides, whatever `completion_kwargs` says."""
+_GATEWAY_HEADERS = hidden.OWN_HEADERS | {"authorization", "x-litellm-api-key"}
 
 
 class Harness(Enum):
@@ -135,8 +137,7 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
         raise ValueError(
             "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
         )
-    ours = name.startswith("toolloop/")
-    if not name.startswith(PROXY) and (ours or not proxy_in_use()):
+    if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
         options, secrets = _address(api_base)
         return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, model)
     base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
@@ -195,10 +196,8 @@ class Config:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""
         given: dict[str, Any] = dict(self.options.completion_kwargs)
         stream = given.get("stream") is not False
-        free = {"extra_headers", "api_key", "api_base"} | (
-            {"response_format"} if self.output is None else set()
-        )
-        kept = {k: v for k, v in given.items() if k not in MANAGED or k in free}
+        managed = self._managed()
+        kept = {k: self._without_managed(k, v) for k, v in given.items() if k not in managed}
         secrets = {k: kept.pop(k) for k in list(kept) if hidden.holds_secret(k, kept[k])}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
         secrets.update(self.route.secrets)
@@ -208,6 +207,35 @@ class Config:
         if stream:
             options.setdefault("stream_options", {"include_usage": True})
         return options, secrets
+
+    def _managed(self) -> frozenset[str]:
+        """The options that `completion_kwargs` does not decide here: MANAGED, and whatever this route says itself.
+
+        `base_url` is another name of `api_base`; `custom_llm_provider` would take a gateway's model, or one of our own,
+        to another provider.
+        """
+        managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
+        managed |= {*self.route.options, *self.route.secrets} - {"extra_headers"}
+        if "api_base" in managed:
+            managed.add("base_url")
+        if self._on_gateway or is_ours(self.route.model):
+            managed.add("custom_llm_provider")
+        return frozenset(managed)
+
+    def _without_managed(self, name: str, value: Any) -> Any:
+        """An option without what would overrule the loop from within: a body's `messages`, another key to the gateway."""
+        managed: frozenset[str] = frozenset()
+        if name == "extra_body":
+            managed = self._managed() if self._on_gateway else self._managed() & MANAGED
+        elif name in ("extra_headers", "headers") and self._on_gateway:
+            managed = _GATEWAY_HEADERS
+        if not managed or not isinstance(value, Mapping):
+            return value
+        return {key: item for key, item in value.items() if str(key).lower() not in managed}
+
+    @property
+    def _on_gateway(self) -> bool:
+        return self.route.model.startswith(PROXY)
 
 
 def may_ask(config: Config) -> bool:
@@ -248,6 +276,13 @@ def _check_options(options: Any) -> ToolLoopOptions:
     )
 
 
+def _check_retries(tries: object) -> None:
+    if tries is not None and (not isinstance(tries, int) or tries < 0):
+        raise ValueError(
+            f"num_retries must be a whole number >= 0, got {tries!r}; write completion_kwargs={{'num_retries': 2}}"
+        )
+
+
 def build_config(
     *,
     sandbox: Any = None,
@@ -280,6 +315,7 @@ def build_config(
         raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
     _check_unsupported(skills, disable_tools, install=install)
     checked = _check_options(options)
+    _check_retries(checked.completion_kwargs.get("num_retries"))
     facts = dict(metadata or {})
     return Config(
         route=route(model, api_key, api_base, facts),

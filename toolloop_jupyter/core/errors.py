@@ -24,6 +24,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .cleaning import plain
+from .hiding import hide
+
 if TYPE_CHECKING:
     from .events import Result
 
@@ -32,8 +35,15 @@ class HarnessError(Exception):
     """Base class of every error of this package.
 
     Notebooks show it as one line: IPython takes `_render_traceback_` (7.34 to 9) instead of a traceback, and
-    the cell still counts as failed for nbconvert and papermill.
+    the cell still counts as failed for nbconvert and papermill. What it quotes (a provider's words, a key that the model
+    wrote, a name that was typed) is shown without control sequences and without the runs' keys.
     """
+
+    def __str__(self) -> str:
+        return hide(plain(super().__str__()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
 
     def _render_traceback_(self) -> list[str]:
         return [f"{type(self).__name__}: {self}"]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
-import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from . import secrets as hidden
+from .cleaning import plain
+from .hiding import HIDDEN, hide
 from .provider import PlainRefusal, is_ours
 from .unset import key_name, what_is_not_set
 
@@ -30,22 +29,16 @@ _KEY_SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-_SECRET_NAMES = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|API_?KEY|CREDENTIALS)$")
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """`text` without keys: the given ones, those of the environment, and whatever looks like one."""
-    values = {str(secret) for secret in secrets if secret}
-    values |= {value for name, value in os.environ.items() if _SECRET_NAMES.search(name.upper())}
-    for name, value in vars(
-        sys.modules.get("litellm", sys)
-    ).items():  # litellm.api_key = …, litellm.openai_key = …
-        if name.endswith("_key") and isinstance(value, str):
-            values.add(value)
-    values |= {quote(value, safe="") for value in values}  # as it stands in an address
-    for value in sorted((v for v in values if len(v) >= 6), key=len, reverse=True):
-        text = text.replace(value, "[key]")
-    return _KEY_SHAPES.sub("[key]", hidden.without_user(text))
+    """A provider's text without keys: those of runs, `secrets`, those of the environment, and whatever looks like one."""
+    return without_keys(text, (*map(str, secrets), *hidden.of_environment()))
+
+
+def without_keys(text: str, also: Iterable[str] = ()) -> str:
+    """A text without the keys of runs (and `also`), and without whatever looks like one."""
+    return _KEY_SHAPES.sub(HIDDEN, hide(hidden.without_user(text), also))
 
 
 def secrets_of(request: Request) -> list[object]:
@@ -108,10 +101,10 @@ def _host(request: Request) -> str:
 def explain(error: Exception, request: Request) -> tuple[str, str]:
     """(what happened, what to do) for an error of a model call: each one line, but for what our own models say."""
     if said := _said_by_ours(error):
-        return redact(said, secrets_of(request)), ""
+        return redact(plain(said), secrets_of(request)), ""
     original = getattr(error, "original_exception", None)
     kind = type(error).__name__
-    text = redact(str(error), secrets_of(request))
+    text = redact(plain(str(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):
@@ -141,11 +134,3 @@ def _said_by_ours(error: BaseException | None) -> str:
 def _said_once(text: str) -> str:
     """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
     return text.split(" Original exception: ", maxsplit=1)[0]
-
-
-def proxy_in_use() -> bool:
-    """Whether the user routes everything through the gateway (`litellm.use_litellm_proxy`)."""
-    litellm = sys.modules.get("litellm")
-    if litellm is not None:
-        return bool(getattr(litellm, "use_litellm_proxy", False))
-    return os.environ.get("USE_LITELLM_PROXY", "").lower() == "true"

@@ -16,6 +16,7 @@ from typing import Any
 
 from .assembly import whole_characters
 from .errors import HistoryInvalid
+from .hiding import hide_in
 
 NOT_RUN = "This call did not run: the turn ended before it."
 FORMAT = "toolloop_jupyter/conversation@1"
@@ -255,10 +256,13 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequence[object] = ()) -> None:
-    """Write a conversation as readable JSON, whole or not at all; `turns` is what a notebook knows of them."""
+    """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
+
+    `turns` is what a notebook knows of them.
+    """
     target = Path(path)
     known = {"turns": list(turns)} if turns else {}
-    data = {"format": FORMAT, **known, "messages": list(messages)}
+    data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
     temporary = target.with_name(target.name + ".part")
     temporary.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     temporary.replace(target)

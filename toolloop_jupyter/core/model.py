@@ -30,9 +30,6 @@ from .upstream import CLEAN_END, Breath, StreamCut, close, ended_early, is_json,
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
 
-MANAGED = frozenset(
-    {"model", "messages", "tools", "api_key", "api_base", "extra_headers", "response_format", "stream"}
-)
 _UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
 """What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
 REPLAY = "toolloop/replay"
@@ -254,7 +251,7 @@ class ModelCall:
 
     async def _ask(self, litellm: Any, keywords: dict[str, Any]) -> bool:
         """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
-        response = await litellm.acompletion(**keywords)
+        response = await provider.acompletion(litellm, keywords)
         if not hasattr(response, "__aiter__"):
             await self._take_whole(response)
             return True

@@ -12,6 +12,8 @@ real provider's HTTP status does. An error raised while the deltas are read brea
 from __future__ import annotations
 
 import copy
+import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -48,6 +50,17 @@ _EXCEPTIONS: Mapping[int | None, str] = {
     503: "ServiceUnavailableError",
 }
 # LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name.
+_TRANSPORT = (
+    "api_key",
+    "api_base",
+    "base_url",
+    "extra_headers",
+    "headers",
+    "num_retries",
+    "max_retries",
+    "timeout",
+)
+"""Options of `acompletion` that LiteLLM keeps to itself: no provider gets them."""
 _PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "user", "verbosity")
 
 
@@ -129,6 +142,32 @@ def ensure(model: str) -> None:
 def call_options(model: str) -> dict[str, Any]:
     """Return what a call of `model` must add to its options: LiteLLM refuses some of them for a custom provider."""
     return {"allowed_openai_params": list(_PASSED_PARAMETERS)} if is_ours(model) else {}
+
+
+def proxy_in_use() -> bool:
+    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
+    by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
+    return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
+
+
+async def acompletion(litellm: Any, keywords: Mapping[str, Any]) -> Any:
+    """`litellm.acompletion(**keywords)`; a model of ours is answered here, whatever LiteLLM's switches say.
+
+    With `litellm.use_litellm_proxy` LiteLLM (1.110) sends every model to the gateway, also a custom provider's: a prompt
+    for the demo model would leave the machine.
+    """
+    model = keywords["model"]
+    if not (is_ours(model) and proxy_in_use()):
+        return await litellm.acompletion(**keywords)
+    beside = {"model", "messages", "metadata", *_TRANSPORT, *call_options(model)}
+    handler, stream = _make_handler(litellm, _provider_of(model)), bool(keywords.get("stream"))
+    made = (handler.astreaming if stream else handler.acompletion)(
+        model=model.partition("/")[2],
+        messages=keywords["messages"],
+        optional_params={key: value for key, value in keywords.items() if key not in beside},
+        litellm_params={"metadata": keywords.get("metadata")},
+    )
+    return made if stream else await made
 
 
 def _provider_of(model: str) -> str:

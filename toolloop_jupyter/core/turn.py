@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from . import images
+from . import hiding, images
 from .approvals import Allowed
 from .arguments import InvalidArguments, parse_arguments
 from .config import Config
@@ -18,6 +18,7 @@ from .errors import ModelCallFailed
 from .events import Event, Span, StopReason, ToolResult, Usage
 from .history import History, is_json_object
 from .model import ModelCall, Reply, Request, takes_no_tool_choice
+from .secrets import of_environment, texts
 
 
 class TurnEnded(Exception):
@@ -65,6 +66,12 @@ class Turn:
     """The result of a call between its end and its event."""
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
+
+    def __post_init__(self) -> None:
+        """Whatever this turn is shown with, its keys are not in it."""
+        _, secrets = self.config.completion_options()
+        hiding.remember(of_environment())
+        hiding.remember(text for name, value in secrets.items() for text in texts(name, value))
 
     def now(self) -> float:
         """Seconds since the turn began."""

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.hiding import hide_in
 from . import presenting
 from .options import Mistake
 
@@ -48,7 +49,8 @@ def as_json(result: Result) -> str:
     }
     facts["events"] = [_event(event) for event in result.events]
     facts["files"] = [_event(change) for change in result.files]
-    return json.dumps(facts, ensure_ascii=False, indent=1, default=_plain) + "\n"
+    data = json.loads(json.dumps(facts, default=_plain))  # so that a key in a live object is found, too
+    return json.dumps(hide_in(data), ensure_ascii=False, indent=1) + "\n"
 
 
 def _event(event: Any) -> dict[str, Any]:

@@ -12,24 +12,13 @@ import html
 import json
 import re
 
-_CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
-# Characters that draw nothing or reorder others, of every script (Unicode 16, Default_Ignorable and Bidi_Control).
+from ..core.cleaning import CONTROL, HIDING, NOT_PLAIN, SURROGATE, plain, without_ansi
+
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
-_HIDDEN = (
-    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0"
-    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
-)
-_SURROGATE = "\ud800-\udfff"  # cannot be encoded: one of them would make the whole display message fail
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
-_SHOW_ALL = re.compile(f"[{_CONTROL}{_HIDDEN}{_JOINERS}{_SURROGATE}{_ODD_SPACE}]")
-_SHOW_PROSE = re.compile(f"[{_CONTROL}{_HIDDEN}{_SURROGATE}]")
-# Only complete sequences: an unfinished one would otherwise swallow the text behind it.
-_ANSI = re.compile(
-    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI: colours, cursor
-    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, …: titles
-    "|\x1b[ -/][0-~]"
-)
+_SHOW_ALL = re.compile(f"[{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}]")
+_SHOW_PROSE = NOT_PLAIN
 _MATH_OPENERS = re.compile(r"[$\\]")
 _TRAILING = re.compile(r"[ \t]+(?=\n|\Z)")
 
@@ -58,11 +47,6 @@ def prose(text: str) -> str:
     return _SHOW_PROSE.sub(_name, text.replace("\r\n", "\n"))
 
 
-def without_ansi(text: str) -> str:
-    """Remove complete terminal sequences (colours, titles); what is left of others is for `visible` to show."""
-    return _ANSI.sub("", text) if "\x1b" in text or not text.isascii() else text
-
-
 def hides(text: str) -> bool:
     """Whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
     return _SHOW_ALL.search(text) is not None
@@ -71,14 +55,6 @@ def hides(text: str) -> bool:
 def escaped_json(text: str) -> str:
     """JSON text with its hidden characters as JSON escapes: the same value, all of it to be seen."""
     return _SHOW_ALL.sub(lambda match: json.dumps(match.group())[1:-1], text)
-
-
-def plain(text: str) -> str:
-    """Remove terminal sequences, control, bidi and zero-width characters: text for terminals, diffs and files."""
-    return _SHOW_PROSE.sub(
-        lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
-        without_ansi(text.replace("\r\n", "\n")),
-    )
 
 
 def esc(text: str) -> str:
@@ -110,3 +86,18 @@ def first_line(text: str, limit: int = 120) -> str:
         if line.strip():
             return shorten(line.strip(), limit)
     return ""
+
+
+__all__ = [
+    "esc",
+    "escaped_json",
+    "first_line",
+    "guard_math",
+    "hides",
+    "inline",
+    "plain",
+    "prose",
+    "shorten",
+    "visible",
+    "without_ansi",
+]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..core import history as conversation
+from ..core.hiding import hide_in
 from .options import Mistake
 from .turns import MadeBy, NamedSession, read_kept
 
@@ -41,7 +42,7 @@ def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
             "session": session or "",
             "at": round(time.time(), 3),
             "turns": named.kept(),
-            "messages": named.session.messages(),
+            "messages": hide_in(named.session.messages()),
         }
     }
 

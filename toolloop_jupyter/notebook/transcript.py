@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.events import Approval, FileChange, Reasoning, Result, Retry, Text, ToolCall, ToolResult
+from ..core.hiding import hide
 from .answer import answer_block
 from .blocks import (
     Block,
@@ -46,10 +47,11 @@ def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
     The HTML is one line: `nbconvert --to markdown` writes it into a Markdown file as it is, where a blank line ends an
     HTML block, and what comes behind it is Markdown again: a tool's result would load a picture, or draw a heading. A
     line break that counts (in `<pre>`) is a character reference, which a browser reads as the line break it is.
+    Everything that a run shows goes through here, and leaves the runs' keys behind.
     """
     one = blocks if isinstance(blocks, Block) else together(blocks)
-    html = one.html.replace("\r", "&#13;").replace("\n", "&#10;")
-    return {"text/html": html, "text/plain": one.text}
+    html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")
+    return {"text/html": html, "text/plain": hide(one.text)}
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:
@@ -194,7 +196,7 @@ def to_markdown(result: Result, name: str | None = None) -> str:
     if result.output is not None:
         parts.append(_fenced(answer_block("", result.output).text))
     parts.append(_fenced(foot(result, name).text))
-    return "\n\n".join(part for part in parts if part) + "\n"
+    return hide("\n\n".join(part for part in parts if part)) + "\n"
 
 
 def _as_markdown(text: str) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 from toolloop_jupyter.core.assembly import Assembly
 from toolloop_jupyter.core.errors import HarnessError
-from toolloop_jupyter.core.failures import redact
+from toolloop_jupyter.core.failures import without_keys
 from toolloop_jupyter.core.provider import Delta
 
 VERSION = 1
@@ -156,7 +156,7 @@ def clean(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [clean(item) for item in value]
     if isinstance(value, str):
-        return f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else redact(value)
+        return f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else without_keys(value)
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 
