@@ -26,6 +26,7 @@ from toolloop_jupyter.core.events import (
 from toolloop_jupyter.notebook import transcript as t
 from toolloop_jupyter.notebook.blocks import duration, money
 from toolloop_jupyter.notebook.rich import MOST_CHARACTERS, MOST_LINES, show_value
+from toolloop_jupyter.notebook.room import OF_CALL, OF_RUN
 from toolloop_jupyter.notebook.style import STYLE
 
 PNG = base64.b64decode(
@@ -428,8 +429,8 @@ def test_a_thousand_steps_stay_small():
 def test_markdown_of_a_run():
     """Harmless text stays markdown; calls and the foot are fenced."""
     page = t.to_markdown(result_of(events_of_a_run()), "r")
-    assert page.startswith("> Review this.")
-    assert "I'll look." in page.split("```")[0]
+    assert page.startswith("```text\ndemo · tools search · ask\n```\n\n> Review this.")
+    assert "I'll look." in page.split("```")[2]
     assert "```text\n✓ search(q=1)" in page
 
 
@@ -442,3 +443,95 @@ def test_dark_pages_have_colours_of_their_own():
     """JupyterLab's, VS Code's and Colab's dark pages are known to the style sheet."""
     for mark in ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]'):
         assert mark in STYLE
+
+
+def big_picture(size=2_000_000):
+    return {"image/png": PNG[:16] + bytes(size), "text/plain": "a picture"}
+
+
+def test_one_call_holds_so_much_and_no_more():
+    """Thirty pictures, thousands of prints that take turns, two hundred arguments: bounded in sum, and it is said."""
+    name = "r.tool_results[0].value"
+    asked = ToolCall("1", "f", "f", {f"x{n}": "v" * 9_000 for n in range(200)})
+    prints = [("stdout" if n % 2 else "stderr", f"{n} " + "v" * 5_000) for n in range(3_000)]
+    pictures = [("display", big_picture(2_000_000 + n)) for n in range(30)]
+    made = ToolResult("1", "x", value=[BigPicture() for _ in range(20)])
+    for outputs in (prints, pictures, [*pictures, *prints]):
+        block = t.call_block(asked, result=made, outputs=outputs, value_name=name)
+        assert len(block.html) < OF_CALL + 100_000
+        assert "not kept" in words(block.html)
+        assert "more in the whole result: r.tool_results[0].value" in words(block.html)
+        assert "more arguments: r.calls[0].input" in words(block.html)
+    prints_only = t.call_block(asked, result=ToolResult("1", "x", value="x"), outputs=prints).html
+    assert "0 vvv" in prints_only
+    assert "2999 vvv" in prints_only, "the first and the last prints are kept"
+    assert "2,900 more prints and displays" in prints_only
+
+
+def test_markdown_says_how_it_ended():
+    """A run that failed says so in its Markdown, and its files' diffs stand in fences."""
+    change = FileChange("a.py", "modified", "-# x\n+# y\n")
+    run = result_of([change], error="server exploded", stop_reason="runtime_error", files=[change])
+    fences = re.findall(r"```text\n(.*?)\n```", t.to_markdown(run), re.DOTALL)
+    assert fences[0] == "demo"
+    assert "✗ server exploded" in fences
+    assert any("+# y" in fence for fence in fences)
+
+
+def test_what_a_person_changed_is_never_left_out():
+    """An edited argument stands in the record however many others there are."""
+    given = {f"x{n}": "v" * 9_000 for n in range(200)}
+    edited = Decision(True, "", {**given, "x199": "mine"}, "click")
+    assert "mine" in t.call_block(ToolCall("1", "f", "f", given), decision=edited).html
+
+
+class BigPicture:
+    def _repr_png_(self):
+        return big_picture()["image/png"]
+
+
+def test_a_run_holds_so_much_and_no_more():
+    """Many large calls and thousands of changed files: the record is bounded, and says where the rest is."""
+    calls = [ToolCall(str(n), "draw", "draw", {}) for n in range(30)]
+    results = [ToolResult(one.id, "x", value=BigPicture(), ran=True) for one in calls]
+    files = [FileChange(f"file{n}", "created", "+x\n") for n in range(5_000)]
+    run = result_of([*(event for pair in zip(calls, results, strict=True) for event in pair), *files])
+    blocks = t.render(run, "r")
+    assert sum(len(block.html) for block in blocks) < OF_RUN + 200_000
+    said = t.together(blocks).text
+    assert "more than the record of a run holds: r.tool_results[29].value" in said
+    assert "4,800 more changed files: r.files" in said
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "a\nb"])
+def test_a_name_is_a_name(name):
+    """A tool, an argument or a file with a name of a megabyte, or of two lines, takes no more than a line."""
+    blocks = [
+        t.call_block(ToolCall("1", name, name, {name: 1}), result=ToolResult("1", "ok", value=None)),
+        t.files_block([FileChange(name, "created", None)]),
+        t.head(name, [name], name[:100], name[:100], name[:100]),
+    ]
+    for block in blocks:
+        assert len(block.html) < 10_000
+        assert len(block.text) < 2_000
+        assert "\nb" not in block.text
+
+
+def test_what_is_left_out_of_a_long_text_is_said():
+    """The model's text, a prompt, a notice and a diff of megabytes are cut where they say so."""
+    long = "word " * 400_000
+    for block, where in [
+        (t.text_block(long), "result.text"),
+        (t.reasoning_block(long), "result.events"),
+        (t.notice(long), "result.error"),
+        (t.head("m", [], prompt=long), "result.prompt"),
+        (t.files_block([FileChange("x", "modified", "+" + long)]), "result.files"),
+    ]:
+        assert len(block.html) < 250_000
+        assert len(block.text) < 250_000
+        assert f"characters: {where}" in block.html
+
+
+def test_a_quoted_prompt_ends_with_its_words():
+    """A cell's last line break, and empty lines within, make no lines of blanks."""
+    assert t.head("m", [], prompt="Do it.\n\nNow.\n\n").text == "m\n> Do it.\n>\n> Now."

@@ -14,10 +14,12 @@ from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
+from .rich import cut
 from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
 
-MOST_LINES = 200
-"""Lines of a diff or a listing that the saved file keeps."""
+LONGEST_TEXT = 200_000
+"""Characters of one text of the model; the whole one is in the Result."""
+_MOST_TOOLS = 50
 
 
 @dataclass(frozen=True)
@@ -41,19 +43,22 @@ def head(
     `output` is the name of the output model. `prompt` is shown only where the cell does not (a run shown again).
     Carries the style sheet of the run.
     """
+    model, prompt = shorten(model, 200), _within(prompt, "result.prompt", 10_000)
     facts = [f"<span>{inline(model)}</span>"] if model else []
-    words = [plain(model)] if model else []
+    words = [in_a_line(model)] if model else []
     if tools:
-        names = " ".join(f"<code>{esc(name)}</code>" for name in tools)
-        facts.append(f"{'tool' if len(tools) == 1 else 'tools'} {names}")
-        words.append("tools " + ", ".join(plain(name) for name in tools))
+        known = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
+        more = f" and {len(tools) - _MOST_TOOLS:,} more" if len(tools) > _MOST_TOOLS else ""
+        names = " ".join(f"<code>{esc(name)}</code>" for name in known)
+        facts.append(f"{'tool' if len(tools) == 1 else 'tools'} {names}{more}")
+        words.append("tools " + ", ".join(in_a_line(name) for name in known) + more)
     if permissions and permissions != "full":
         facts.append(inline(permissions))
-        words.append(plain(permissions))
+        words.append(in_a_line(permissions))
     for label, value in (("output", output), ("session", session)):
         if value:
             facts.append(f"{label} <code>{esc(value)}</code>")
-            words.append(f"{label} {plain(value)}")
+            words.append(f"{label} {in_a_line(value)}")
     asked = (
         f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>' if prompt else ""
     )
@@ -61,11 +66,13 @@ def head(
     text = " · ".join(words)
     if not prompt:
         return Block(html, text)
-    return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n> " + plain(prompt).replace("\n", "\n> "))
+    quoted = "\n".join(f"> {line}".rstrip() for line in plain(prompt).rstrip().split("\n"))
+    return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n{quoted}")
 
 
 def text_block(text: str, *, final: bool = False, streaming: bool = False) -> Block:
     """What the model says, in markdown. `final` marks the answer, `streaming` a text that is still being written."""
+    text = _within(text, "result.text")
     kind = "tlj tlj-answer" if final else "tlj tlj-text"
     body = markdown_html(text, streaming=streaming)
     return Block(f'<div class="{kind}" style="{BLOCK}" dir="auto">{body}</div>', plain(text).strip())
@@ -73,6 +80,7 @@ def text_block(text: str, *, final: bool = False, streaming: bool = False) -> Bl
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
     """The model's reasoning, folded; the summary shows its first words."""
+    text = _within(text, "result.events")
     body = markdown_html(text, streaming=streaming)
     label = "thinking…" if streaming else "thought"
     start = first_line(plain(text), 80)
@@ -89,13 +97,14 @@ _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad"
 
 def notice(text: str, kind: str = "info") -> Block:
     """One line of our own (or quoted) words: `kind` is "info", "warning" or "error"."""
+    text = _within(text, "result.error", 10_000)
     css, mark = _MARKS[kind]
     dim = f";{DIM}" if kind == "info" else ""
     html = (
         f'<div class="tlj tlj-notice" style="{BLOCK}{dim}"><span class="{css}">{mark}</span> '
         f'<span style="white-space:pre-wrap">{inline(text)}</span></div>'
     )
-    return Block(html, f"{mark} {plain(text)}")
+    return Block(html, f"{mark} " + plain(text).replace("\n", "\n  "))
 
 
 def retry_block(retry: Retry) -> Block:
@@ -113,29 +122,32 @@ def files_block(files: Iterable[FileChange]) -> Block:
     """The files of the sandbox that changed, each with its diff folded."""
     parts, lines = [], []
     for change in files:
-        mark = _FILE_MARKS[change.kind]
-        name = f'<code class="tlj-name" style="{NAME}">{esc(change.path)}</code>'
+        mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
+        name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
         title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
-        lines.append(f"{mark} {plain(change.path)} {change.kind}")
+        lines.append(f"{mark} {in_a_line(path)} {change.kind}")
         if not change.diff:
             note = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
             parts.append(f'<div style="{CALL}">{title}{note}</div>')
             continue
-        shown, more = cut_lines(change.diff, MOST_LINES)
+        shown, left_out = cut(change.diff)
+        more = f"… {left_out}: result.files" if left_out else ""
         parts.append(
             f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
             f"{pre(highlight(shown, 'diff') + esc(more))}</details>"
         )
-        lines += ["    " + line for line in plain(shown + more).splitlines()[:40]]
+        lines += ["    " + shorten(line, 400) for line in plain(shown + more).splitlines()[:40]]
     return Block(f'<div class="tlj tlj-files" style="{BLOCK}">{"".join(parts)}</div>', "\n".join(lines))
 
 
-def cut_lines(text: str, most: int) -> tuple[str, str]:
-    """The first `most` lines, and a sentence on what is left out ("" when nothing is)."""
-    lines = text.splitlines()
-    if len(lines) <= most:
-        return text, ""
-    return "\n".join(lines[:most]) + "\n", f"… {len(lines) - most:,} more lines"
+def in_a_line(text: str) -> str:
+    """A name in plain text: one with line breaks in it must not write lines of its own, which would look like ours."""
+    return plain(text).replace("\n", "\u240a")
+
+
+def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
+    """A text, or its beginning and what has all of it."""
+    return text if len(text) <= most else f"{text[:most]}\n\n… {len(text) - most:,} more characters: {where}"
 
 
 def duration(seconds: float) -> str:
@@ -197,7 +209,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     words = [stop, *facts]
     if expression:
         items.append(f"<code>{esc(expression)}</code>")
-        words.append(plain(expression))
+        words.append(in_a_line(expression))
     line = " · ".join(items)
     if picture:
         html = (
@@ -230,7 +242,6 @@ __all__ = [
     "Block",
     "clock",
     "counted",
-    "cut_lines",
     "duration",
     "files_block",
     "foot",

@@ -9,16 +9,20 @@ from collections.abc import Mapping, Sequence
 from ..core.events import Approval, Decision, ToolCall, ToolResult
 from ..core.images import pictures_in
 from ..core.results import describe
-from .blocks import Block, clock, duration
+from .blocks import Block, clock, duration, in_a_line
 from .cellnames import with_cell_names
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
 from .printed import picture_of
 from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
+from .room import MOST_OUTPUTS, OF_ARGUMENTS, OF_CALL, TOO_LARGE
 from .style import BLOCK, CALL, CELL, DIM, NAME, SUMMARY, TABLE, pre
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
+
+_NAME = 200
+"""Characters of a tool's or an argument's name."""
 
 _DECIDED = {
     "click": "by click",
@@ -83,7 +87,8 @@ def call_block(
     `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
     displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `elapsed` seconds, from the result when it
     is there; `state` "waiting", "running" or "done"; `value_name` the expression that has the whole result, such as
-    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the early steps of a very long run.
+    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the
+    early steps of a very long run, and for a call that is too large for its record, which `note` then says.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
@@ -95,19 +100,21 @@ def call_block(
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
     facts = _facts(result, decision, shown, elapsed, state)
-    facts += [shorten(note, 80)] if note and result is None else []
+    facts += [shorten(note, 120)] if note and (result is None or note.startswith(TOO_LARGE)) else []
+    name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
     line = (
-        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(call.name)}</code> '
+        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
         f'{words} <span class="tlj-time">{inline(" · ".join(facts))}</span>'
     )
-    text = f"{mark} {plain(call.name)}({plain(inner)})  {plain(' · '.join(facts))}".rstrip()
+    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(' · '.join(facts))}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
-    displays = [_output(kind, data) for kind, data in outputs]
-    body = _arguments_html(given, decision) + "".join(display.html for display in displays)
-    body += _result_html(result, shown, value_name or "")
+    arguments_html = _arguments_html(given, decision, value_name or "")
+    result_html = _result_html(result, shown, value_name or "")
+    displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
+    body = arguments_html + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
@@ -159,21 +166,61 @@ def _facts(
     return [*facts, size] if size else facts
 
 
-def _arguments_html(given: Mapping[str, object], decision: Decision | None) -> str:
+def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
+    """What the tool printed and displayed, as far as there is room for it."""
+    left_out = len(outputs) - MOST_OUTPUTS
+    if left_out > 0:
+        half = MOST_OUTPUTS // 2
+        more = ("note", f"… {left_out:,} more prints and displays are not kept")
+        outputs = [*outputs[:half], more, *outputs[-half:]]
+    displays = []
+    for kind, data in outputs:
+        shown = _output(kind, data)
+        room -= len(shown.html)
+        if room < 0:
+            room += len(shown.html)
+            note = f"… {shown.size or 'a display'}: too much for this call's record, not kept"
+            shown = Shown(f'<div style="{DIM}">{inline(note)}</div>', plain(note))
+        displays.append(shown)
+    return displays
+
+
+def _arguments_html(given: Mapping[str, object], decision: Decision | None, expression: str) -> str:
     edited = decision.arguments if decision is not None else None
-    rows = []
-    for name, value in given.items():
-        change = ""
-        if edited is not None and name in edited and value_text(edited[name]) != value_text(value):
-            change = f" <span>→ edited by a person:</span> {argument_html(edited[name])}"
-        elif edited is not None and name not in edited:
-            change = " <span>(removed by a person)</span>"
-        rows.append(_row(str(name), argument_html(value) + change))
-    added = {} if edited is None else {name: edited[name] for name in edited if name not in given}
-    rows += [
-        _row(str(name), f"<span>added by a person:</span> {argument_html(added[name])}") for name in added
-    ]
+    rows, left_out, room = [], 0, OF_ARGUMENTS
+    for name in dict.fromkeys([*given, *(edited or ())]):
+        value, changed = _argument(name, given, edited)
+        row = _row(str(name), value)
+        room -= len(row)
+        if room >= 0 or changed:
+            rows.append(row)
+        else:
+            left_out += 1
+    if left_out:
+        rows.append(_row("…", inline(f"{left_out:,} more arguments{_input_of(expression)}")))
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
+
+
+def _argument(
+    name: str, given: Mapping[str, object], edited: Mapping[str, object] | None
+) -> tuple[str, bool]:
+    """The HTML of one argument, and whether a person changed it."""
+    if edited is None or (
+        name in given and name in edited and value_text(edited[name]) == value_text(given[name])
+    ):
+        return argument_html(given[name]), False
+    if name not in given:
+        return f"<span>added by a person:</span> {argument_html(edited[name])}", True
+    before = argument_html(given[name])
+    if name not in edited:
+        return f"{before} <span>(removed by a person)</span>", True
+    return f"{before} <span>→ edited by a person:</span> {argument_html(edited[name])}", True
+
+
+def _input_of(expression: str) -> str:
+    """What has all arguments of a call, by the expression that has its result."""
+    found = re.fullmatch(r"(.*)\.tool_results(\[\d+\])\.value(.*)", expression)
+    return f": {found[1]}.calls{found[2]}.input{found[3]}" if found else ""
 
 
 def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
@@ -186,11 +233,13 @@ def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[
         before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
         after = shorten(value_text(edited[name]), 80) if name in edited else "(left out)"
         if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name]):
-            lines.append(f"    edited by a person: {plain(str(name))}: {plain(before)} → {plain(after)}")
+            changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
+            lines.append(f"    edited by a person: {changed}")
     return lines
 
 
 def _row(name: str, value: str) -> str:
+    name = shorten(name, _NAME)
     return f'<tr><td style="{CELL}"><code>{esc(name)}</code></td><td style="{CELL}">{value}</td></tr>'
 
 

@@ -32,6 +32,8 @@ class Place:
     def put(self, bundle: Mapping[str, Any], *, soon: bool = True) -> None:
         """Show the block. With `soon` False, a block that has been put together with others is sent when they are."""
         if bundle != self.bundle:
+            if WIDGET in self.bundle and not self._column.can_update:
+                self.output = None  # a card that cannot be replaced: its record comes below it
             self.bundle = bundle
             self._column.show(self, soon=soon)
 
@@ -76,6 +78,7 @@ class Column:
 
     def __init__(self, cell: kernel.Cell, *, owns: bool = False) -> None:
         self._cell = cell
+        self.can_update = cell.can_update
         self._owns = owns and cell.can_update
         self._outputs: list[_Output] = []
 
@@ -97,6 +100,8 @@ class Column:
     def _put_together(self) -> None:
         """Make one output of the finished ones between widgets, and show all again."""
         older, newest = self._outputs[:-KEPT], self._outputs[-KEPT:]
+        for place in (place for output in older for place in output.places):
+            place.output = None  # one that is empty gets no new output until something is put there
         self._outputs = [_Output(places) for places in (*_runs(older), *(one.places for one in newest))]
         self._cell.clear()
         for output in self._outputs:

@@ -27,6 +27,7 @@ from .asking import Means, Unattended, ask
 from .column import Column, Place
 from .figures import taken_up
 from .rich import bundle_of
+from .room import TOO_LARGE, Room
 from .slots import CATCH_UP, LiveCall, put_card
 from .transcript import (
     FULL_STEPS,
@@ -86,6 +87,7 @@ class View(Observer):
         self._began = time.monotonic()
         self._written = Written(self._column, cell, whole=whole_text)
         self._calls: dict[str, LiveCall] = {}
+        self._room = Room()
         self._numbers = itertools.count()
         self._finished: deque[LiveCall] = deque()
         self._usage = Usage()
@@ -297,12 +299,16 @@ class View(Observer):
         self.put(notice(event.text))
 
     def _on_filechange(self, event: Any) -> None:
-        self.put(files_block([event]))
+        block = files_block([event])
+        if self._room.holds_file(block):
+            self.put(block)
 
     def _on_done(self, event: Any) -> None:
         result = event.result
         if result.output is not None:
             self._written.last_place.put(mimebundle([answer_block("", result.output)]))
+        if self._room.files_left_out:
+            self.put(notice(self._room.files_note(f"{self.name or 'result'}.files{self.hint}")))
         if getattr(result, "error", None):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
             if kind == "warning" or not self._raised:
@@ -315,11 +321,16 @@ class View(Observer):
     def _make_brief(self, live: LiveCall) -> None:
         """Leave one line of a call that is long past: a very long run must not make a file that nobody can open."""
         if self.cell.can_update:
-            live.place.put(mimebundle([self._block(live, live.result, brief=True)]), soon=False)
+            block = self._block(live, live.result, brief=True)
+            self._room.holds(live.number, block)
+            live.place.put(mimebundle([block]), soon=False)
         live.outputs.clear()
         live.result = None
 
-    def _block(self, live: LiveCall, result: ToolResult | None, *, brief: bool = False) -> Block:
+    def _block(
+        self, live: LiveCall, result: ToolResult | None, *, brief: bool = False, too_large: bool = False
+    ) -> Block:
+        name = f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}"
         state = "done" if result is not None or live.done else "waiting" if live.waiting else "running"
         return call_block(
             live.call,
@@ -327,19 +338,20 @@ class View(Observer):
             result=result,
             decision=live.decision,
             outputs=live.outputs.shown(items=result is None or result.is_error),
-            elapsed=time.monotonic() - live.began,
+            elapsed=time.monotonic() - live.began if result is None else None,
             state=state,
-            note=live.note,
-            brief=brief,
-            value_name=None
-            if self.theirs
-            else f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}",
+            note=f"{TOO_LARGE}: {name}" if too_large else live.note,
+            brief=brief or too_large,
+            value_name=None if self.theirs else name,
         )
 
     def _show_call(self, live: LiveCall, result: ToolResult | None) -> None:
         if result is None and not self.cell.can_update:
             return  # a terminal: one line, when it is done
-        live.place.put(mimebundle([self._block(live, result)]))
+        block = self._block(live, result)
+        if result is not None and not self._room.holds(live.number, block):
+            block = self._block(live, result, too_large=True)
+        live.place.put(mimebundle([block]))
 
     async def _tick(self) -> None:
         while True:

@@ -34,6 +34,8 @@ MOST_LINES = 200
 MOST_HTML = 200_000
 MOST_PARTS = 10
 """Tables and pictures of one list or dict that are shown."""
+MOST_OF_PARTS = 3_500_000
+"""Characters of HTML of all of them; the first is always shown."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,8 @@ def _show_several(value: Any, expression: str) -> Shown | None:
     pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(itertools.islice(value, 100)))
     if len(pairs) > 100 or not any(_is_rich(item) for _, item in pairs):
         return None
-    parts, pictures = [], 0
+    parts: list[Shown] = []
+    pictures, room = 0, MOST_OF_PARTS
     seen: set[int] = set()
     for name, item in pairs:
         drawn = {id(picture) for picture in pictures_in(item)}
@@ -124,10 +127,12 @@ def _show_several(value: Any, expression: str) -> Shown | None:
             continue  # (figure, axes)
         seen |= drawn
         pictures += _is_rich(item)
-        if pictures > MOST_PARTS:
-            parts.append(show_text("… more in the whole result", expression))
+        shown = Shown("", "") if pictures > MOST_PARTS else show_value(item, describe(item, 2_000).text)
+        room -= len(shown.html)
+        if pictures > MOST_PARTS or (room < 0 and parts):
+            more = "… more in the whole result" + (f": {expression}" if expression else "")
+            parts.append(show_text(more))
             break
-        shown = show_value(item, describe(item, 2_000).text)
         label = f'<div style="{DIM}">{esc(shorten(str(name), 80))}</div>' if isinstance(value, dict) else ""
         words = f"{plain(shorten(str(name), 80))}: {shown.text}" if isinstance(value, dict) else shown.text
         parts.append(Shown(label + shown.html, words))

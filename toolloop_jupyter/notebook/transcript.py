@@ -28,6 +28,7 @@ from .blocks import (
 from .calls import approval_record, call_block, decision_text
 from .diagram import picture, timeline
 from .inert import plain, visible
+from .room import TOO_LARGE, Room
 from .streaming import StreamingText
 
 FULL_STEPS = 100
@@ -56,33 +57,41 @@ def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
 
 def render(result: Result, name: str | None = None) -> list[Block]:
     """The whole run again, from what it left. `name` is the notebook's variable that holds `result`."""
-    blocks = [_head(result)]
-    brief = len(result.calls) - FULL_STEPS
-    number = 0
+    blocks = [_head(result, result.prompt)]
+    room, number = Room(), -len(result.calls)
     for step in _steps(result):
         if isinstance(step, _Call):
-            expression = f"{name or 'result'}.tool_results[{number}].value"
-            blocks.append(step.block(expression, brief=number < brief))
+            expression = f"{name or 'result'}.tool_results[{number + len(result.calls)}].value"
+            block = step.block(expression, brief=number < -FULL_STEPS)
             number += 1
+            blocks.append(block if room.holds(number, block) else step.block(expression, too_large=True))
+        elif isinstance(step, FileChange):
+            block = files_block([step])
+            blocks += [block] if room.holds_file(block) else []
         else:
             blocks.append(step)
     last = blocks.pop() if len(blocks) > 1 and _ends_in_text(result) else None
     if result.output is not None or last is not None:
         blocks.append(answer_block(_last_text(result), result.output))
     if result.files and not any(isinstance(event, FileChange) for event in result.events):
-        blocks.append(files_block(result.files))
-    if result.error:
-        blocks.append(notice(result.error, "error" if result.stop_reason == "runtime_error" else "warning"))
+        blocks += [block for change in result.files if room.holds_file(block := files_block([change]))]
+    if room.files_left_out:
+        blocks.append(notice(room.files_note(f"{name or 'result'}.files")))
+    blocks += _error(result)
     blocks.append(foot(result, name, picture=picture(result)))
     return blocks
 
 
-def _head(result: Result) -> Block:
+def _error(result: Result) -> list[Block]:
+    """Why the run ended before its end, if it did."""
+    kind = "error" if result.stop_reason == "runtime_error" else "warning"
+    return [notice(result.error, kind)] if result.error else []
+
+
+def _head(result: Result, prompt: str = "") -> Block:
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
-    return head(
-        result.model or "model", names, "ask" if result.approvals else "full", output, None, result.prompt
-    )
+    return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)
 
 
 class _Call:
@@ -93,8 +102,8 @@ class _Call:
         self.approval: Approval | None = None
         self.result: ToolResult | None = None
 
-    def block(self, expression: str, *, brief: bool) -> Block:
-        """The call as a block."""
+    def block(self, expression: str, *, brief: bool = False, too_large: bool = False) -> Block:
+        """The call as a block, `brief` or `too_large` for the run's record as one line."""
         approval = self.approval
         return call_block(
             self.call,
@@ -102,15 +111,16 @@ class _Call:
             decision=approval.decision if approval else None,
             result=self.result,
             value_name=expression,
-            brief=brief,
+            brief=brief or too_large,
+            note=f"{TOO_LARGE}: {expression}" if too_large else "",
         )
 
 
-def _steps(result: Result) -> Iterator[Block | _Call]:
-    """Finished blocks and calls in the order in which they began."""
+def _steps(result: Result) -> Iterator[Block | _Call | FileChange]:
+    """Finished blocks, calls and changed files in the order in which they began."""
     calls: dict[str, _Call] = {}
     current: _Call | None = None
-    order: list[Block | _Call] = []
+    order: list[Block | _Call | FileChange] = []
     written: list[str] = []
     kind: type = Text
 
@@ -145,7 +155,7 @@ def _steps(result: Result) -> Iterator[Block | _Call]:
         elif isinstance(event, Retry):
             order.append(retry_block(event))
         elif isinstance(event, FileChange):
-            order.append(files_block([event]))
+            order.append(event)
     flush()
     yield from order
 
@@ -185,16 +195,19 @@ def to_markdown(result: Result, name: str | None = None) -> str:
     Tool calls and everything that a code host might load or run stand in fenced code; other model text is kept as
     markdown.
     """
-    parts = []
+    parts = [_fenced(_head(result).text)]
     if result.prompt:
         parts.append(_quoted(result.prompt))
     for step in _steps(result):
         if isinstance(step, _Call):
-            parts.append(_fenced(step.block(f"{name or 'result'}.value", brief=False).text))
+            parts.append(_fenced(step.block(f"{name or 'result'}.value").text))
+        elif isinstance(step, FileChange):
+            parts.append(_fenced(files_block([step]).text))
         else:
             parts.append(_as_markdown(step.text))
     if result.output is not None:
         parts.append(_fenced(answer_block("", result.output).text))
+    parts += [_fenced(block.text) for block in _error(result)]
     parts.append(_fenced(foot(result, name).text))
     return hide("\n\n".join(part for part in parts if part)) + "\n"
 
@@ -204,8 +217,8 @@ def _as_markdown(text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    body = _as_markdown(plain(text))
-    return "\n".join("> " + line for line in body.split("\n"))
+    body = _as_markdown(plain(text).strip())
+    return "\n".join(f"> {line}".rstrip() for line in body.split("\n"))
 
 
 def _fenced(text: str) -> str:

@@ -1,0 +1,88 @@
+"""What a run leaves in its cell while it goes on, seen by a cell that only keeps count."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter.core.events import FileChange, ToolCall, ToolResult
+from toolloop_jupyter.notebook.column import EMPTY, Column
+from toolloop_jupyter.notebook.live import View
+from toolloop_jupyter.notebook.room import OF_RUN
+from toolloop_jupyter.notebook.transcript import head
+
+PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)
+
+
+class Cell:
+    """A notebook cell as far as a view needs one; `outputs` is what a front-end would save."""
+
+    can_update = True
+
+    def __init__(self):
+        self.outputs = {}
+        self.sent = 0
+
+    def display(self, bundle, display_id):
+        self.sent += len(str(bundle))
+        self.outputs[display_id] = bundle
+
+    update = display
+
+    def clear(self):
+        self.outputs.clear()
+
+    def saved(self, kind="text/html"):
+        return "\n".join(bundle[kind] for bundle in self.outputs.values())
+
+
+class Figure:
+    def _repr_png_(self):
+        return PICTURE
+
+
+@pytest.fixture
+def cell():
+    return Cell()
+
+
+async def steps(view, count, value):
+    for number in range(count):
+        call = ToolCall(str(number), "draw", "draw", {"n": number})
+        await view.take(call)
+        await view.before_tool(call, call.input)
+        await view.take(ToolResult(str(number), "x", value=value, ran=True, seconds=0.25))
+
+
+@pytest.mark.asyncio
+async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
+    """Thirty pictures of two megabytes and thousands of changed files: 20 MB are kept, and the rest is named."""
+    view = View(cell, head("m", []), name="r", owns_cell=True)
+    await steps(view, 30, Figure())
+    for number in range(1_000):
+        await view.take(FileChange(f"f{number}", "created", "+x"))
+    assert len(cell.saved()) < OF_RUN + 500_000
+    assert "more than the record of a run holds: r.tool_results[29].value" in cell.saved()
+    assert view._room.files_left_out == 800
+
+
+@pytest.mark.asyncio
+async def test_merging_loses_nothing(cell):
+    """However many outputs a run has, each call's line is in the saved cell once, in order, with its own time."""
+    view = View(cell, head("m", []), name="r", owns_cell=True)
+    await steps(view, 300, "ok")
+    lines = [line for line in cell.saved("text/plain").split("\n") if "draw(n=" in line]
+    assert [line.split("n=")[1].split(")")[0] for line in lines] == [str(n) for n in range(300)]
+    assert all("0.25 s" in line for line in lines)
+    assert len(cell.outputs) <= 40
+
+
+def test_an_empty_place_that_was_merged_away_can_be_used_again(cell):
+    """What is put at a place that was empty when outputs were put together is shown, behind the others."""
+    column = Column(cell, owns=True)
+    place = column.place()
+    place.put(EMPTY)
+    for number in range(100):
+        column.place().put({"text/html": f"<p>{number}</p>", "text/plain": str(number)})
+    assert not place.is_there
+    place.put({"text/html": "<p>back</p>", "text/plain": "back"})
+    assert cell.saved("text/plain").split() == [*map(str, range(100)), "back"]
