@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from . import checks
 from .frozen import frozen, thawed
+from .hiding import hide_in_repr
 
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
@@ -382,5 +383,8 @@ class Done:
     def stop_reason(self) -> StopReason:
         return self.result.stop_reason
 
+
+for _made in (Text, Reasoning, ToolCall, Approval, ToolResult, FileChange, Retry, Result):
+    hide_in_repr(_made)
 
 Event: TypeAlias = Text | Reasoning | ToolCall | Approval | ToolResult | FileChange | Retry | Done

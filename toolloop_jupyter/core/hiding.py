@@ -171,6 +171,12 @@ def hide_in(value: Any) -> Any:
     return [hide_in(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
+def hide_in_repr(made: type) -> None:
+    """Let the repr of a class's objects leave the keys out."""
+    own = made.__repr__
+    made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]  # around the dataclass's
+
+
 def _readable(text: str) -> str:
     """The text's characters in a form in which a key is one run of them, with its tags and without."""
     both = f"{text}\0{_TAG.sub('', text)}" if "<" in text else text

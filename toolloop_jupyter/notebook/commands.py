@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..core.cleaning import plain
+from ..core.hiding import hide, hide_in
 from . import kernel, naming, resuming
 from .options import Mistake, Options, parse, split_words
 from .settings import DEMO
@@ -30,6 +32,11 @@ _SETTABLE = [
     "on_unattended",
     "keep_history",
 ]
+
+
+def _say(text: str) -> None:
+    """Print a magic's answer: names that were typed and files' names in it are only text, and no key is shown."""
+    print(hide(plain(text)))  # noqa: T201
 
 
 def run(book: Notebook, line: str) -> Any:
@@ -56,14 +63,15 @@ def run(book: Notebook, line: str) -> Any:
 
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
+    from ..core.secrets import without_user
     from ..core.tools import tool_name
-    from .inert import plain
 
     settings = book.settings
     lines = [f"model        {settings.default_model()}"]
     values = {name: getattr(settings, name) for name in _SETTABLE[1:]}
     if settings.api_key:
         values["api_key"] = naming.shown_key(book.names, settings.api_key)
+    values["api_base"] = without_user(settings.api_base)
     lines += [f"{name:<12} {value}" for name, value in values.items() if value not in ("", None, [], False)]
     names = list(settings.tools) or [tool_name(function) for function in book.functions(None)]
     lines.append(
@@ -74,7 +82,7 @@ def status(book: Notebook) -> None:
     for name, named in book.sessions.items():
         usage = named.session.usage
         lines.append(f"session      {name}: {len(named.session.results)} turns, {usage.total_tokens} tokens")
-    print(plain("\n".join(lines)))  # noqa: T201 - a magic's answer
+    _say("\n".join(lines))
 
 
 def configure(book: Notebook, options: Options) -> None:
@@ -118,8 +126,8 @@ def reset(book: Notebook, words: list[str]) -> None:
 
 
 def history(book: Notebook, words: list[str]) -> list[dict[str, Any]]:
-    """The conversation of a session in OpenAI format."""
-    messages: list[dict[str, Any]] = _session(book, _name(book, words)).session.messages()
+    """The conversation of a session in OpenAI format, as it is saved: without the runs' keys."""
+    messages: list[dict[str, Any]] = hide_in(_session(book, _name(book, words)).session.messages())
     return messages
 
 
@@ -137,7 +145,7 @@ def show(book: Notebook, words: list[str]) -> None:
 def save(book: Notebook, words: list[str]) -> None:
     """Write a session's conversation to a file."""
     name, path = _two(words, "save SESSION FILE")
-    print(f"saved {resuming.save(_session(book, name), path)} messages of {name!r} to {path}")  # noqa: T201
+    _say(f"saved {resuming.save(_session(book, name), path)} messages of {name!r} to {path}")
 
 
 def load(book: Notebook, words: list[str]) -> None:
@@ -162,7 +170,7 @@ def _begin(book: Notebook, name: str, kept: resuming.Kept) -> None:
     made = book.new_session(Options(session=name))
     session = AsyncSession(made.config, kept.messages, turns=kept.starts)
     book.sessions[name] = NamedSession(session, kept.made_by)
-    print(f"session {name!r} goes on with {len(kept.messages)} messages")  # noqa: T201 - a magic's answer
+    _say(f"session {name!r} goes on with {len(kept.messages)} messages")
 
 
 def export(book: Notebook, words: list[str]) -> None:
@@ -173,27 +181,27 @@ def export(book: Notebook, words: list[str]) -> None:
         raise Mistake("write: %toolloop export FILE.md (or .html, .json)")
     if book.last is None:
         raise Mistake("nothing has run yet")
-    print(f"wrote {exporting.write(book.last, words[0])}")  # noqa: T201 - a magic's answer
+    _say(f"wrote {exporting.write(book.last, words[0])}")
 
 
 def record(book: Notebook, words: list[str]) -> None:
     """Record every run of the notebook from now on, or no more."""
     if words == ["off"]:
         book.tapes.always = None
-        print("not recording")  # noqa: T201 - a magic's answer
+        _say("not recording")
         return
     if len(words) != 2 or words[0] != "on":
         raise Mistake("write: %toolloop record on FILE, or %toolloop record off")
     book.tapes.always = Path(words[1]).resolve()
     book.tapes.recorder(None)  # a file that cannot be written is said now
-    print(f"recording every run to {words[1]}")  # noqa: T201 - a magic's answer
+    _say(f"recording every run to {words[1]}")
 
 
 def replay(book: Notebook, words: list[str]) -> None:
     """Answer every run of the notebook from a recording from now on, or no more."""
     if words == ["off"]:
         book.tapes.playing = None
-        print("not replaying")  # noqa: T201 - a magic's answer
+        _say("not replaying")
         return
     if len(words) != 2 or words[0] != "on":
         raise Mistake("write: %toolloop replay on FILE, or %toolloop replay off")
@@ -202,7 +210,7 @@ def replay(book: Notebook, words: list[str]) -> None:
     told = (
         f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
     )
-    print(told)  # noqa: T201 - a magic's answer
+    _say(told)
 
 
 def doctor(book: Notebook, words: list[str]) -> Any:
