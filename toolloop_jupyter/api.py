@@ -33,6 +33,7 @@ from .core.stream import RunSync
 from .notebook import kernel, presenting
 
 Result.presenter = presenting
+kernel.watch_cells()
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -98,11 +99,8 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         from .notebook.printed import Kept
 
         config = dataclasses.replace(config, observer=Kept())
-    from .notebook import kernel
-
-    if kernel.in_kernel():
-        config = dataclasses.replace(config, attend=kernel.attending, on_stopped=kernel.ends_its_cell)
-        # elsewhere nobody can be shown a card
+    if kernel.shell() is not None:
+        config = dataclasses.replace(config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped)
         if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing
 
@@ -111,18 +109,14 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
 
 
 def _run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    from .notebook import kernel
-
     return kernel.run_sync(make)
 
 
-@_with_keywords
 def _one_loop() -> RunSync:
-    from .notebook import kernel
-
     return kernel.one_loop()
 
 
+@_with_keywords
 def aagent(
     harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[Any, Any, Result] | AsyncEventStream:

@@ -40,21 +40,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import signal
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from typing import Any, Literal, TypeVar
 
+from . import kernel_terminal
+from .kernel_cells import ends_its_cell, parent_of_output, stopped, taken_by_a_widget, unwatch, watch
 from .kernel_loop import (
     PATIENCE,
     Interrupted,
-    Interrupts,
     OneLoop,
     drive,
     interruptible,
-    let_a_second_one_pass,
     uninterrupted,
 )
 from .kernel_output import (
@@ -76,6 +75,7 @@ __all__ = [
     "Cell",
     "Sink",
     "attending",
+    "attending_to_cell",
     "capture",
     "ends_its_cell",
     "executes_notebooks",
@@ -84,12 +84,15 @@ __all__ = [
     "has_widget_frontend",
     "in_kernel",
     "interruptible",
+    "one_loop",
     "overtaking",
     "run_sync",
-    "one_loop",
     "shell",
+    "stopped",
     "terminal",
     "uninterrupted",
+    "unwatch_cells",
+    "watch_cells",
 ]
 
 T = TypeVar("T")
@@ -174,6 +177,7 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         outer = None
 
     said: list[str] = []
+    cell = Cell.here() if in_kernel() else None
 
     async def attended() -> T:
         async with _attending(outer):
@@ -184,6 +188,8 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
                 raise
 
     context = copy_context()
+    if cell is not None:  # now: while it waits, the cell that a callback came amid is the parent again
+        context.run(cell.let_be_here)
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
     try:
@@ -195,49 +201,14 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         raise
 
 
-def ends_its_cell(error: BaseException) -> None:
-    """Let a cell that ends with this `error`, by an interrupt, say so in one line and be no failure.
-
-    A front-end drops all cells that are queued behind a failed one; ■ ends a run, as it does in a `%%toolloop` cell.
-    IPython (7 to 9) asks an exception for its `_render_traceback_`, and tells `post_run_cell` what came of the cell
-    before ipykernel (6.17 to 7.4) answers the front-end.
 def one_loop() -> OneLoop:
     """As `run_sync`, for the steps of one stream: all on one loop, where none is running here on one in the background."""
     return OneLoop(run_sync)
 
 
-async def stopped(error: asyncio.CancelledError) -> None:
-    """Prepare what an interrupted run of the API is about to raise in its cell."""
-    ends_its_cell(error)
-    await let_a_second_one_pass(time.monotonic())
-
-
-    """
-    if not in_kernel():
-        return
-    events, name = shell().events, type(error).__name__
-    if not hasattr(error, "_render_traceback_"):
-        error._render_traceback_ = lambda: [f"{name}: {error}"]  # type: ignore[attr-defined]
-
-    def ended(result: Any) -> None:
-        events.unregister("post_run_cell", ended)
-        if getattr(result, "error_in_exec", None) is error:
-            result.error_in_exec = None
-
-    events.register("post_run_cell", ended)
-
-
 def _idle_loop() -> asyncio.AbstractEventLoop | None:
     """The loop on which a terminal IPython runs awaited cells, so that both ways use one loop."""
-    if shell() is None or in_kernel():
-        return None
-    import IPython.core.async_helpers
-
-    helpers: Any = IPython.core.async_helpers
-    # private: _asyncio_runner.loop, IPython 7; get_asyncio_loop() is there from 8 on.
-    newer = hasattr(helpers, "get_asyncio_loop")
-    loop: asyncio.AbstractEventLoop = helpers.get_asyncio_loop() if newer else helpers._asyncio_runner.loop
-    return None if loop.is_running() else loop
+    return None if shell() is None or in_kernel() else kernel_terminal.idle_loop()
 
 
 # --- the cell waits, clicks arrive ----------------------------------------------------------------------------
@@ -252,6 +223,14 @@ async def attending() -> AsyncIterator[None]:
     """
     with _quiet_late_clicks():
         async with _attending(None):
+            yield
+
+
+@asynccontextmanager
+async def attending_to_cell() -> AsyncIterator[None]:
+    """The same for a run of the API, whose tools' output goes to the cell that started it, whatever runs meanwhile."""
+    async with attending():
+        with Cell.here().run():
             yield
 
 
@@ -276,7 +255,7 @@ async def _attending(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
     kernel = _kernel()
     kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
     if kernel_loop is None:
-        with _ctrl_c():
+        with kernel_terminal.ctrl_c():
             yield
     elif kernel_loop is asyncio.get_running_loop():
         pump = Pump.join(kernel, outer)
@@ -294,14 +273,19 @@ async def _attending(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
                 kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave_soon())
 
 
-def _ctrl_c() -> AbstractContextManager[object]:
-    task = asyncio.current_task()
-    if shell() is None or task is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        return nullcontext()
-    return Interrupts(asyncio.get_running_loop(), task)
-
-
 # --- the cell as a place for output ---------------------------------------------------------------------------
+
+
+def watch_cells() -> None:
+    """Take note of each cell that runs from now on: in the callback of a widget, the last one gets the output."""
+    if (kernel := _kernel()) is not None:
+        watch(kernel, shell().events)
+
+
+def unwatch_cells() -> None:
+    """Undo `watch_cells`."""
+    if shell() is not None:
+        unwatch(shell().events)
 
 
 class Cell(Place):
@@ -320,10 +304,14 @@ class Cell(Place):
         target = current_target()
         kernel = _kernel()
         if target is None and kernel is not None:
-            target = _KernelTarget(kernel, kernel.get_parent("shell"))
+            target = _KernelTarget(kernel, parent_of_output(kernel))
         cell = cls(target)
         cell.cell_id = getattr(target, "cell_id", None)
         cell.execution = getattr(target, "execution", "")
+        if isinstance(target, _KernelTarget) and taken_by_a_widget(target.execution):
+            cell.can_update = (
+                False  # JupyterLab's Output widget (jupyterlab_widgets 3) drops update_display_data
+            )
         return cell
 
 

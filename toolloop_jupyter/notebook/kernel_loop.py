@@ -69,7 +69,7 @@ class Interrupts:
     Does nothing outside the main thread: Python handles signals there alone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
         self._loop, self._task = loop, task
         self._found: Any = None
         self._asked_at: float | None = None
@@ -97,8 +97,14 @@ class Interrupts:
         return self._asked_at is not None
 
     def note(self) -> None:
-        """An interrupt was taken up elsewhere (`interruptible`)."""
-        self._asked_at, self._taken_up = time.monotonic(), True
+        """An interrupt broke into blocking code (`interruptible`), which may be in a task of its own: it cancels, too."""
+        self._asked_at = time.monotonic()
+        self._loop.call_soon(self._cancel)
+
+    def let_a_second_one_pass(self) -> None:
+        """Wait as the function of that name does, in sync code."""
+        if self._asked_at is not None:
+            time.sleep(max(0.0, self._asked_at + _AFTERWARDS - time.monotonic()))
 
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
@@ -110,7 +116,8 @@ class Interrupts:
 
     def _cancel(self) -> None:
         self._taken_up = True
-        self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
 
 _listening: list[Interrupts] = []
@@ -134,6 +141,8 @@ def interruptible() -> Iterator[None]:
     except KeyboardInterrupt:
         if _listening:
             _listening[-1].note()
+        elif callable(found):  # a kernel's own, which cancels the cell
+            found(signal.SIGINT, None)
         raise asyncio.CancelledError from None
     finally:
         signal.signal(signal.SIGINT, found)
@@ -155,19 +164,14 @@ async def uninterrupted(awaitable: Awaitable[T]) -> T:
             if asked_at is None or time.monotonic() - asked_at > PATIENCE:
                 asked_at = time.monotonic()
                 run.cancel()
+    if asked_at is not None:
+        swallowed += await let_a_second_one_pass(asked_at)
     if swallowed and not run.cancelled():
         task: Any = asyncio.current_task()
         for _ in range(swallowed if hasattr(task, "uncancel") else 0):  # Python >= 3.11 counts cancels
             task.uncancel()
     return run.result()
 
-
-def drive(
-    make: Callable[[], Coroutine[Any, Any, T]],
-    context: Context,
-    idle: asyncio.AbstractEventLoop | None = None,
-) -> T:
-    """Run `make()` as a task in `context` to its end and return its result, whether or not a loop runs here.
 
 class OneLoop:
     """Runs the steps of one stream, all on one loop: the one that runs where the first is asked for, or the background one."""
@@ -242,6 +246,13 @@ async def let_a_second_one_pass(asked_at: float) -> int:
     return ignored
 
 
+def drive(
+    make: Callable[[], Coroutine[Any, Any, T]],
+    context: Context,
+    idle: asyncio.AbstractEventLoop | None = None,
+) -> T:
+    """Run `make()` as a task in `context` to its end and return its result, whether or not a loop runs here.
+
     `idle` is the loop to use in the main thread when none is running; without it one loop is kept for all calls
     (LiteLLM's logging worker complains, in the output, about every change of loops).
 
@@ -264,6 +275,7 @@ async def let_a_second_one_pass(asked_at: float) -> int:
     task = context.run(loop.create_task, make())
     with Interrupts(loop, task) as interrupts:
         wait(loop, task)
+        interrupts.let_a_second_one_pass()
     if task.cancelled() and interrupts.happened:
         raise Interrupted(STOPPED)
     return task.result()
@@ -333,14 +345,6 @@ def _kept_loop() -> asyncio.AbstractEventLoop:
     return _kept[-1]
 
 
-def _close(loop: asyncio.AbstractEventLoop) -> None:
-    """End what is left on a loop at exit, as `asyncio.run` does after each call."""
-    if loop.is_closed() or loop.is_running():
-        return
-    left = asyncio.all_tasks(loop)
-    for task in left:
-        task.cancel()
-    if left:
 _background: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 """The loop that runs in a thread of its own, once there is one."""
 _lock = threading.Lock()
@@ -366,6 +370,14 @@ def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
     _close(loop)
 
 
+def _close(loop: asyncio.AbstractEventLoop) -> None:
+    """End what is left on a loop at exit, as `asyncio.run` does after each call."""
+    if loop.is_closed() or loop.is_running():
+        return
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
         loop.run_until_complete(asyncio.wait(left, timeout=1))
     loop.run_until_complete(loop.shutdown_asyncgens())
     loop.close()

@@ -109,9 +109,16 @@ def capture(sink: Sink) -> Iterator[None]:
     `clear_output()` does nothing inside: it would clear the whole cell. Nested and overlapping captures do not see
     each other, whatever the order in which they end.
     """
-    target = _SinkTarget(sink)
+    with keeping(_SinkTarget(sink)):
+        yield
+
+
+@contextmanager
+def keeping(target: Target) -> Iterator[None]:
+    """Like `into`, and what the code inside leaves behind in threads goes on writing to `target`."""
+    outer = _target.get()
     with into(target):
-        mine = strays.Capture(target)
+        mine = strays.Capture(target, outer)
         try:
             yield
         finally:
@@ -362,6 +369,19 @@ class Place:
                 yield
             finally:  # before what the cell prints next
                 flush(target)
+
+    def let_be_here(self) -> None:
+        """Let this be the place of what runs in the current context from now on."""
+        _target.set(self._target)
+
+    def run(self) -> AbstractContextManager[None]:
+        """The same for a whole run: what its tools leave behind writes to this place, too."""
+        return nullcontext() if self._target is None else self._whole_run(self._target)
+
+    @contextmanager
+    def _whole_run(self, target: Target) -> Iterator[None]:
+        with keeping(target), self._inside(target):
+            yield
 
     def _publish(self, bundle: Bundle) -> None:
         if self._target is not None:

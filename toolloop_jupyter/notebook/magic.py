@@ -163,6 +163,7 @@ def load(shell: Any) -> None:
     shell.register_magic_function(_no_expansion(_line_magic, LINE_HELP), "line", "toolloop")
     warmup = _Warmup(shell)
     shell.events.register("post_run_cell", warmup.after_cell)
+    kernel.watch_cells()
     book = Notebook(shell, settings)
     _state.update(notebook=book, settings=settings, warmup=warmup, complete=completing.register(shell, book))
 
@@ -177,6 +178,7 @@ def unload(shell: Any) -> None:
     shell.configurables.remove(_state["settings"])
     _state["warmup"].cancel()
     _state["complete"]()
+    kernel.unwatch_cells()
     _state.clear()
 
 

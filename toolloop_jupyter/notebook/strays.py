@@ -24,8 +24,9 @@ _owners: WeakKeyDictionary[threading.Thread, Any] = WeakKeyDictionary()
 class Capture:
     """One capture on its way, and the threads that were busy before it."""
 
-    def __init__(self, target: Any) -> None:
-        self.target = target
+    def __init__(self, target: Any, outer: Any = None) -> None:
+        """`outer` is the target around it: a run's, around that of one of its tools."""
+        self.target, self.outer = target, outer
         self.known = WeakSet(thread for thread in threading.enumerate() if thread.name != IDLE_THREAD)
         _captures.append(self)
 
@@ -45,8 +46,10 @@ def _may_write(thread: threading.Thread) -> bool:
 
 def target_of(thread: threading.Thread) -> Any:
     """The target of a thread whose context has none, or None."""
-    if len(_captures) != 1 or thread in _owners:
+    around = {id(capture.outer) for capture in _captures}
+    innermost = [capture for capture in _captures if id(capture.target) not in around]
+    if len(innermost) != 1 or thread in _owners:
         return _owners.get(thread)
-    (only,) = _captures
+    (only,) = innermost
     foreign = thread.name.startswith("Dummy-")  # not started by Python: the kernel's own
     return None if foreign or thread in only.known else only.target
