@@ -8,7 +8,7 @@ SET_UP = '''
 import asyncio, contextvars, sys, threading, time
 import ipywidgets as widgets
 from IPython.display import HTML, display
-from toolloop_jupyter import Harness, aagent, agent, agent_session
+from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_session
 from toolloop_jupyter.core import history
 from toolloop_jupyter.teaching import ScriptedModel, call, pause, text
 
