@@ -145,6 +145,10 @@ class Allowed:
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].is_still(Version.of(tool)) else None
 
+    def copy(self) -> Allowed:
+        """What is allowed now, for later."""
+        return Allowed(dict(self._kept))
+
     def forget_from(self, turn: int) -> None:
         """Take back what was allowed in this turn and later ones: they are taken back themselves."""
         self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}

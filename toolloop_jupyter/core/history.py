@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,15 @@ class History:
         """Forget turn number `turn` (0 is the first that is known) and all after it."""
         del self._messages[self._turns[turn] :]
         del self._turns[turn:]
+
+    def bookmark(self) -> Callable[[], None]:
+        """What puts the messages and turns back to how they are now."""
+        messages, turns = self.copy(), self.starts
+
+        def put_back() -> None:
+            self._messages, self._turns = messages, turns
+
+        return put_back
 
     def add_user(self, text: str) -> None:
         self._messages.append({"role": "user", "content": whole_characters(text)})

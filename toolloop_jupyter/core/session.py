@@ -125,6 +125,19 @@ class AsyncSession:
         self._allowed.forget_from(turn)
         del self.results[max(0, turn - resumed) :]
 
+    def bookmark(self) -> Callable[[], None]:
+        """What takes the session back to how it is now: the conversation, its results, and what was allowed in it.
+
+        For a turn that replaces others: when it comes to nothing, they are there again. Not to be called in a turn.
+        """
+        put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
+
+        def go_back() -> None:
+            put_back()
+            self.results[:], self._allowed = results, allowed
+
+        return go_back
+
     def save(self, path: str | Path) -> None:
         """Write the conversation to a readable JSON file (no keys are in it)."""
         conversation.dump(self._history.copy(), path)
