@@ -609,10 +609,10 @@ class TestValuesOfACall:
         made = one(work)
         shown = made.bind({}).json
         assert shown == {"n": "auto", "deep": False}
-        assert made.bind_json({**shown, "deep": True}).run() == ("auto", True)
-        assert made.bind_json({**shown, "n": "5"}).run() == (5, False)
+        assert made.bind({}).edited({**shown, "deep": True}).run() == ("auto", True)
+        assert made.bind({}).edited({**shown, "n": "5"}).run() == (5, False)
         with pytest.raises(ValueError, match='n: expected an integer, got "many"'):
-            made.bind_json({**shown, "n": "many"})
+            made.bind({}).edited({**shown, "n": "many"})
 
     def test_a_typing_typed_dict(self):
         """`typing.TypedDict` works on every Python (C17)."""

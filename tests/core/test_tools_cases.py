@@ -270,7 +270,7 @@ def test_an_infinite_default_is_no_json():
     (tool,) = make_tools([f])
     json.dumps(tool.parameters, allow_nan=False)
     assert tool.bind({}).json == {"limit": "Infinity"}
-    assert tool.bind_json(tool.bind({}).json).run() == math.inf
+    assert tool.bind({}).edited(tool.bind({}).json).run() == math.inf
 
 
 @pytest.mark.parametrize(

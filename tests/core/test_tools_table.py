@@ -62,7 +62,7 @@ class TestRow:
             pytest.skip("shown as asterisks; shown as what the text holds")
         (tool,) = make_tools([define(row.signature, postponed=postponed)])
         for sent, expected, *_ in row.takes:
-            assert tool.bind_json(tool.bind(sent).json).run() == expected, sent
+            assert tool.bind(sent).edited(tool.bind(sent).json).run() == expected, sent
 
 
 def test_the_table_is_long_enough():

@@ -11,18 +11,21 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_jsonable_python
 
-from .complaints import complaint, kind_of_json, path_text, shortened, steps
+from .complaints import InvalidArguments, complaint, kind_of_json, path_text, shortened, steps
+from .editing import candidates, spoilt, unheeded, with_marks
 from .foreign import Raised, attempt
-from .schema import OMITTED, default_json, strict_json
+from .frozen import same_json
+from .schema import OMITTED, default_json
 from .signatures import Parameter
+from .telling import ABSENT, Told, is_plain, tell
+
+__all__ = ["Arguments", "InvalidArguments", "Values", "parse_arguments"]
 
 _MAX_DEPTH = 100  # pydantic's serialiser stops at 255, Python's recursion soon after
 _TOO_DEEP = f"arguments are nested more than {_MAX_DEPTH} levels deep"
@@ -49,8 +52,16 @@ _NESTED = frozenset(
 """Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
 
 
-class InvalidArguments(ValueError):
-    """Arguments that the function cannot be called with. `str()` is the short message for the model."""
+class Held(NamedTuple):
+    """The value of one parameter in one call."""
+
+    value: Any
+    passed: bool
+    """Whether the function is given it; else its own default applies."""
+    sent: Any
+    """JSON that the model sent for it, or ABSENT."""
+    told: Told | None
+    """What is shown of it; None for a default that is no JSON."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +71,17 @@ class Values:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """What `args` and `kwargs` hold, as JSON by schema names, with the defaults that apply."""
+    """All that `args` and `kwargs` hold, as JSON by schema names, with the defaults that apply (see `telling.py`)."""
+    held: Mapping[str, Held]
+    """By schema names."""
+
+    def changed(self) -> list[str]:
+        """The arguments whose values are no longer what `json` tells: a validator gave what others can change, too."""
+        return [
+            name
+            for name, (value, _, sent, told) in self.held.items()
+            if told is not None and not is_plain(value) and not same_json(tell(value, sent).shown, told.shown)
+        ]
 
 
 @dataclass(frozen=True)
@@ -76,35 +97,63 @@ class Arguments:
 
         Raises InvalidArguments.
         """
+        return self._values(*self._read(raw))
+
+    def edit(self, values: Values, edited: Mapping[str, object]) -> Values:
+        """The same call with what a person made of `values.json`; an argument they left alone keeps its very value.
+
+        Raises InvalidArguments, also where an edit would change nothing.
+        """
+        untouched = {
+            key: held
+            for key, held in values.held.items()
+            if key in edited and key in values.json and same_json(edited[key], values.json[key])
+        }
+        if len(untouched) == len(edited) == len(values.json):
+            return values
+        refused: InvalidArguments | None = None
+        fallback: Values | None = None
+        for given in candidates(
+            edited, values.json, {key: _again(held) for key, held in values.held.items()}
+        ):
+            try:
+                made = self._values(*self._read(given), untouched)
+            except InvalidArguments as error:
+                refused = refused or error
+                continue
+            made = replace(made, json=with_marks(made.json, edited, values.json))
+            if problem := unheeded(made.json, edited, values.json):
+                refused = refused or InvalidArguments(f"{problem}; {self.tool} was not run")
+            elif not spoilt(made.json, edited, values.json):
+                return made
+            else:
+                fallback = fallback or made
+        if fallback is not None:
+            return fallback  # one argument depends on another: the record names both
+        assert refused is not None, "there is a candidate"
+        raise refused
+
+    def _read(self, raw: object) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(values by Python names, the JSON that they were made of by schema names)."""
         try:
             given = parse_arguments(raw)
         except InvalidArguments as error:
             raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-        return self._values(self._validate(given))
+        return self._validate(given)
 
-    def read_json(self, arguments: Mapping[str, object]) -> Values:
-        """The same for edited arguments, which began as `Values.json`.
-
-        A default that still stands is left to the function: it may be a value that its own type would not take.
-        """
-        unchanged = {
-            p.key for p in self.parameters if p.key in arguments and _is_default(p, arguments[p.key])
-        }
-        return self.read({key: value for key, value in arguments.items() if key not in unchanged})
-
-    def _validate(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _validate(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         try:
-            return self._check(given)
+            return self._check(given), given
         except ValidationError as error:
             problems = error.errors(include_url=False)
         if _decode(given, problems):
             try:
-                return self._check(given)
+                return self._check(given), given
             except ValidationError as error:
                 problems = error.errors(include_url=False)
         if (with_null := _with_null(given, problems)) is not None:
             try:
-                return self._check(with_null)
+                return self._check(with_null), with_null
             except ValidationError:
                 pass  # null was not meant, or does not help: the message is about what was sent
         keys = [parameter.key for parameter in self.parameters]
@@ -124,31 +173,43 @@ class Arguments:
             )
         return values
 
-    def _values(self, validated: dict[str, Any]) -> Values:
+    def _values(
+        self,
+        validated: Mapping[str, Any],
+        given: Mapping[str, Any],
+        untouched: Mapping[str, Held] | None = None,
+    ) -> Values:
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         shown: dict[str, Any] = {}
-        last = max((i for i, p in enumerate(self.parameters) if p.positional), default=-1)
-        for index, parameter in enumerate(self.parameters):
-            value = validated[parameter.name]
-            if value is OMITTED:
-                value, passed = _default(parameter)
-                if (told := default_json(parameter)) is not OMITTED:
-                    shown[parameter.key] = told
-                if not passed and index > last:
-                    continue
+        kept: dict[str, Held] = {}
+        for parameter in self.parameters:
+            key, value = parameter.key, validated[parameter.name]
+            if untouched and key in untouched:
+                held = untouched[key]
+            elif value is OMITTED:
+                held = _held_default(parameter)
             else:
-                shown[parameter.key] = snapshot(value)
+                sent = given.get(key, ABSENT)
+                held = Held(value, True, sent, tell(value, sent))
+            kept[key] = held
+            if held.told is not None:
+                shown[key] = held.told.shown
             if parameter.positional:
-                args.append(value)
-            else:
-                kwargs[parameter.name] = value
-        return Values(tuple(args), kwargs, shown)
+                args.append(held.value)
+            elif held.passed:
+                kwargs[parameter.name] = held.value
+        return Values(tuple(args), kwargs, shown, kept)
 
 
-def _is_default(parameter: Parameter, value: object) -> bool:
-    default = default_json(parameter)
-    return type(default) is type(value) and bool(default == value)
+def _held_default(parameter: Parameter) -> Held:
+    value, passed = _default(parameter)
+    known = is_plain(value) or default_json(parameter) is not OMITTED
+    return Held(value, passed, ABSENT, tell(value) if known else None)
+
+
+def _again(held: Held) -> Any:
+    return ABSENT if held.told is None else held.told.again
 
 
 def _default(parameter: Parameter) -> tuple[Any, bool]:
@@ -165,23 +226,6 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
         return copy.deepcopy(default), True
     except (TypeError, ValueError, RecursionError, copy.Error):  # it holds a lock, a file, a connection
         return default, False
-
-
-def snapshot(value: Any) -> Any:
-    """The value as JSON data, to show and to keep; `repr` where it is none. Never raises."""
-    told = attempt(_jsonable, value)
-    return f"<{type(value).__name__}>" if isinstance(told, Raised) else strict_json(told)
-
-
-def _jsonable(value: Any) -> Any:
-    return to_jsonable_python(value, by_alias=True, fallback=_other_json)
-
-
-def _other_json(value: Any) -> Any:
-    """What pydantic before 2.14 does not put into JSON."""
-    if isinstance(value, deque):
-        return list(value)
-    return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
 def parse_arguments(raw: object) -> dict[str, Any]:

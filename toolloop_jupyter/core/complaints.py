@@ -8,6 +8,11 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+
+class InvalidArguments(ValueError):
+    """Arguments that the function cannot be called with. `str()` is the short message for the model."""
+
+
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
 _LINE = 500  # characters of one problem: a made-up name or a list of choices may be of any length

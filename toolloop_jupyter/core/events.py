@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from . import checks
-from .frozen import frozen, thawed
+from .frozen import frozen, same_json, thawed
 from .hiding import hide_in_repr
 
 StopReason: TypeAlias = Literal[
@@ -151,7 +150,7 @@ class Approval:
             given = thawed(dict(arguments))
             call = self.check(given)
             edited = frozen(getattr(call, "json", given))
-            if _same_json(edited, self.input):
+            if same_json(edited, self.input):
                 call, edited = None, None
         self._decide(Decision(True, "", edited, by, scope), call)
 
@@ -190,12 +189,6 @@ class Approval:
     def _wake(self, decision: Decision) -> None:
         if not self._decision.done():
             self._decision.set_result((decision.allowed, decision.reason))
-
-
-def _same_json(one: object, other: object) -> bool:
-    """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
-    first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
-    return first == second
 
 
 @dataclass(frozen=True)

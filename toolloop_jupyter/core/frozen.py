@@ -6,6 +6,7 @@ call is run with other arguments. `copy.deepcopy` and `thawed` give plain data t
 
 from __future__ import annotations
 
+import json
 from typing import Any, NoReturn
 
 _ADVICE = (
@@ -55,3 +56,11 @@ def thawed(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [thawed(item) for item in value]
     return value
+
+
+def same_json(one: object, other: object) -> bool:
+    """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
+    if type(one) is str and type(other) is str:
+        return one == other
+    first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
+    return first == second

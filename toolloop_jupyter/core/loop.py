@@ -192,6 +192,11 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
                 return _refused(call, changed or refusal(decision), decision)
     elif turn.config.permissions != "full":  # there is a policy, and it let this call through
         decision = Decision(allowed=True, reason=why, by="policy")
+    if decision is not None and (names := bound.changed()):
+        changed = MEANWHILE.format(names=", ".join(names))
+        return _refused(
+            call, changed, dataclasses.replace(decision, allowed=False, reason=changed, by="policy")
+        )
     result = await _run(turn, bound, call, edited=decision is not None and decision.arguments is not None)
     return result if decision is None else dataclasses.replace(result, decision=decision)
 
@@ -199,6 +204,12 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
 CHANGED = (
     "The call was not run: the function {name!r} was changed while a person was asked about it. "
     "Call it again, and they will be asked about the new one."
+)
+
+
+MEANWHILE = (
+    "The call was not run: after it was checked, something else changed what it was to run with ({names}). "
+    "Call it again, and it will be checked anew."
 )
 
 
@@ -218,7 +229,7 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
         source=tool.source,
         schema=tool.parameters,
         why=why,
-        check=tool.bind_json,
+        check=bound.edited,
         scopes=("call", "run", "session") if turn.lasting else ("call", "run"),
         number=turn.tool_calls,
     )

@@ -124,11 +124,6 @@ class Tool:
         assert self.arguments is not None, "made by make_tools()"
         return BoundCall.of(self, self.arguments.read(raw))
 
-    def bind_json(self, arguments: Mapping[str, object]) -> BoundCall:
-        """The call for `BoundCall.json` as a person edited it, by the same validation. Raises InvalidArguments."""
-        assert self.arguments is not None, "made by make_tools()"
-        return BoundCall.of(self, self.arguments.read_json(arguments))
-
 
 @dataclass(frozen=True)
 class BoundCall:
@@ -139,10 +134,20 @@ class BoundCall:
     kwargs: dict[str, Any]
     json: dict[str, Any]
     """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
+    values: Values = field(repr=False)
 
     @classmethod
     def of(cls, tool: Tool, values: Values) -> BoundCall:
-        return cls(tool, values.args, values.kwargs, frozen(values.json))
+        return cls(tool, values.args, values.kwargs, frozen(values.json), values)
+
+    def edited(self, arguments: Mapping[str, object]) -> BoundCall:
+        """The call with `json` as a person edited it; what they left alone stays. Raises InvalidArguments."""
+        assert self.tool.arguments is not None, "made by make_tools()"
+        return BoundCall.of(self.tool, self.tool.arguments.edit(self.values, arguments))
+
+    def changed(self) -> list[str]:
+        """The arguments whose values are no longer what `json` tells."""
+        return self.values.changed()
 
     @property
     def context_parameter(self) -> str | None:
