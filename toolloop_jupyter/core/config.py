@@ -52,7 +52,8 @@ class ToolLoopOptions:
     max_model_calls: int = 100
     """Model calls in one turn (LiteLLM's limit, there a runtime error)."""
     max_cost: float | None = None
-    """US dollars in one turn; checked between model calls, as far as the provider tells its prices."""
+    """US dollars in one turn; checked between model calls. What is not told (a gateway without prices, an answer that broke
+    off) does not count: `max_model_calls` limits that."""
     on_limit: Literal["stop", "answer"] = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
     images: Literal["auto", "always", "never"] = "auto"

@@ -17,23 +17,30 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from . import provider
 from .assembly import Assembly, get, plain
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
+from .pricing import UNMAPPED, is_free, priced, told_in_header
 from .running import RunEnded, attempt
-from .upstream import CLEAN_END, Breath, StreamCut, close, ended_early, is_json, retry_after, watch_stream
+from .upstream import (
+    CLEAN_END,
+    Breath,
+    StreamCut,
+    close,
+    ended_early,
+    is_cut,
+    is_json,
+    retry_after,
+    watch_stream,
+)
 
 Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
 
-_UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
-REPLAY = "toolloop/replay"
-"""Recordings say themselves what their calls have cost, if that was known."""
 FINAL = (400, 401, 403, 404, 405, 413, 422)
 """Statuses of refusals that another try would get again."""
 
@@ -118,7 +125,7 @@ def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, An
     """What LiteLLM makes of completion options for a provider; None when it refuses them."""
     try:
         mapped: dict[str, Any] = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
-    except (litellm.BadRequestError, litellm.UnsupportedParamsError, *_UNMAPPED):
+    except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
         return None
     return mapped
 
@@ -171,7 +178,9 @@ class Reply:
     finish_reason: str | None
     usage: Usage
     cost: float | None
-    """US dollars, or None when neither the provider nor LiteLLM's price list tells."""
+    """US dollars, or None when neither the provider nor LiteLLM's price list tells all of it."""
+    known_cost: float = 0.0
+    """What is known of it: an answer's own cost, without that of the tries before it which broke off."""
     refusal: str = ""
     seconds: float = 0.0
 
@@ -194,6 +203,20 @@ class ModelCall:
         """The index of the choice that counts: the first that the stream has named."""
         self._usage: Any = None
         self._cost: float | None = None
+        self._under_way: Literal["", "asking", "answering"] = ""
+        """How far the request is that has been sent last; "" when its answer is here, or there will be none."""
+        self._broken = 0
+        """Requests whose answers broke off: what they have cost is not known."""
+
+    @property
+    def untold(self) -> int:
+        """How many requests were sent and ended, or were cut, before their usage was told."""
+        return self._broken + bool(self._under_way)
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it costs nothing, whatever comes of it: a model of ours."""
+        return is_free(self.request.model)
 
     @property
     def shown(self) -> str:
@@ -212,10 +235,17 @@ class ModelCall:
             if error is None or self._is_complete(error):
                 await self._take_back("the second try says less")
                 return self._reply(litellm, time.monotonic() - started)
+            self._count_broken(litellm, error)
             tries += 1
             if tries > again or not self._may_retry(litellm, error):
                 raise ModelCallFailed(*explain(error, self.request)) from None
             await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
+
+    def _count_broken(self, litellm: Any, error: Exception) -> None:
+        """Count a try that failed, unless it costs nothing: the server has refused the request, or has never got it."""
+        if self._under_way == "answering" or is_cut(litellm, error):
+            self._broken += 1
+        self._under_way = ""
 
     def _is_complete(self, error: Exception) -> bool:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
@@ -244,6 +274,7 @@ class ModelCall:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
         if await self._ask(litellm, keywords):
             return
+        self._broken += 1
         await self._emit(
             Retry(1, "the server answered with JSON and not with a stream; asked again for that")
         )
@@ -251,10 +282,13 @@ class ModelCall:
 
     async def _ask(self, litellm: Any, keywords: dict[str, Any]) -> bool:
         """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
+        self._under_way = "asking"
         response = await provider.acompletion(litellm, keywords)
         if not hasattr(response, "__aiter__"):
+            self._under_way = ""
             await self._take_whole(response)
             return True
+        self._under_way = "answering"
         breath, hidden, no_stream = Breath(), getattr(response, "_hidden_params", None), is_json(response)
         refusals = watch_stream(response)
         try:
@@ -269,7 +303,7 @@ class ModelCall:
             self.assembly.finish_reason = None
             if self.assembly.half_sent:
                 raise StreamCut("the stream ended in the middle of a tool call")
-        self._cost = _header_cost(hidden)
+        self._cost = told_in_header(hidden)
         return not (no_stream and self.assembly.is_empty)
 
     async def _take(self, chunk: Any) -> None:
@@ -294,7 +328,7 @@ class ModelCall:
     async def _take_whole(self, response: Any) -> None:
         """A response that was not streamed goes the way of one big delta."""
         self._usage = get(response, "usage")
-        self._cost = _header_cost(getattr(response, "_hidden_params", None))
+        self._cost = told_in_header(getattr(response, "_hidden_params", None))
         choices = get(response, "choices") or ()
         if not choices:
             return
@@ -335,13 +369,16 @@ class ModelCall:
             await self._emit(Text(text))
 
     def _reply(self, litellm: Any, seconds: float) -> Reply:
+        self._under_way = ""
+        cost = self._cost if self._cost is not None else priced(litellm, self.request.model, self._usage)
         prompt_tokens = get(self._usage, "prompt_tokens") or 0
         completion_tokens = get(self._usage, "completion_tokens") or 0
         return Reply(
             message=self.assembly.message(self._ids_before()),
             finish_reason=self.assembly.finish_reason,
-            usage=Usage(max(0, int(prompt_tokens)), max(0, int(completion_tokens)), 1),
-            cost=self._cost if self._cost is not None else self._priced(litellm),
+            usage=Usage(max(0, int(prompt_tokens)), max(0, int(completion_tokens)), 1 + self._broken),
+            cost=cost if self.is_free or not self._broken else None,
+            known_cost=cost or 0.0,
             refusal=self.assembly.refusal,
             seconds=seconds,
         )
@@ -352,42 +389,6 @@ class ModelCall:
             return set()
         return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}
 
-    def _priced(self, litellm: Any) -> float | None:
-        """The cost by the usage chunk or LiteLLM's price list; None where neither knows (not 0)."""
-        model = self.request.model
-        told = get(self._usage, "cost")
-        if isinstance(told, int | float) and not isinstance(told, bool):
-            return float(told)
-        if provider.is_ours(model):
-            return None if model.startswith(REPLAY) else 0.0
-        if self._usage is None or model.startswith("litellm_proxy/"):
-            return None
-        try:
-            name, where, _, _ = litellm.get_llm_provider(model)
-        except (litellm.BadRequestError, litellm.NotFoundError, *_UNMAPPED):
-            return None
-        # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
-        if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
-            return None
-        try:
-            parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=self._usage)
-        except (litellm.BadRequestError, litellm.NotFoundError, *_UNMAPPED):
-            return None
-        return float(sum(parts))
-
 
 def _without(keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in keywords.items() if key != name}
-
-
-def _header_cost(hidden: Any) -> float | None:
-    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out."""
-    headers = get(hidden or {}, "additional_headers") or {}
-    for value in (headers.get("llm_provider-x-litellm-response-cost"), get(hidden or {}, "response_cost")):
-        try:
-            cost = float(value or "nan")
-        except (TypeError, ValueError):
-            continue
-        if cost >= 0 and cost != float("inf"):
-            return cost
-    return None

@@ -53,6 +53,9 @@ class Turn:
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
     cost: float | None = 0.0
+    """US dollars; None as soon as one request's are not known."""
+    known_cost: float = 0.0
+    """What is known of it, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
     tool_calls: int = 0
     final_text: str = ""
@@ -114,12 +117,14 @@ async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tup
     try:
         reply = await call.run()
     except BaseException as error:
+        _count_untold(turn, call)
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
         if isinstance(error, ModelCallFailed):
             await turn.config.observer.model_failed(error)
         raise
     turn.usage += reply.usage
     turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
+    turn.known_cost += reply.known_cost
     turn.spans.append(Span("model", request.model, began, turn.now(), reply.usage, reply.cost))
     as_sent = _make_arguments_valid(reply.message)
     calls, text = reply.message.get("tool_calls"), (reply.message.get("content") or "").strip()
@@ -135,8 +140,8 @@ def _check_limits(turn: Turn) -> None:
     limits = turn.config.options
     if turn.usage.calls >= limits.max_model_calls:
         raise TurnEnded("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
-    if limits.max_cost is not None and (turn.cost or 0.0) >= limits.max_cost:
-        raise TurnEnded("max_cost", f"stopped at ${turn.cost:.4f}: max_cost is ${limits.max_cost}")
+    if limits.max_cost is not None and turn.known_cost >= limits.max_cost:
+        raise TurnEnded("max_cost", f"stopped at ${turn.known_cost:.4f}: max_cost is ${limits.max_cost}")
 
 
 def _check_answer(turn: Turn, reply: Reply, text: str) -> None:
@@ -164,6 +169,13 @@ def _problem(turn: Turn, reply: Reply, text: str) -> str:
     if reply.finish_reason is None:
         return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
     return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
+
+
+def _count_untold(turn: Turn, call: ModelCall) -> None:
+    """A call that was cut has been made, and is paid for, though nobody tells how much it was."""
+    turn.usage += Usage(calls=call.untold)
+    if call.untold and not call.is_free:
+        turn.cost = None
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:

@@ -25,6 +25,32 @@ BREATH = 0.004
 """Seconds of work on deltas that arrive without a pause, after which the event loop gets a turn."""
 
 
+NEVER_SENT = frozenset(
+    {
+        "ConnectError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "UnsupportedProtocol",
+        "ClientConnectorError",
+        "ConnectionRefusedError",
+        "gaierror",
+    }
+)
+"""Errors of HTTP clients before a request has gone out."""
+WENT_OUT = frozenset(
+    {
+        "ReadError",
+        "ReadTimeout",
+        "RemoteProtocolError",
+        "WriteError",
+        "ServerDisconnectedError",
+        "ClientOSError",
+        "ClientPayloadError",
+    }
+)
+"""Errors of HTTP clients after it has."""
+
+
 class StreamCut(Exception):
     """A stream that ended, without an error, in the middle of a tool call."""
 
@@ -41,6 +67,21 @@ def retry_after(error: Exception) -> float | None:
         if seconds >= 0:
             return min(seconds, MOST_WAIT)
     return None
+
+
+def is_cut(litellm: Any, error: Exception) -> bool:
+    """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
+    broke. Not one that was refused, and not one for which there was no connection at all.
+
+    LiteLLM (1.110) gives both kinds of failed connections one class; what they come of is httpx's, requests' or aiohttp's.
+    """
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
+    names = {kind.__name__ for each in causes for kind in type(each).__mro__}
+    return bool(names & WENT_OUT or isinstance(error, litellm.Timeout)) and not names & NEVER_SENT
 
 
 def ended_early(response: Any) -> bool:

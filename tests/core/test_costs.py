@@ -1,0 +1,108 @@
+"""What calls have cost that were cut, or refused: unknown is not free, and what was never worked on costs nothing."""
+
+from __future__ import annotations
+
+import socket
+
+import pytest
+
+import toolloop_jupyter as tl
+from support.servers import answer, calls, failure
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+
+LOOP = Harness.TOOL_LOOP
+CUT = answer("a b c d e f", drop_after=4)
+HELD = answer("a b c d e f", hold_after=3)
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def call(serve, monkeypatch):
+    """The keywords that send a run to a scripted server, whose model costs 0.02 a call."""
+    price = {"input_cost_per_token": 1e-3, "output_cost_per_token": 2e-3, "litellm_provider": "openai"}
+    monkeypatch.setitem(load_litellm().model_cost, "openai/stub", {**price, "mode": "chat"})
+
+    def make(*script, base="", **completion_kwargs):
+        options = ToolLoopOptions(completion_kwargs={"max_retries": 0, **completion_kwargs}, max_cost=0.015)
+        base = base or serve(list(script)).base_url
+        return {"model": "openai/stub", "api_base": base, "api_key": "sk-test", "options": options}
+
+    return make
+
+
+async def cancelled(more):
+    stream = aagent(LOOP, "Go", stream=True, **more)
+    async for event in stream:
+        if isinstance(event, tl.Text):
+            stream.cancel()
+    return stream.result
+
+
+@pytest.mark.parametrize(
+    ("script", "keywords", "reason"),
+    [
+        ([HELD], {}, "cancelled"),
+        ([HELD], {"timeout": 0.3}, "timeout"),
+        ([answer("late", stall=30)], {"timeout": 0.3}, "timeout"),
+        ([CUT], {}, "runtime_error"),
+    ],
+    ids=["cancelled", "timeout", "timeout before the answer", "broken off"],
+)
+async def test_a_call_that_was_cut(call, script, keywords, reason):
+    """It counts as a model call whose cost nobody has told; so has the session's."""
+    more = {**call(*script), **keywords}
+    if reason == "cancelled":
+        result = await cancelled(more)
+    else:
+        async with aagent_session(LOOP, **more) as session:
+            result = await session.arun("Go")
+            assert (session.cost, session.usage.calls) == (None, 1)
+    assert (result.stop_reason, result.cost, result.usage) == (reason, None, tl.Usage(calls=1))
+
+
+async def test_no_answer_in_time(call):
+    """A model call that LiteLLM gives up waiting for was sent, too."""
+    result = await aagent(LOOP, "Go", **call(answer("late", stall=30), timeout=0.3))
+    assert (result.stop_reason, result.cost, result.usage.calls) == ("runtime_error", None, 1)
+
+
+async def test_a_broken_try_before_the_answer(call):
+    """A try that broke off has cost something, though the next one succeeded."""
+    result = await aagent(LOOP, "Go", **call(CUT, answer("a b c d e f"), num_retries=1))
+    assert (result.text, result.cost, result.usage) == ("a b c d e f", None, tl.Usage(10, 5, 2))
+
+
+@pytest.mark.parametrize("status", [400, 401, 404, 503, None])
+async def test_what_was_refused_costs_nothing(call, status):
+    """A request that the server refused, or never got, is no model call."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
+    more = call(failure(status, "no")) if status else call(base=nobody)
+    result = await aagent(LOOP, "Go", **more)
+    assert (result.stop_reason, result.cost, result.usage) == ("runtime_error", 0.0, tl.Usage())
+
+
+async def test_a_refused_try_before_the_answer(call):
+    """The cost of an answer is known, whatever was refused before."""
+    result = await aagent(LOOP, "Go", **call(failure(503, "busy"), answer("ok"), num_retries=1))
+    assert (result.cost, result.usage.calls) == (pytest.approx(0.02), 1)
+
+
+async def test_max_cost_counts_what_is_known(call):
+    """A part of the cost that is not known does not keep max_cost from acting on the rest."""
+    script = [CUT, calls(("add", {"a": 1, "b": 2})), answer("never asked for")]
+    result = await aagent(LOOP, "Go", tools=[add], **call(*script, num_retries=1))
+    assert (result.stop_reason, result.cost) == ("max_cost", None)
+    assert result.error == "stopped at $0.0200: max_cost is $0.015"
+
+
+async def test_a_scripted_model_is_free():
+    """A model of ours costs nothing, also when it is cut."""
+    result = await cancelled({"model": ScriptedModel(["a b c d e f"])})
+    assert (result.stop_reason, result.cost) == ("cancelled", 0.0)
