@@ -79,6 +79,28 @@ def test_a_second_click_does_nothing(kernel):
     assert ran(kernel) == "[1]"
 
 
+def test_a_double_click_is_not_for_the_next_card(kernel):
+    """A click on the second card's Approve as soon as it is there lets nothing run; the button is disabled, then enabled."""
+    cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
+    first = kernel.button("Approve")
+    kernel.click_widget(first)
+
+    def next_one():
+        return [
+            b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve" and b is not first
+        ]
+
+    kernel.wait_until(next_one, 10)
+    second = next_one()[-1]
+    kernel.click_widget(second)
+    kernel.settle(0.3)
+    assert second.state["disabled"]
+    assert not cell.done
+    kernel.click("Approve")
+    kernel.wait(cell)
+    assert ran(kernel) == "[1, 2]"
+
+
 def test_a_click_on_a_finished_card_does_nothing(kernel):
     """The buttons of an earlier run's card are dead, also while another card waits."""
     cell = ask(kernel)

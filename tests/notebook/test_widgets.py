@@ -9,6 +9,8 @@ import ipywidgets
 import pytest
 
 from toolloop_jupyter.core.events import Approval, Usage
+from toolloop_jupyter.notebook import holding
+from toolloop_jupyter.notebook.holding import Hold
 from toolloop_jupyter.notebook.widgets import ApprovalCard, StepCard, Toolbar
 
 comm = pytest.importorskip("comm", reason="ipywidgets 7 with ipykernel 6.17 has comms of its own")
@@ -197,6 +199,77 @@ async def test_two_cards_do_not_share(make_card):
     click(card, "Approve")
     assert one.answered
     assert not other.answered
+
+
+@pytest.fixture
+def quiet(monkeypatch):
+    """Nobody has clicked for long, no other card is on the page, and a card is held for 0.15 s."""
+    monkeypatch.setattr(Hold, "_clicked", float("-inf"))
+    monkeypatch.setattr(Hold, "_shown", {})
+    monkeypatch.setattr(holding, "PAUSE", 0.15)
+
+
+async def test_the_first_card_acts_at_once(make_card, quiet):
+    """A card that no click came before is not held."""
+    approval, card = make_card()
+    card.came_up()
+    assert not button(card, "Approve").disabled
+    click(card, "Approve")
+    assert approval.decision.allowed
+
+
+@pytest.mark.parametrize("first", ["Approve", "Deny"])
+async def test_a_double_click_is_not_for_the_next_card(make_card, quiet, first):
+    """On a card that comes up right after a click, Approve is disabled and does nothing for a moment; then it acts."""
+    (_, one), (approval, card) = make_card(), make_card()
+    one.came_up()
+    click(one, first)
+    card.came_up()
+    assert button(card, "Approve").disabled
+    assert not button(card, "Deny").disabled
+    click(card, "Approve")
+    assert not approval.answered
+    await asyncio.sleep(0.25)
+    assert not button(card, "Approve").disabled
+    click(card, "Approve")
+    assert approval.decision.allowed
+
+
+async def test_a_click_holds_the_other_open_cards(make_card, quiet):
+    """When one of two cards is decided the other moves up, under the pointer: it lets nothing run then, and denies."""
+    (_, one), (approval, other) = make_card(), make_card()
+    one.came_up()
+    other.came_up()
+    click(one, "Approve")
+    click(other, "Approve")
+    assert not approval.answered
+    click(other, "Deny")
+    await asyncio.sleep(0.25)
+    assert approval.decision.allowed is False
+    assert button(other, "Approve").disabled
+
+
+async def test_a_double_click_on_next_is_one_step(quiet):
+    """A step's card that comes up after a click holds Next and Run to end for a moment, and Stop never."""
+    steps = []
+    cards = [
+        StepCard("f()", lambda: steps.append("next"), lambda: steps.append("run"), lambda: None) for _ in "12"
+    ]
+    cards[0].came_up()
+    click(cards[0], "Next")
+    cards[0].finish()
+    cards[1].came_up()
+    assert [w.disabled for w in every(cards[1].widget) if isinstance(w, ipywidgets.Button)] == [
+        True,
+        True,
+        False,
+    ]
+    click(cards[1], "Run to end")
+    assert steps == ["next"]
+    await asyncio.sleep(0.25)
+    click(cards[1], "Next")
+    cards[1].finish()
+    assert steps == ["next", "next"]
 
 
 async def test_edit_has_a_field_for_each_kind(make_card):
