@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -166,7 +166,7 @@ def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     return ({}, {"api_base": base}) if hidden.holds_secret("api_base", base) else ({"api_base": base}, {})
 
 
-def _as_it_is(error: asyncio.CancelledError) -> None:
+async def _as_it_is(error: asyncio.CancelledError) -> None:
     pass
 
 
@@ -190,8 +190,8 @@ class Config:
     observer: Observer = field(default_factory=Observer)
     attend: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
     """Entered around each turn: a notebook lets clicks and interrupts arrive while a turn waits."""
-    on_stopped: Callable[[asyncio.CancelledError], None] = _as_it_is
-    """Called with what is about to be raised where a turn was awaited that has been stopped."""
+    on_stopped: Callable[[asyncio.CancelledError], Awaitable[None]] = _as_it_is
+    """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
 
     def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""

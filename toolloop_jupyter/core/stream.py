@@ -187,7 +187,7 @@ class AsyncEventStream:
         if task.done() and not task.cancelled() and task.exception() is None:
             note = task.result().error
         error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
-        self._session.config.on_stopped(error)
+        await self._session.config.on_stopped(error)
 
     async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
         """The Done event; then, at the next call, OutputInvalid or the end."""
