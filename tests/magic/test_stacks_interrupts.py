@@ -17,7 +17,9 @@ POINTS = {
     "deaf tool": ([calls(("sleeps", {"s": 3}))], "sleeps"),
     "approval": ([calls(("double", {"x": 7}))], "double"),
     "twice": ([calls(("double", {"x": 7}))], "double"),
+    "twice at once": ([calls(("double", {"x": 7}))], "double"),
 }
+ASKS = ("approval", "twice", "twice at once")
 NOTES = {
     "sync tool": "the tool 'naps' was stopped",
     "deaf tool": "the tool 'sleeps' could not be stopped and runs on in the background",
@@ -27,7 +29,7 @@ NOTES = {
 def arrive(kernel, server, cell, point):
     """Wait until the run is at its point."""
     server.wait_for_requests(1, timeout=30)
-    if point in ("approval", "twice"):
+    if point in ASKS:
         kernel.button("Approve", timeout=10)
     elif point == "streaming":
         kernel.wait_until(lambda: "word word" in cell.html)
@@ -36,8 +38,8 @@ def arrive(kernel, server, cell, point):
 
 def press(kernel, point):
     kernel.interrupt()
-    if point == "twice":
-        kernel.settle(0.1)
+    if point.startswith("twice"):
+        kernel.settle(0.1 if point == "twice" else 0.02)
         kernel.interrupt()
     return time.monotonic()
 
@@ -47,7 +49,7 @@ def test_interrupt(product, serve, point):
     """■ ends the run within two seconds, in one line, with all cards gone; the cell behind it and the session go on."""
     server = serve(POINTS[point][0])
     to = f"--model openai/stub --api-base {server.base_url} --api-key KEY -s cut"
-    ask = "-p ask" if point in ("approval", "twice") else "-p full"
+    ask = "-p ask" if point in ASKS else "-p full"
     run(product, "r = None")
     cell = product.submit(
         f"%%toolloop {to} {ask} -t {POINTS[point][1] or 'double'} --as r\nGo.", allow_stdin=True
