@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -18,8 +20,8 @@ from .transcript import approval_record, head, mimebundle
 
 
 def card_handler() -> Callable[[Approval], Any] | None:
-    """An `on_approval` that puts up the approval card in the cell that runs; None where there is no notebook."""
-    if not kernel.in_kernel():
+    """An `on_approval` that asks in the cell that runs: by a card, or at a terminal's prompt. None where neither can be."""
+    if not (kernel.in_kernel() or kernel.terminal()):
         return None
 
     async def handler(approval: Approval) -> bool:
@@ -30,6 +32,10 @@ def card_handler() -> Callable[[Approval], Any] | None:
 
         try:
             decision = await ask(approval, card)
+        except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
+            raise
         finally:
             place.put(mimebundle([approval_record(approval, approval.decision)]))
         return decision is not None and decision.allowed
