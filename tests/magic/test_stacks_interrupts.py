@@ -87,7 +87,7 @@ def test_interrupt_of_the_api(product, serve, point, way):
     run(
         product,
         f"s = {make}(Harness.TOOL_LOOP, model='openai/stub', api_base={server.base_url!r}, api_key=KEY,"
-        f" tools=[double, naps, sleeps, waits], permissions={'ask' if point in ('approval', 'twice') else 'full'!r})",
+        f" tools=[double, naps, sleeps, waits], permissions={'ask' if point in ASKS else 'full'!r})",
     )
     cell = product.submit(f"{ask.format('Go.')}\nprint('not reached')", allow_stdin=True)
     after = product.submit("print('AFTER', len(runs))")
