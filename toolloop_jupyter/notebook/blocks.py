@@ -37,10 +37,11 @@ def head(
     output: str | None = None,
     session: str | None = None,
     prompt: str = "",
+    tape: str = "",
 ) -> Block:
     """The line above a run: with which model, tools, permissions, output model and session.
 
-    `output` is the name of the output model. `prompt` is shown only where the cell does not (a run shown again).
+    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `prompt` is shown only where the cell does not (a run shown again).
     Carries the style sheet of the run.
     """
     model, prompt = shorten(model, 200), _within(prompt, "result.prompt", 10_000)
@@ -59,6 +60,9 @@ def head(
         if value:
             facts.append(f"{label} <code>{esc(value)}</code>")
             words.append(f"{label} {in_a_line(value)}")
+    if tape:
+        facts.append(inline(tape))
+        words.append(in_a_line(tape))
     asked = (
         f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>' if prompt else ""
     )
@@ -173,9 +177,9 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def counted(count: int, word: str) -> str:
-    """Count in words: "1 tool call", "2 tool calls"."""
-    return f"{count:,} {word}{'' if count == 1 else 's'}"
+def counted(count: int, word: str, plural: str = "") -> str:
+    """Count in words: "1 tool call", "2 tool calls"; "2 entries" with that as `plural`."""
+    return f"{count:,} {word if count == 1 else plural or word + 's'}"
 
 
 _STOPS = {

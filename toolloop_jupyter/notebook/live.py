@@ -103,6 +103,8 @@ class View(Observer):
         """Set in step mode."""
         self.keep: Callable[[], Mapping[str, Any]] | None = None
         """Gives what the last output keeps for a later kernel (the conversation), with --keep-history."""
+        self.ended: Callable[[], object] | None = None
+        """Called when the turn is over, before its last output: what it has replaced may come back."""
 
     def also(self, observer: Observer) -> None:
         """Let another observer (a recorder) see the model calls, too."""
@@ -123,7 +125,6 @@ class View(Observer):
     async def after_model(self, reply: Reply) -> None:
         self._usage += reply.usage
         self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost
-
         for other in self._others:
             await other.after_model(reply)
         if self.stepper is not None:
@@ -170,6 +171,13 @@ class View(Observer):
     def put(self, block: Block) -> None:
         """Show a block as a new output."""
         self.place().put(mimebundle([block]))
+
+    def show_head(self, head: Block) -> None:
+        """Show another line above the run; beside the toolbar it stands from the end of the run on."""
+        if head != self.head:
+            self.head = head
+            if self._bar is None and self.cell.can_update:
+                self._bar_place.put(mimebundle([head]))
 
     async def say(self, text: str, kind: str) -> None:
         """Show a line of our own behind what has come so far."""
@@ -269,14 +277,10 @@ class View(Observer):
     def _waiting_call(self, approval: Approval) -> LiveCall:
         if approval.call_id in self._calls:
             return self._calls[approval.call_id]
-        unfinished = [
-            live for live in self._calls.values() if not live.done and live.call.name == approval.tool
-        ]
-        return (
-            unfinished[-1]
-            if unfinished
-            else self._live(ToolCall(uuid.uuid4().hex, approval.tool, approval.tool, approval.input))
-        )
+        for live in reversed(self._calls.values()):
+            if not live.done and live.call.name == approval.tool:
+                return live
+        return self._live(ToolCall(uuid.uuid4().hex, approval.tool, approval.tool, approval.input))
 
     async def _card(self, approval: Approval) -> None:
         """Put the card in the call's place, until the approval is decided."""
@@ -313,6 +317,8 @@ class View(Observer):
             kind = "error" if result.stop_reason == "runtime_error" else "warning"
             if kind == "warning" or not self._raised:
                 self.put(notice(result.error, kind))
+        if self.ended is not None:
+            self.ended()
         kept = self.keep() if self.keep is not None else {}
         self.place().put({**mimebundle([foot(result, self.name, picture=picture(result))]), **kept})
 

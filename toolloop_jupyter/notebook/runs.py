@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import keyword
 import weakref
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..core.errors import ArgumentInvalid, ArgumentTypeInvalid, OutputInvalid
 from ..core.events import Result
-from . import kernel, naming, presenting
+from . import kernel, naming, presenting, tapes
 from .options import Mistake, Options, pairs
 from .prompt import fill_in
 from .settings import ToolLoop
-from .tapes import SaysDifferences, Tapes
-from .turns import KEPT, MadeBy, NamedSession, hashed
+from .tapes import Tapes
+from .turns import KEPT, MadeBy, NamedSession, Replaced, hashed
+
+if TYPE_CHECKING:
+    from ..teaching.recording import Recorder
+    from .live import View
 
 
 class Notebook:
@@ -108,12 +113,17 @@ class Notebook:
         if options.dry_run:
             await self._dry_run(options, prompt, cell, back)
             return None
+        recorder = self.tapes.recorder(
+            options.record
+        )  # a file that cannot be written is said before anything changes
         named, notes = self._session(options, going_back=back is not None)
         if not options.append:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
-        notes.append(self._begin_turn(named, options, cell, back))
+        replaced = named.go_back(back) if back is not None else None
+        notes.append(self._begin_turn(named, options, cell))
+        view = self._view(options, named, cell, recorder, replaced)
         async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, cell, notes))
+            return await kernel.uninterrupted(self._turn(options, named, prompt, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -163,14 +173,11 @@ class Notebook:
         gone = [] if going_back else [tool for tool in before if tool not in now]
         return named, [f"session {name!r} had other tools before; gone: {', '.join(gone)}" if gone else None]
 
-    def _begin_turn(
-        self, named: NamedSession, options: Options, cell: kernel.Cell, back: int | None
-    ) -> str | None:
-        """Note the turn, after taking back what it replaces; returns what to tell the person about it."""
-        name = self._name(options)
+    def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> str | None:
+        """Note who makes the turn; returns what to tell the person about it."""
+        name, note = self._name(options), None
         if name is None:
             return None
-        note = named.go_back(back) if back is not None else None
         if (
             cell.cell_id is None
             and named.turns()
@@ -187,16 +194,25 @@ class Notebook:
         return note
 
     async def _turn(
-        self, options: Options, named: NamedSession, prompt: str, cell: kernel.Cell, notes: list[str | None]
+        self,
+        options: Options,
+        named: NamedSession,
+        prompt: str,
+        view: View,
+        notes: list[str | None],
+        replaced: Replaced | None,
     ) -> Result:
         from .live import follow
-        from .transcript import notice
+        from .transcript import mimebundle, notice
 
         session = named.session
         config, stream = session.config, session.astream(prompt)
-        view = self._view(options, named, cell, stream.cancel)
+        view.stop = stream.cancel
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
         session.config = dataclasses.replace(config, observer=view, on_approval=None)
+        place = view.place()
+        if replaced is not None:
+            place.put(mimebundle([notice(replaced.note)]))
         for line in (*notes, self._without_docstring(config.tools)):
             if line:
                 view.put(notice(line))
@@ -207,30 +223,40 @@ class Notebook:
             raise
         finally:
             session.config = config
+            if replaced is not None and (kept := replaced.settle()):
+                place.put(mimebundle([notice(kept, "warning")]))
         self._keep(result, options.name)
         return result
 
-    def _view(self, options: Options, named: NamedSession, cell: kernel.Cell, stop: Any) -> Any:
+    def _view(
+        self,
+        options: Options,
+        named: NamedSession,
+        cell: kernel.Cell,
+        recorder: Recorder | None,
+        replaced: Replaced | None,
+    ) -> View:
         from . import resuming
         from .live import View
         from .stepping import Stepper
         from .transcript import head
 
         config = named.session.config
-        top = head(
-            config.route.title,
-            [tool.name for tool in config.tools],
-            options.permissions or self.settings.permissions,
-            config.output.name if config.output else None,
+        answers = config.route.answers
+        head_for = functools.partial(
+            head,
+            tools=[tool.name for tool in config.tools],
+            permissions=options.permissions or self.settings.permissions,
+            output=config.output.name if config.output else None,
             session=self._name(options),
+            tape=tapes.said(recorder, answers),
         )
         view = View(
             cell,
-            top,
+            head_for(getattr(answers, "next_model", "") or config.route.title),
             owns_cell=True,
             whole_text=config.output is not None,
             name=options.name,
-            stop=stop,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
             wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
             raised=True,
@@ -239,12 +265,14 @@ class Notebook:
             view.hint = " (with --as result)"
         if options.step:
             view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
-        if hasattr(config.route.answers, "differences"):
-            view.also(SaysDifferences(config.route.answers, view))
-        if recorder := self.tapes.recorder(options.record):
+        if hasattr(answers, "differences"):
+            view.also(tapes.FollowsReplay(answers, view, head_for))
+        if recorder is not None:
             view.also(recorder)
         if options.keep_history or self.settings.keep_history:
-            view.keep = lambda: resuming.bundle(self._name(options), named)
+            view.keep = functools.partial(resuming.bundle, self._name(options), named)
+        if replaced is not None:
+            view.ended = replaced.settle
         return view
 
     def _without_docstring(self, tools: Any) -> str | None:

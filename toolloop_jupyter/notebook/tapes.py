@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from ..core.observer import Observer
 if TYPE_CHECKING:
     from ..core.model import Reply
     from ..teaching.recording import Recorder, Replay
+    from .blocks import Block
     from .live import View
 
 
@@ -77,16 +79,27 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-class SaysDifferences(Observer):
-    """Says once in a run, in its transcript, that a loose replay answers another request than the recorded one."""
+def said(recorder: Recorder | None, answers: Any) -> str:
+    """What a cell's head says of a recording: that it is made, or that it answers."""
+    from ..teaching.recording import Replay
 
-    def __init__(self, replay: Any, view: View) -> None:
-        self._replay, self._view = replay, view
-        self._known = len(getattr(replay, "differences", ()))
+    told = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
+    told += [f"recording to {recorder.path.name}"] if recorder is not None else []
+    return ", ".join(told)
+
+
+class FollowsReplay(Observer):
+    """Says in a run's transcript which model was recorded, and, once, that a loose replay answers another request."""
+
+    def __init__(self, replay: Replay, view: View, head_for: Callable[[str], Block]) -> None:
+        """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
+        self._replay, self._view, self._head_for = replay, view, head_for
+        self._known = len(replay.differences)
         self._said = False
 
     async def after_model(self, reply: Reply) -> None:
-        new = getattr(self._replay, "differences", [])[self._known :]
+        self._view.show_head(self._head_for(self._replay.recorded_model))
+        new = self._replay.differences[self._known :]
         if new and not self._said:
             self._said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")

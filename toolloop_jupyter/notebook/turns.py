@@ -8,7 +8,7 @@ that a cell of a resumed session finds its turn, too.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -65,16 +65,16 @@ class NamedSession:
         """Note who makes the turn that begins now."""
         self.made_by = [*self.turns(), made_by]
 
-    def go_back(self, turn: int) -> str:
-        """Take back turn number `turn` and those after it; returns what to tell the person."""
+    def go_back(self, turn: int) -> Replaced:
+        """Take back turn number `turn` and those after it, for the turn that takes their place."""
         later = [self._prompt(number) for number in range(turn + 1, len(self.turns()))]
+        put_back, made_by = self.session.bookmark(), self.turns()
         self.session.rewind(turn)
-        text = "this cell ran before: its turn is replaced"
-        if later:
-            named = ", ".join(later[:8]) + (f" and {len(later) - 8} more" if len(later) > 8 else "")
-            count = "the later turn is" if len(later) == 1 else f"the {len(later)} later turns are"
-            text += f", and {count} dropped: {named}"
-        return text + "; --append adds instead"
+        return Replaced(self, later, put_back, made_by, self.answers())
+
+    def answers(self) -> int:
+        """How many messages of the conversation are a model's."""
+        return sum(message["role"] == "assistant" for message in self.session.messages())
 
     def _prompt(self, turn: int) -> str:
         starts, messages = self.session.starts, self.session.messages()
@@ -86,6 +86,49 @@ class NamedSession:
     def kept(self) -> list[list[object]]:
         """[where it began, hashed cell id] of each turn, to be kept with the messages."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
+
+
+@dataclass
+class Replaced:
+    """Turns that a cell has taken back to run again. They come back when this run gets no answer."""
+
+    named: NamedSession
+    later: list[str]
+    """The prompts of the turns behind the cell's own."""
+    put_back: Callable[[], None]
+    made_by: list[MadeBy]
+    answers: int
+    """How many answers there are without these turns."""
+    are_back: bool = False
+
+    @property
+    def note(self) -> str:
+        """What to tell the person when the cell begins."""
+        text = "this cell ran before: its turn is replaced"
+        if self.later:
+            named = ", ".join(self.later[:8])
+            named += f" and {len(self.later) - 8} more" if len(self.later) > 8 else ""
+            count = len(self.later)
+            turns = "the later turn is" if count == 1 else f"the {count} later turns are"
+            text += f", and {turns} dropped: {named}"
+        return text + "; --append adds instead"
+
+    def settle(self) -> str | None:
+        """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
+        if not self.named.session.busy and self.named.answers() == self.answers:
+            self.put_back()
+            self.named.made_by, self.are_back = self.made_by, True
+        if not self.are_back:
+            return None
+        count = len(self.later)
+        later = (
+            ""
+            if not count
+            else ", and so does the later one"
+            if count == 1
+            else f", and so do the {count} later ones"
+        )
+        return f"this cell ran before, and got no answer now: its turn stays as it was{later}"
 
 
 def read_kept(turns: object) -> tuple[list[int], list[MadeBy]]:

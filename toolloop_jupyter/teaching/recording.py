@@ -147,7 +147,7 @@ class Replay:
         self._read = _stamp(self.path)
         self.calls = load(self.path)
         self.differences: list[str] = []
-        self._next = 0
+        self._next, self._played = 0, 0
         self.model = offline.put(f"replay-{next(_numbers)}", self)
 
     @property
@@ -157,8 +157,13 @@ class Replay:
 
     @property
     def recorded_model(self) -> str:
-        """The model that was recorded."""
-        return self.calls[0].model if self.calls else ""
+        """The model of the call that was played last; before any, that of the first."""
+        return self.calls[self._played].model if self.calls else ""
+
+    @property
+    def next_model(self) -> str:
+        """The model of the call that comes next, when requests come in the recorded order."""
+        return self.calls[self._next % len(self.calls)].model if self.calls else ""
 
     @property
     def takes_images(self) -> Way | None:
@@ -198,7 +203,7 @@ class Replay:
                 advice = "Run the notebook as it was recorded, record it again, or go on with --replay-loose."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
-        self._next = fitting + 1
+        self._next, self._played = fitting + 1, fitting
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:
             raise _failure(call.end)
