@@ -7,6 +7,7 @@ LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be 
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -85,6 +86,13 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
     from .teaching import offline  # noqa: F401 - provides the models "toolloop/…"
 
+    for name in keywords:
+        if name not in Keywords.__annotations__:
+            near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
+            hint = (
+                f"did you mean {near[0]}=?" if near else f"there are {', '.join(Keywords.__annotations__)}."
+            )
+            raise ArgumentTypeInvalid(f"unexpected keyword argument {name!r}; {hint}")
     try:
         require_tool_loop(harness)
         config = build_config(**keywords)

@@ -133,7 +133,9 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
 
     Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
     """
-    name = getattr(model, "toolloop_model", model)
+    if api_key is not None and not isinstance(api_key, str):
+        raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
+    name, api_key = getattr(model, "toolloop_model", model), (api_key or "").strip()
     if not isinstance(name, str) or not name.strip():
         raise ValueError(
             "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
@@ -142,7 +144,7 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
         options, secrets = _address(api_base)
         return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, model)
     base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
-    key = (api_key or os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
+    key = api_key or (os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
     if not base:
         raise ValueError(
             "litellm_proxy/ models need the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE"

@@ -46,12 +46,49 @@ def secrets_of(request: Request) -> list[object]:
     return [text for name, value in request.secrets.items() for text in hidden.texts(name, value)]
 
 
+_REFUSED = ("AuthenticationError", "PermissionDeniedError")
+_UNREACHED = ("APIConnectionError", "ConnectError")
+_BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
+"""What is in a gateway's error (1.106 to 1.110) when it quotes the provider behind it."""
+_BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
+
+
+def _behind_gateway(kind: str, text: str) -> str:
+    """What to do about an error of the provider behind a gateway, where that is not the same as without one."""
+    if kind in _REFUSED:
+        return "That is the gateway's own key at the provider behind it: whoever runs the gateway has to renew it."
+    if kind == "NotFoundError":
+        return "That is the model behind this group: whoever runs the gateway has to correct its name."
+    if kind in _UNREACHED or "Connection error" in text:
+        return (
+            "The gateway lost the provider behind it: run again, or --set num_retries=2 to retry by itself."
+        )
+    return ""
+
+
+def _not_sent(text: str, request: Request) -> str:
+    """What is wrong with an address or a key with which nothing could be sent, or ""."""
+    if "://" not in (base := _base(request) or "://"):
+        return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
+    if _BAD_KEY.search(text):
+        return "The key, or a header, holds a line break or another character that cannot be sent: copy it again."
+    return ""
+
+
 def _advice(kind: str, text: str, request: Request) -> str:
     """What to set or try, by the class of the error (LiteLLM's names) and its text."""
     model, gateway = request.model, request.model.startswith("litellm_proxy/")
     if is_ours(model):
         return ""  # these models say themselves what to do
-    if gateway and (kind in ("AuthenticationError", "PermissionDeniedError") or "No connected db" in text):
+    if not_sent := _not_sent(text, request):
+        return not_sent
+    if gateway and _BEHIND.search(text) and (behind := _behind_gateway(kind, text)):
+        return behind
+    if gateway and kind == "NotFoundError" and "model" not in text.lower():
+        return (
+            f"There is no gateway at {_host(request)}: api_base is its address without a path, or with /v1."
+        )
+    if gateway and (kind in _REFUSED or "No connected db" in text):
         return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
     if kind == "AuthenticationError":
         return f"Set the provider's key: api_key=, or the environment variable {key_name(model)}."
@@ -64,11 +101,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return f"There is no such {where}: check the name {model!r}" + (
             " and api_base." if not gateway else "."
         )
-    if (
-        kind in ("APIConnectionError", "ConnectError")
-        or "Connection error" in text
-        or "Cannot connect" in text
-    ):
+    if kind in _UNREACHED or "Connection error" in text or "Cannot connect" in text:
         return f"Could not reach {_host(request)}: is it running, is the address right, is there a network?"
     if kind in ("Timeout", "APITimeoutError"):
         return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
@@ -93,8 +126,13 @@ def _advice(kind: str, text: str, request: Request) -> str:
     return ""
 
 
+def _base(request: Request) -> str:
+    told = (one.get(name) for one in (request.options, request.secrets) for name in ("api_base", "base_url"))
+    return next((str(base) for base in told if base), "")
+
+
 def _host(request: Request) -> str:
-    base = request.options.get("api_base") or request.secrets.get("api_base")
+    base = _base(request)
     return repr(redact(base, secrets_of(request))) if base else f"the provider of {request.model!r}"
 
 
