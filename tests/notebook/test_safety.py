@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
+import unicodedata
 
 import pytest
 
 from support.hostile import Reader, blocks, calls, pages, run
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.inert import plain, prose, visible
+from toolloop_jupyter.notebook.inert import plain, prose, visible, visible_json, visible_text
 from toolloop_jupyter.notebook.transcript import mimebundle, render, to_markdown
 
 HIDDEN = re.compile(
@@ -77,8 +78,45 @@ def test_a_hostile_text_costs_little():
 def test_visible_shows_what_hides():
     """Controls, overrides and zero-width characters get a name; letters, newlines and tabs stay."""
     assert visible("a\x1b[0m\u202eb\u200bc\td\n") == "a␛[0m⟨U+202E⟩b⟨U+200B⟩c\td\n"
-    assert visible("x \t\ny", spaces=True) == "x·→\t\ny"
     assert visible("line\r\nforged\rline") == "line\nforged␍line"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("rm  -rf   /", "rm··-rf···/"),
+        (" a b \n\n  c ", "·a b·\n\n··c·"),
+        ("x \t y\t", "x·→\t·y→\t"),
+        ("\nx\n", "↵\nx↵\n"),
+        ("a\r\nb", "a␍\nb"),
+        ("ls" + " " * 130 + "; rm", "ls⟨130 blanks⟩; rm"),
+        ("a" + "\n" * 60 + "rm", "a\n⟨59 empty lines⟩\nrm"),
+        ("a\u2800\U0001d159\u3164\u00a0\ufffc\ue000b", "a⟨U+2800⟩⟨U+1D159⟩⟨U+3164⟩⟨U+00A0⟩⟨U+FFFC⟩⟨U+E000⟩b"),
+    ],
+)
+def test_blanks_of_what_is_approved_can_be_seen(text, shown):
+    """Runs of blanks, blanks at both ends of a line, tabs, breaks at the ends, and what only looks like a blank."""
+    assert visible_text(text) == shown
+
+
+def test_blanks_within_json_can_be_seen():
+    """A JSON text keeps its own indentation; the blanks of its strings are dots."""
+    text = json.dumps({"a": {"b": "x  y", "c d": "\u2800"}}, indent=2, ensure_ascii=False)
+    assert visible_json(text) == text.replace("x  y", "x··y").replace("\u2800", "⟨U+2800⟩")
+
+
+def test_no_character_that_looks_blank_is_left():
+    """Every format character and space of Unicode has a name on the card, but for the few that scripts draw."""
+    drawn = "[\u0600-\u0605\u06dd\u070f\u0890\u0891\u08e2\U000110bd\U000110cd]"
+    quiet = [
+        f"U+{code:04X}"
+        for code in range(0x110000)
+        if unicodedata.category(character := chr(code)) in ("Cc", "Cf", "Co", "Cs", "Zl", "Zp", "Zs")
+        and character not in " \t\n"
+        and not re.match(drawn, character)
+        and visible_text(f"a{character}b") == f"a{character}b"
+    ]
+    assert quiet == []
 
 
 def test_prose_stays_readable():

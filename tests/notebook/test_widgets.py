@@ -375,8 +375,30 @@ async def test_the_card_shows_every_argument_in_full():
         "of &lt;b&gt;policy&lt;/b&gt;",
     ):
         assert part in shown, part
-    assert "<code>1</code>" in shown
-    assert "<code>&quot;1&quot;</code>" in shown
+    assert ">1</code>" in shown
+    assert ">&quot;1&quot;</code>" in shown
+
+
+async def test_the_card_shows_blanks():
+    """Blanks in short values and in JSON are dots within code that keeps them; one line is not "1 lines"."""
+    card = ApprovalCard(
+        Approval("sh", {"command": "rm  -rf   /tmp/x", "env": {"A": "b  c" * 30}, "note": "x" * 130})
+    )
+    shown = texts(card)
+    card.finish(None)
+    assert 'white-space:pre-wrap;overflow-wrap:anywhere">&quot;rm··-rf···/tmp/x&quot;</code>' in shown
+    assert "b··cb··c" in shown
+    assert "1 entry" in shown
+    assert "130 characters, 1 line<" in shown
+
+
+async def test_the_card_says_what_it_is():
+    """A screen reader is told of the card when it comes up, and its question is a group with the tool's name."""
+    card = ApprovalCard(Approval("sh", {}), position="call 4")
+    shown = texts(card)
+    card.finish(None)
+    assert 'role="group" aria-label="Approval: run sh, call 4"' in shown
+    assert '<div role="alert" aria-live="polite"><p class="tlj-title"' in shown
 
 
 async def test_descriptions_hold_no_html():

@@ -169,7 +169,7 @@ _TAGS = frozenset(
 _ATTRIBUTES = frozenset(
     """
     class style title href target rel src alt width height colspan rowspan scope align span start dir lang role open
-    aria-level tabindex
+    aria-level aria-label aria-live aria-hidden tabindex
     """.split()  # noqa: SIM905
 )
 

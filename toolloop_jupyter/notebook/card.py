@@ -5,11 +5,13 @@ from __future__ import annotations
 import html
 import inspect
 import json
+from collections.abc import Callable
 
 from ..core.events import Approval
+from .blocks import counted
 from .highlight import highlight
-from .inert import esc, first_line, inline, shorten, visible
-from .style import BLOCK, CELL, CODE, DIM, SUMMARY, TABLE, pre
+from .inert import esc, first_line, inline, plain, shorten, visible_json, visible_text
+from .style import BLOCK, CELL, CODE, DIM, INLINE_CODE, SUMMARY, TABLE, pre
 
 _FOLD = 400
 """Characters from which an argument is folded behind its beginning; it is there in full all the same."""
@@ -24,9 +26,10 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     `whole` that, too, is there.
     """
     where = f' <span style="{DIM}">{inline(position)}</span>' if position else ""
+    # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
     title = (
-        f'<p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask">?</span> '
-        f"<b>Run <code>{esc(approval.tool)}</code> with exactly this?</b>{where}</p>"
+        f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
+        f'aria-hidden="true">?</span> <b>Run <code>{esc(approval.tool)}</code> with exactly this?</b>{where}</p></div>'
     )
     rows = "".join(
         f'<tr><th scope="row" style="{CELL}"><code>{esc(str(name))}</code></th><td style="{CELL}">{full_value(value, whole=whole)}</td></tr>'
@@ -34,7 +37,8 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     )
     table = f'<table style="{TABLE}">{rows}</table>' if rows else f'<p style="{DIM}">no arguments</p>'
     why = f'<p style="{DIM}">asked because {inline(approval.why)}</p>' if approval.why else ""
-    return f'<div class="tlj">{title}{table}{_what_it_does(approval)}{why}</div>'
+    label = esc(f"Approval: run {plain(approval.tool)}, {position}".rstrip(", "))
+    return f'<div class="tlj" role="group" aria-label="{label}">{title}{table}{_what_it_does(approval)}{why}</div>'
 
 
 def _what_it_does(approval: Approval) -> str:
@@ -63,26 +67,29 @@ def _as_text(value: object) -> str:
 def full_value(value: object, *, whole: bool = False) -> str:
     """One argument: text as text with its blanks, controls and hidden characters visible, the rest as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
-        size = f"text, {len(value):,} characters, {value.count(chr(10)) + 1:,} lines"
-        return _long(value, size, whole=whole)
-    if isinstance(value, (dict, list)):
-        one_line = _json(value)
-        if len(one_line) <= 80:
-            return f"<code>{_shown(one_line)}</code>"
-        return _long(_json(value, indent=2), f"{len(value):,} entries", whole=whole)
-    return f"<code>{_shown(_json(value))}</code>"
+        size = f"text, {counted(len(value), 'character')}, {counted(value.count(chr(10)) + 1, 'line')}"
+        return _long(value, size, visible_text, whole=whole)
+    if isinstance(value, (dict, list)) and len(_json(value)) > 80:
+        size = counted(len(value), "entry", "entries")
+        return _long(_json(value, indent=2), size, visible_json, whole=whole)
+    return f'<code style="{INLINE_CODE}">{html.escape(visible_json(_json(value)))}</code>'
 
 
-def _long(text: str, size: str, *, whole: bool) -> str:
+def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> str:
+    """A text with its size, folded behind its beginning where it is long; `shown` makes it visible."""
     if len(text) <= _FOLD:
-        return f'<pre style="{CODE}">{_shown(text)}</pre><div style="{DIM}">{size}</div>'
-    shown = pre(_shown(text))
+        return f'<pre style="{CODE}">{html.escape(shown(text))}</pre><div style="{DIM}">{size}</div>'
+    parts = pre(html.escape(shown(text)))
     if len(text) > MOST and not whole:
         size += f", the middle {len(text) - MOST:,} characters not on this page yet"
         middle = f"… {len(text) - MOST:,} characters: “Show all” below brings them …"
-        shown = pre(_shown(text[: MOST // 2])) + f"<p>{inline(middle)}</p>" + pre(_shown(text[-MOST // 2 :]))
-    start = esc(shorten(first_line(text, 200), 100))
-    return f'<details><summary style="{SUMMARY}"><code>{start}</code> <span style="{DIM}">{size}</span></summary>{shown}</details>'
+        first, last = (pre(html.escape(shown(part))) for part in (text[: MOST // 2], text[-MOST // 2 :]))
+        parts = f"{first}<p>{inline(middle)}</p>{last}"
+    start = html.escape(shorten(shown(first_line(text, 200)), 100))
+    return (
+        f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
+        f'<span style="{DIM}">{size}</span></summary>{parts}</details>'
+    )
 
 
 def _json(value: object, indent: int | None = None) -> str:
@@ -90,10 +97,6 @@ def _json(value: object, indent: int | None = None) -> str:
         return json.dumps(value, ensure_ascii=False, indent=indent)
     except (TypeError, ValueError, RecursionError):
         return repr(value)
-
-
-def _shown(text: str) -> str:
-    return html.escape(visible(text, spaces=True))
 
 
 def error_html(message: str) -> str:

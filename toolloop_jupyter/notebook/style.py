@@ -18,6 +18,8 @@ NAME = "font-weight:600"
 WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
+INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"
+"""Code within a line or a table, whose blanks count."""
 TABLE = "border-collapse:collapse;margin:4px 0"
 CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 
@@ -66,7 +68,7 @@ _RULES = """
 .tlj-call.tlj{border-left-color:var(--tlj-line)!important}
 .tlj-call.tlj>summary>.tlj-name{white-space:nowrap}
 .tlj.tlj.tlj .tlj-name{font-weight:600}
-.tlj.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;white-space:nowrap;opacity:.72}
+.tlj.tlj.tlj .tlj-args{flex:1;min-width:6em;overflow:hidden;text-overflow:ellipsis;white-space:pre;opacity:.72}
 .tlj.tlj.tlj .tlj-time{opacity:.72;font-size:12px;max-width:100%}
 .tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
@@ -92,6 +94,9 @@ def _sheet() -> str:
 STYLE = _sheet()
 """The style sheet as an element. Once on a page is enough."""
 
+DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}</style>"
+"""The dark colours of a page of our own, which follows the reader's system. A notebook's page has a theme instead."""
+
 _CARD_RULES = """
 .tlj-card{border:1px solid var(--tlj-ask);border-radius:6px;padding:10px 12px!important;margin:4px 0!important;
  color:var(--jp-content-font-color1,inherit);overflow:visible}
@@ -111,7 +116,7 @@ _CARD_RULES = """
 .tlj-btn.tlj-btn.tlj-go:hover:enabled{background:var(--tlj-ok);filter:brightness(1.1)}
 .tlj-btn.tlj-btn:disabled{opacity:.45}
 .tlj-why{flex:1 1 14em!important;min-width:10em;width:auto!important}
-.tlj-all{width:auto!important;flex:0 1 auto}
+.tlj-all{width:auto!important;flex:0 1 auto;max-width:100%;min-width:0}.tlj-all select{min-width:0;flex:1 1 auto}
 .tlj-all .widget-label-basic,.tlj-all label{max-width:none}
 .tlj-bar{display:flex;flex-flow:row wrap!important;align-items:center;justify-content:space-between;gap:4px 12px;overflow:visible}
 .tlj-status>*{margin-right:10px;white-space:nowrap}
