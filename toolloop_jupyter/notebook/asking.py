@@ -10,7 +10,7 @@ from typing import Any, Literal
 from ..core.errors import HarnessError
 from ..core.events import Approval, Decision
 from . import kernel
-from .inert import visible
+from .inert import visible, visible_json
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
@@ -37,9 +37,7 @@ def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
     """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
     if wish == "input" and kernel.has_stdin():
         return "input"
-    if wish == "card" and kernel.in_kernel():
-        return "card"
-    if kernel.has_widget_frontend() or (kernel.in_kernel() and _Clicks.known):
+    if kernel.in_kernel() and kernel.has_widgets() and (wish == "card" or kernel.has_stdin() or _Clicks.known):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
 
@@ -78,7 +76,17 @@ async def ask(
 
 def _may_click() -> bool:
     """Whether a card is worth a try where there is no keyboard."""
-    return _Clicks.known is None and kernel.in_kernel() and not kernel.executes_notebooks()
+    return _Clicks.known is None and may_have_buttons()
+
+
+def may_have_buttons() -> bool:
+    """Whether a button may be shown and clicked here, for all that is known before it is tried."""
+    return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
+
+
+def a_click_came() -> None:
+    """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
+    _Clicks.known = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
@@ -101,7 +109,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     """
     print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
     for name, value in approval.input.items():
-        print(f"    {visible(name)} = {visible(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
+        print(f"    {visible(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
     if approval.why:
         print(f"    asked because {visible(approval.why)}")  # noqa: T201
     run = ", [a]ll of this tool in this run" if "run" in approval.scopes else ""
@@ -138,7 +146,7 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
     edited: dict[str, Any] = {}
     for name, value in approval.input.items():
-        shown = visible(json.dumps(value, ensure_ascii=False, default=repr))
+        shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
         with kernel.interruptible():
             answer = _read(read, f"    {visible(name)} [{shown}]: ")
         edited[name] = value if not answer else _json_or_text(answer, value)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import platform
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
 
-from . import kernel
+from . import asking, kernel
 from .blocks import Block
 from .inert import inline, plain
 from .options import Mistake
@@ -20,15 +22,23 @@ if TYPE_CHECKING:
     from .runs import Notebook
 
 WAIT = 15.0
-"""Seconds that the doctor waits for a click, unless --wait says otherwise."""
+"""Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
 
 _FLOORS = {
     "litellm": "1.110",
     "ipykernel": "6.17",
     "IPython": "7.34",
     "ipywidgets": "7.7.1",
-    "pydantic": "2.10",
+    "pydantic": "2.11",
 }
+_KERNEL_THAT_DELIVERS = "ipykernel>=7.4"
+_INSTEAD = {
+    "card": "approvals are asked by a button all the same",
+    "input": "approvals are typed: y, n REASON, e, a",
+    "nobody": "approvals are denied",
+}
+"""What becomes of approvals, by `asking.means_of_asking()`."""
+_UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 
 @dataclass(frozen=True)
@@ -42,35 +52,52 @@ class Finding:
     """What to install, switch on or type, for what is missing."""
 
 
+@dataclass
+class Click:
+    """What came of the button that the doctor shows."""
+
+    finding: Finding
+    seconds: float | None = None
+    """From the button to its click; None when none came."""
+    subshell: bool = False
+    """Whether it came over one."""
+
+
 def run(book: Notebook, words: list[str]) -> None:
     """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones."""
     model, wait = _wishes(words)
     cell = kernel.Cell.here()
-    findings = [*_versions(), *_surroundings()]
-    if kernel.has_widget_frontend():
-        findings.append(kernel.run_sync(lambda: _click(cell, wait)))
-    else:
-        findings.append(_nobody())
+    click = _buttons(cell, book.settings.ask, wait)
+    findings = [*_versions(), *_surroundings(click, awaits=book.autoawait), click.finding]
     if model is not None:
         findings.append(kernel.run_sync(lambda: _answer(book, model)))
     cell.display(_table(findings))
 
 
-def _wishes(words: list[str]) -> tuple[str | None, float]:
-    model, wait, rest = None, WAIT, list(words)
+def _wishes(words: list[str]) -> tuple[str | None, float | None]:
+    model, wait, rest = None, None, list(words)
     while rest:
         flag = rest.pop(0)
         if flag not in ("--model", "-m", "--wait") or not rest:
             raise Mistake("write: %toolloop doctor [--model MODEL] [--wait SECONDS]")
         value = rest.pop(0)
         if flag == "--wait":
-            try:
-                wait = float(value)
-            except ValueError:
-                raise Mistake(f"--wait takes seconds, got {value!r}") from None
+            wait = _seconds(value)
         else:
             model = value
     return model, wait
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise Mistake(
+            f"--wait takes a number of seconds above 0, got {value!r}; write for example: --wait 30"
+        )
+    return seconds
 
 
 def _versions() -> Iterator[Finding]:
@@ -81,75 +108,111 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(package, "bad", "is not installed", f"pip install '{package}>={floor}'")
     yield Finding("versions", "ok", ", ".join(found))
-    number = tuple(int(part) for part in _version_of("ipykernel").split(".")[:2] if part.isdigit())
-    if (7, 0) <= number < (7, 4):
+
+
+def _surroundings(click: Click, *, awaits: bool) -> Iterator[Finding]:
+    """What the kernel says of itself, and what the click has shown."""
+    if awaits:
         yield Finding(
-            "ipykernel",
-            "bad",
-            f"{version('ipykernel')} cannot deliver a click to a waiting cell",
-            "pip install 'ipykernel>=7.4'",
+            "awaited cells", "ok", "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
         )
+    else:
+        yield Finding(
+            "awaited cells",
+            "note",
+            "%autoawait is off: a %%toolloop cell runs as a plain call, and `await aagent(…)` is an error",
+            "%autoawait on",
+        )
+    if not kernel.in_kernel():
+        yield Finding("kernel", "note", "none: this is IPython in a terminal")
+        return
+    yield _overtaking(click)
+    if kernel.has_subshells():
+        over = "over one" if click.subshell else "without one"
+        yield Finding(
+            "subshells",
+            "ok",
+            "the kernel has them; "
+            + (
+                "no click came to show if they are used"
+                if click.seconds is None
+                else f"your click came {over}"
+            ),
+        )
+    stdin = kernel.has_stdin()
+    yield Finding(
+        "keyboard (stdin)",
+        "ok" if stdin else "note",
+        "the front-end says that it can be asked by input()"
+        if stdin
+        else "the front-end says that it answers no input() (as an unattended run does)",
+    )
+
+
+def _overtaking(click: Click) -> Finding:
+    """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
+    what, way = "clicks while a cell waits", kernel.overtaking()
+    says = {
+        "kernel": "the kernel delivers them by itself",
+        "queue": "taken out of the kernel's queue while a run goes on",
+    }.get(way, "this ipykernel delivers them over subshells only")
+    if click.seconds is not None:
+        return Finding(what, "ok", f"{says} (tried: yours came)")
+    told = f"{says} (told from ipykernel {_version_of('ipykernel')}; no click came to try it)"
+    if way in ("kernel", "queue"):
+        return Finding(what, "note", told)
+    return Finding(what, "bad", told, f"pip install '{_KERNEL_THAT_DELIVERS}'")
 
 
 def _version_of(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return ""
+        return "?"
 
 
-def _surroundings() -> Iterator[Finding]:
-    """What can be told without a person."""
+# --- the button -------------------------------------------------------------------------------------------------
+
+
+def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Click:
+    """Try whether a click comes back, wherever a button may be shown; else say who is asked instead, and how."""
+    what, means = "approval buttons", asking.means_of_asking(wish)
+    instead = _INSTEAD[means]
     if not kernel.in_kernel():
-        yield Finding(
-            "kernel", "note", "none: this is IPython in a terminal; approvals are asked at the prompt"
+        return Click(Finding(what, "note", f"a terminal shows none; {instead}"))
+    if not kernel.has_widgets():
+        remedy = f"pip install 'ipywidgets>={_FLOORS['ipywidgets']}'"
+        return Click(Finding(what, "bad", f"there are none without ipywidgets; {instead}", remedy))
+    if means == "input" and wish == "input":
+        return Click(
+            Finding(
+                what,
+                "note",
+                f"not tried: ToolLoop.ask is 'input'; {instead}",
+                "%config ToolLoop.ask = 'auto'",
+            )
         )
-        return
-    ways = {
-        "kernel": Finding("clicks while a cell waits", "ok", "the kernel delivers them by itself"),
-        "queue": Finding(
-            "clicks while a cell waits", "ok", "taken out of the kernel's queue while a run goes on"
-        ),
-        "subshells only": Finding(
-            "clicks while a cell waits",
-            "bad",
-            "only over subshells on this ipykernel",
-            "pip install 'ipykernel>=7.4'",
-        ),
-    }
-    yield ways[kernel.overtaking()]
-    yield Finding("awaited cells", "ok", "%%toolloop cells are awaited on the kernel's own loop")
-    if kernel.has_subshells():
-        yield Finding("subshells", "ok", "the kernel has them; a front-end may send clicks over one")
-    stdin = kernel.has_stdin()
-    yield Finding(
-        "keyboard (stdin)",
-        "ok" if stdin else "note",
-        "the front-end can be asked"
-        if stdin
-        else "the front-end answers no questions (an unattended run, as nbconvert's)",
-    )
-
-
-def _nobody() -> Finding:
-    if kernel.in_kernel():
-        return Finding(
-            "approval buttons",
-            "note",
-            "nobody is there to click; approvals are denied",
-            "--on-unattended allow|error decides otherwise",
+    if not asking.may_have_buttons():
+        return Click(
+            Finding(what, "note", f"not tried: a program runs this notebook; {instead}", _UNATTENDED)
         )
-    return Finding(
-        "approval buttons", "note", "a terminal shows none; approvals are typed: y, n REASON, e, a"
-    )
+    seconds = wait or (asking.GRACE if means == "nobody" else WAIT)
+    return kernel.run_sync(lambda: _click(cell, seconds, means))
 
 
-async def _click(cell: kernel.Cell, wait: float) -> Finding:
+async def _click(cell: kernel.Cell, wait: float, means: str) -> Click:
     """Show a button and wait for it to be clicked: the one thing that no message tells."""
     from .widgets import ClickTest
 
+    what = "approval buttons"
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()
-    card = ClickTest(wait, lambda: loop.call_soon_threadsafe(clicked.set))
+    came_on: list[threading.Thread] = []
+
+    def on_click() -> None:
+        came_on.append(threading.current_thread())
+        loop.call_soon_threadsafe(clicked.set)
+
+    card = ClickTest(wait, on_click)
     identity = "toolloop-doctor"
     cell.display(
         {"text/plain": f"Click the button within {wait:g} seconds.", **card.mimebundle()}, display_id=identity
@@ -157,20 +220,28 @@ async def _click(cell: kernel.Cell, wait: float) -> Finding:
     began = loop.time()
     try:
         await asyncio.wait_for(clicked.wait(), wait)
+    except asyncio.CancelledError:
+        return Click(Finding(what, "note", "not tried: stopped by you before a click"))
     except asyncio.TimeoutError:
-        return Finding(
-            "approval buttons",
-            "bad",
-            f"nobody clicked within {wait:g} s, or the click did not come back",
-            "if you did click: %config ToolLoop.ask = 'input' asks by typing instead",
-        )
+        return Click(_no_click(what, wait, means))
     finally:
         card.finish()
         cell.update({"text/plain": "", "text/html": ""}, identity)
+    asking.a_click_came()
+    took, there = loop.time() - began, came_on[0] is not threading.main_thread()
+    says = f"a click came back ({took:.1f} s after the button was shown)"
+    return Click(Finding(what, "ok", says), took, there)
+
+
+def _no_click(what: str, wait: float, means: str) -> Finding:
+    if means == "nobody":
+        says = f"nobody clicked within {wait:g} s, and nobody can be asked otherwise; {_INSTEAD[means]}"
+        return Finding(what, "note", says, _UNATTENDED)
     return Finding(
-        "approval buttons",
-        "ok",
-        f"a click came back ({loop.time() - began:.1f} s after the button was shown)",
+        what,
+        "bad",
+        f"nobody clicked within {wait:g} s, or the click did not come back",
+        "if you did click: %config ToolLoop.ask = 'input' asks by typing instead",
     )
 
 
@@ -183,7 +254,10 @@ async def _answer(book: Notebook, model: str) -> Finding:
         session = book.new_session(Options(model=model, tools=[], permissions="full", timeout=30.0))
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    result = await collect(session.astream("Answer with one word: ready"))
+    try:
+        result = await collect(session.astream("Answer with one word: ready"))
+    except asyncio.CancelledError:
+        return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":
         return Finding("model", "ok", f"{model} answers")
     return Finding(

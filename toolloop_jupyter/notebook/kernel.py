@@ -44,6 +44,7 @@ import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
+from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from . import kernel_terminal
@@ -82,6 +83,7 @@ __all__ = [
     "has_stdin",
     "has_subshells",
     "has_widget_frontend",
+    "has_widgets",
     "in_kernel",
     "interruptible",
     "one_loop",
@@ -129,13 +131,18 @@ def has_stdin() -> bool:
     return bool(getattr(kernel, "_allow_stdin", False))
 
 
+def has_widgets() -> bool:
+    """Whether the kernel has ipywidgets: a small environment may not. Nothing is imported."""
+    return find_spec("ipywidgets") is not None
+
+
 def has_widget_frontend() -> bool:
-    """Whether somebody may be there to click a widget: a kernel whose client also answers `input()`.
+    """Whether somebody may be there to click a widget: a kernel with widgets, whose client also answers `input()`.
 
     No message says "I show widgets". JupyterLab, Notebook, VS Code and Colab allow stdin; those who run a notebook
     with nobody there do not. `%toolloop doctor` finds out for certain, by a click.
     """
-    return in_kernel() and has_stdin()
+    return in_kernel() and has_stdin() and has_widgets()
 
 
 def executes_notebooks() -> bool:
