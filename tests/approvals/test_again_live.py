@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import threading
 
 import pytest
 
 from support.kernels import LiveKernel
+from toolloop_jupyter.notebook.resuming import MIME
 
 pytestmark = pytest.mark.kernel
 
@@ -130,12 +132,47 @@ def test_a_failed_turn_is_replaced(kernel):
     assert conversation(kernel, "fail") == ["Uno."]
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("-m opnai/gpt-4o", "its turn stays as it was, and so do the 2 later ones"),
+        ("-m broken", "its turn stays as it was, and so do the 2 later ones"),
+        ("-m echo --record nowhere/lesson.jsonl", ""),
+        ("-m echo --replay nowhere.jsonl", ""),
+        ("-m echo --tools nope", ""),
+    ],
+)
+def test_a_mistake_costs_no_conversation(kernel, line, told):
+    """A cell that is run again with a mistake, or gets no answer, leaves its session as it was, and says so."""
+    for number, text in enumerate(["One.", "Two.", "Three."]):
+        run(kernel, say("safe", text), f"m{number}")
+    failed = run(kernel, f"%%toolloop -s safe --keep-history {line}\nUno.", "m0")
+    assert failed.status == "error"
+    assert conversation(kernel, "safe") == ["One.", "Two.", "Three."]
+    assert told in failed.text
+    assert "replaced" not in failed.text
+    kept = [output.data[MIME]["messages"] for output in failed.outputs if MIME in output.data]
+    assert all(len(messages) == 6 for messages in kept)  # what the notebook keeps for `resume`
+    assert "You said: Three." in run(kernel, "%toolloop show safe").text
+    run(kernel, say("safe", "Dos."), "m1")
+    assert conversation(kernel, "safe") == ["One.", "Dos."]
+
+
+def test_a_stop_before_the_answer_costs_no_conversation(kernel):
+    """Stop while a cell that runs again waits for its answer: the old turns are there again."""
+    run(kernel, "from toolloop_jupyter.teaching import pause\nlate = ScriptedModel([pause(30), 'late'])")
+    for number, text in enumerate(["One.", "Two."]):
+        run(kernel, say("stopped", text), f"p{number}")
+    threading.Timer(2.0, kernel.interrupt).start()
+    stopped = run(kernel, "%%toolloop -s stopped -m late\nUno.", "p0")
+    assert conversation(kernel, "stopped") == ["One.", "Two."]
+    assert "its turn stays as it was, and so does the later one" in stopped.text
+
+
 def test_a_cancelled_turn_is_replaced(kernel):
     """A cell that was interrupted is run again: one turn."""
     run(kernel, "slow = ScriptedModel('a b c d e f g h', pace=2.0, repeat_last=True)")
     content = say("stop", "One.").replace("-m echo", "-m slow")
-    import threading
-
     threading.Timer(1.5, kernel.interrupt).start()
     run(kernel, content, "s1")
     run(kernel, say("stop", "One."), "s1")

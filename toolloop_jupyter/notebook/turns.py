@@ -68,9 +68,9 @@ class NamedSession:
     def go_back(self, turn: int) -> Replaced:
         """Take back turn number `turn` and those after it, for the turn that takes their place."""
         later = [self._prompt(number) for number in range(turn + 1, len(self.turns()))]
-        put_back, made_by = self.session.bookmark(), self.turns()
+        put_back, made_by, had = self.session.bookmark(), self.turns(), self.answers()
         self.session.rewind(turn)
-        return Replaced(self, later, put_back, made_by, self.answers())
+        return Replaced(self, later, put_back, made_by, had, self.answers())
 
     def answers(self) -> int:
         """How many messages of the conversation are a model's."""
@@ -97,8 +97,10 @@ class Replaced:
     """The prompts of the turns behind the cell's own."""
     put_back: Callable[[], None]
     made_by: list[MadeBy]
+    had: int
+    """How many answers there were with these turns."""
     answers: int
-    """How many answers there are without these turns."""
+    """How many there are without them."""
     are_back: bool = False
 
     @property
@@ -115,7 +117,8 @@ class Replaced:
 
     def settle(self) -> str | None:
         """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
-        if not self.named.session.busy and self.named.answers() == self.answers:
+        nothing_came = not self.named.session.busy and self.named.answers() == self.answers
+        if nothing_came and self.had > self.answers:
             self.put_back()
             self.named.made_by, self.are_back = self.made_by, True
         if not self.are_back:

@@ -1,0 +1,64 @@
+"""Turns that a cell replaces: they are gone when its run brings an answer, and there again when it does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.session import replace_config
+from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
+from toolloop_jupyter.teaching import ScriptedModel, error
+
+
+async def three_turns(**more):
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("a", "b", "c", "d"), **more)
+    named = NamedSession(session)
+    for number, prompt in enumerate(["One", "Two", "Three"]):
+        named.add(MadeBy(f"cell {number}"))
+        await session.arun(prompt)
+    return named
+
+
+async def again(named, model, turn=0, **more):
+    """Run a cell again; returns what there was to tell, and what is to tell at the end."""
+    replaced = named.go_back(turn)
+    named.add(MadeBy(f"cell {turn}"))
+    changed = aagent_session(Harness.TOOL_LOOP, model=model, **more)
+    replace_config(named.session, route=changed.config.route, instructions=changed.config.instructions)
+    await named.session.arun("Uno")
+    return replaced.note, replaced.settle(), replaced.settle()
+
+
+def asked(named):
+    return [message["content"] for message in named.session.messages() if message["role"] == "user"]
+
+
+async def test_an_answer_replaces():
+    """A run with an answer takes the place of its turn and those after it."""
+    named = await three_turns()
+    note, settled, _ = await again(named, ScriptedModel("new"), turn=1)
+    assert "its turn is replaced, and the later turn is dropped: “Three”" in note
+    assert settled is None
+    assert (asked(named), len(named.session.results)) == (["One", "Uno"], 2)
+
+
+@pytest.mark.parametrize("model", ["opnai/gpt-4o", ScriptedModel(error("no", 400))])
+async def test_no_answer_puts_back(model):
+    """A run without an answer leaves everything as it was: messages, results, who made what, and the system message."""
+    named = await three_turns(instructions="Be brief.")
+    before = (named.session.messages(), named.session.starts, named.turns(), list(named.session.results))
+    _, settled, later = await again(named, model, instructions="Be long.")
+    assert settled == later
+    assert "its turn stays as it was, and so do the 2 later ones" in settled
+    assert before == (named.session.messages(), named.session.starts, named.turns(), named.session.results)
+
+
+async def test_nothing_to_put_back():
+    """A turn that had no answer itself is not said to be kept."""
+    named = await three_turns()
+    named.add(MadeBy("cell 3"))
+    replace_config(named.session, route=aagent_session(Harness.TOOL_LOOP, model="opnai/x").config.route)
+    await named.session.arun("Four")
+    _, settled, _ = await again(named, "opnai/x", turn=3)
+    assert settled is None
+    assert asked(named) == ["One", "Two", "Three"]
