@@ -36,7 +36,7 @@ def test_quickstart_in_jupyterlab(jupyter, desk, repository):
         text = desk.text_of(number)
         assert re.search(r"^done · ", text, re.MULTILINE), text
     for number in asks:
-        assert "approved by click" in desk.text_of(number)
+        assert "approved" in desk.text_of(number)
     assert "FileNotFoundError" in desk.text_of(failing)
     assert "demonstration, not a language model" in desk.text_of(runs[0])
     desk.page.locator(".jp-Notebook .jp-Cell").first.scroll_into_view_if_needed()

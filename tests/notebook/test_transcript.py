@@ -113,6 +113,27 @@ def test_the_decision_stays(decision, said):
         assert re.search(r"\d\d:\d\d:\d\d", block.text)
 
 
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Decision(True, by="policy", reason="permissions['search'] is 'full'"), "0.00 s"),
+        (Decision(True, by="click"), "approved · 0.00 s"),
+        (Decision(True, by="callback"), "approved · 0.00 s"),
+        (Decision(True, arguments={"x": 2}, by="click"), "approved with edits · 0.00 s"),
+        (Decision(False, "wrong table", by="click"), "denied: wrong table · 0.00 s"),
+    ],
+)
+def test_the_line_of_a_call_is_short(decision, said):
+    """The line has a word for what a person decided, and none for a policy's leave; the rest is in the fold."""
+    html = t.call_block(call(x=1), decision=decision, elapsed=0).html
+    line, _, fold = html.partition("</summary>")
+    assert (
+        re.search(r'class="tlj-time">(.*?)</span>', line)[1].removesuffix("</span>").replace("running · ", "")
+        == said
+    )
+    assert re.search(r"(approved|denied).*\d\d:\d\d:\d\d", words(fold))
+
+
 def test_edits_are_shown():
     """The argument as it was asked for, and what a person made of it."""
     decision = Decision(True, arguments={"line": 58, "new": True}, by="click")

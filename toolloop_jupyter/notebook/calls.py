@@ -9,30 +9,23 @@ from collections.abc import Mapping, Sequence
 from ..core.events import Approval, Decision, ToolCall, ToolResult
 from ..core.images import pictures_in
 from ..core.results import describe
-from .blocks import Block, clock, duration, in_a_line
+from .blocks import Block, counted, duration, in_a_line
 from .cellnames import with_cell_names
+from .decisions import decision_text, in_a_word
 from .highlight import highlight
 from .inert import esc, first_line, inline, plain, shorten, visible
 from .printed import picture_of
 from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
 from .room import MOST_OUTPUTS, OF_ARGUMENTS, OF_CALL, TOO_LARGE
-from .style import BLOCK, CALL, CELL, DIM, NAME, SUMMARY, TABLE, pre
+from .style import BLOCK, CALL, CELL, DIM, INLINE_CODE, NAME, SUMMARY, TABLE, pre
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
 
 _NAME = 200
 """Characters of a tool's or an argument's name."""
-
-_DECIDED = {
-    "click": "by click",
-    "prompt": "at the prompt",
-    "policy": "by the policy",
-    "callback": "by on_approval",
-    "stream": "by the program",
-    "unattended": "as nobody is there",
-    "stop": "by Stop",
-}
+_REASON = 2_000
+"""Characters of a decision with its reason."""
 
 
 def value_text(value: object) -> str:
@@ -55,18 +48,6 @@ def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
         if sum(map(len, parts)) > limit:
             break
     return shorten(", ".join(parts), limit)
-
-
-def decision_text(decision: Decision) -> str:
-    """Such as "approved by click 14:02:11 for this run", "denied by click 14:02:11: wrong table"."""
-    word = "approved" if decision.allowed else "denied"
-    if decision.allowed and decision.arguments is not None:
-        word = "approved with edits"
-    scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
-        decision.scope
-    ]
-    reason = f": {decision.reason}" if decision.reason else ""
-    return f"{word} {_DECIDED.get(decision.by, decision.by)} {clock(decision.at)}{scope}{reason}"
 
 
 def call_block(
@@ -99,22 +80,26 @@ def call_block(
     )
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
+    said = "" if decision is None else decision_text(decision)
     facts = _facts(result, decision, shown, elapsed, state)
     facts += [shorten(note, 120)] if note and (result is None or note.startswith(TOO_LARGE)) else []
     name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
+    in_full = " · ".join([shorten(first_line(said, 200), 80), *facts] if said else facts)
+    in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
-        f'{words} <span class="tlj-time">{inline(" · ".join(facts))}</span>'
+        f'{words} <span class="tlj-time">{inline(in_full if brief else in_short)}</span>'
     )
-    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(' · '.join(facts))}".rstrip()
+    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
     arguments_html = _arguments_html(given, decision, value_name or "")
     result_html = _result_html(result, shown, value_name or "")
     displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
-    body = arguments_html + "".join(display.html for display in displays) + result_html
+    by_whom = f'<div style="{DIM}">{inline(shorten(said, _REASON))}</div>' if said else ""
+    body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
@@ -146,9 +131,9 @@ def _facts(
     elapsed: float | None,
     state: str,
 ) -> list[str]:
-    facts = [] if decision is None else [shorten(first_line(decision_text(decision), 200), 80)]
+    facts = []
     if result is None:
-        facts += ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
+        facts = ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
         return facts + ([duration(elapsed)] if elapsed is not None else [])
     if result.ran or elapsed is not None:
         facts.append(duration(result.seconds if elapsed is None else elapsed))
@@ -253,7 +238,7 @@ def argument_html(value: object) -> str:
     if len(text) > 200:
         return show_text(_indented(value), language="json").html
     # Broken anywhere: a table's cell would otherwise be as wide as the longest word, and end beyond the page.
-    return f'<code style="overflow-wrap:anywhere">{highlight(text, "json")}</code>'
+    return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
 
 
 def _indented(value: object) -> str:
@@ -369,21 +354,20 @@ def _text_lines(
         if lines[-1].startswith("…"):
             if more := _MORE_LINES.match(lines[-1]):
                 hidden += int(more[1].replace(",", "")) - 1
-                last = [f"… {hidden:,} more lines{more[2]}"]
+                last = [f"… {counted(hidden, 'more line')}{more[2]}"]
             else:
-                last = [f"… {hidden:,} more lines", lines[-1]]
-        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {hidden:,} more lines"])]
+                last = [f"… {counted(hidden, 'more line')}", lines[-1]]
+        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {counted(hidden, 'more line')}"])]
     return ["    " + shorten(line, 400) for line in lines]
 
 
-_MORE_LINES = re.compile(r"… ([\d,]+) more lines(.*)")
+_MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
 
 
 __all__ = [
     "approval_record",
     "argument_html",
     "call_block",
-    "decision_text",
     "short_arguments",
     "value_text",
     "visible",

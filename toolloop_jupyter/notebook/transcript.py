@@ -25,7 +25,8 @@ from .blocks import (
     retry_block,
     text_block,
 )
-from .calls import approval_record, call_block, decision_text
+from .calls import approval_record, call_block
+from .decisions import decision_text
 from .diagram import picture, timeline
 from .inert import plain, visible
 from .room import TOO_LARGE, Room
