@@ -12,13 +12,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-    from .api import aagent, aagent_session, agent, agent_capabilities, agent_session, load
+    from .api import (
+        aagent,
+        aagent_resume,
+        aagent_session,
+        agent,
+        agent_capabilities,
+        agent_resume,
+        agent_session,
+        load,
+    )
     from .core import sandbox
     from .core.config import Capabilities, Harness, ToolLoopOptions
     from .core.context import ToolContext
     from .core.errors import (
         CapabilityUnsupported,
         HarnessError,
+        HarnessInstallFailed,
         HistoryInvalid,
         ModelCallFailed,
         OptionsMismatch,
@@ -26,10 +36,12 @@ if TYPE_CHECKING:
         RunFailed,
         SandboxError,
         SessionClosed,
+        StateIncompatible,
         ToolDefinitionError,
     )
     from .core.events import (
         Approval,
+        Compaction,
         Decision,
         Done,
         Event,
@@ -49,20 +61,24 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": "agent aagent agent_session aagent_session agent_capabilities load",
+    "api": "agent aagent agent_session aagent_session agent_resume aagent_resume agent_capabilities load",
     "core.config": "Harness ToolLoopOptions Capabilities",
     "core.context": "ToolContext",
     "core.errors": (
         "HarnessError CapabilityUnsupported OptionsMismatch OutputInvalid SessionClosed SandboxError HistoryInvalid "
-        "ToolDefinitionError ModelCallFailed RunFailed"
+        "HarnessInstallFailed StateIncompatible ToolDefinitionError ModelCallFailed RunFailed"
     ),
     "core.events": (
-        "Text Reasoning ToolCall Approval Decision ToolResult FileChange Retry Done Result Usage Event"
+        "Text Reasoning ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event"
     ),
     "core.session": "AsyncSession Session AsyncEventStream EventStream",
     "core.tools": "tool",
     "notebook.showing": "show",
 }
+_OF_OTHERS = frozenset(
+    ["State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"]
+)
+"""What LiteLLM's agent API has for its other harnesses."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
@@ -71,6 +87,7 @@ __all__ = [
     "AsyncSession",
     "Capabilities",
     "CapabilityUnsupported",
+    "Compaction",
     "Decision",
     "Done",
     "Event",
@@ -78,6 +95,7 @@ __all__ = [
     "FileChange",
     "Harness",
     "HarnessError",
+    "HarnessInstallFailed",
     "HistoryInvalid",
     "ModelCallFailed",
     "OptionsMismatch",
@@ -89,6 +107,7 @@ __all__ = [
     "SandboxError",
     "Session",
     "SessionClosed",
+    "StateIncompatible",
     "Text",
     "ToolCall",
     "ToolContext",
@@ -97,9 +116,11 @@ __all__ = [
     "ToolResult",
     "Usage",
     "aagent",
+    "aagent_resume",
     "aagent_session",
     "agent",
     "agent_capabilities",
+    "agent_resume",
     "agent_session",
     "load",
     "load_ipython_extension",
@@ -117,6 +138,11 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
         return value
+    if name in _OF_OTHERS:
+        # ImportError: of an AttributeError, `from … import` would not show the words.
+        raise ImportError(
+            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness"
+        )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

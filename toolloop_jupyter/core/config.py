@@ -136,6 +136,10 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
     name, api_key = getattr(model, "toolloop_model", model), (api_key or "").strip()
+    if isinstance(name, str) and name.strip() == PROXY:
+        raise ValueError(
+            "litellm_proxy/ needs the name of a model group behind it: model='litellm_proxy/coder'"
+        )
     if not isinstance(name, str) or not name.strip():
         raise ValueError(
             "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
@@ -279,6 +283,24 @@ def _check_options(options: Any) -> ToolLoopOptions:
     )
 
 
+_TAKEN: Mapping[str, tuple[type | tuple[type, ...], str]] = {
+    "instructions": (str, "text"),
+    "api_base": (str, "an address as text"),
+    "max_turns": (int, "a whole number"),
+    "timeout": ((int, float), "a number of seconds"),
+    "metadata": (Mapping, "a mapping of names to values"),
+    "on_approval": (Callable, "a function that takes the Approval and returns True or False"),  # type: ignore[dict-item]
+}
+
+
+def _check_types(**given: object) -> None:
+    """Raise TypeError for an argument of a type that nothing can be done with."""
+    for name, value in given.items():
+        kind, wanted = _TAKEN[name]
+        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+            raise TypeError(f"{name} must be {wanted} or None, got {type(value).__name__} {value!r:.60}")
+
+
 def _check_retries(tries: object) -> None:
     if tries is not None and (not isinstance(tries, int) or tries < 0):
         raise ValueError(
@@ -312,6 +334,14 @@ def build_config(
     write instead, before anything has started.
     """
     check_policy(permissions)
+    _check_types(
+        instructions=instructions,
+        api_base=api_base,
+        max_turns=max_turns,
+        timeout=timeout,
+        metadata=metadata,
+        on_approval=on_approval,
+    )
     if max_turns is not None and max_turns < 1:
         raise ValueError(f"max_turns must be >= 1, got {max_turns!r}")
     if timeout is not None and not timeout > 0:

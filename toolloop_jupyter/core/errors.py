@@ -6,6 +6,7 @@
     ├── OutputInvalid               the final answer does not fit output=; has .raw and .result
     ├── SessionClosed               a turn on a closed session
     ├── SandboxError                the sandbox folder cannot be read
+    ├── HarnessInstallFailed, StateIncompatible    of LiteLLM's other harnesses; never raised here
     ├── ArgumentInvalid             (also ValueError) an argument of agent() & co. with an impossible value
     ├── ArgumentTypeInvalid         (also TypeError) one of a type that it does not take
     ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
@@ -69,6 +70,14 @@ class ArgumentTypeInvalid(HarnessError, TypeError):
 
     def _render_traceback_(self) -> list[str]:
         return [f"TypeError: {self}"]
+
+
+class HarnessInstallFailed(HarnessError):
+    """A harness's program is missing or did not start. LiteLLM's; the Tool Loop has none, and never raises it."""
+
+
+class StateIncompatible(HarnessError):
+    """A kept state of another harness or version. LiteLLM's; the Tool Loop keeps none, and never raises it."""
 
 
 class SandboxError(HarnessError):

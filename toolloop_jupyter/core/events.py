@@ -71,7 +71,8 @@ class ToolCall:
     native_name: str
     """The name as it goes over the wire (differs where the notebook's is not a valid tool name)."""
     input: Mapping[str, object]
-    builtin: bool = False
+    builtin: bool = True
+    """Whether it is a tool of the harness itself (LiteLLM's default); the Tool Loop's are functions, and never are."""
 
 
 @dataclass(frozen=True)
@@ -102,9 +103,8 @@ class Approval:
 
     tool: str
     input: Mapping[str, object]
-    _decision: asyncio.Future[tuple[bool, str]] = field(
-        default_factory=lambda: asyncio.get_running_loop().create_future(), compare=False, repr=False
-    )
+    _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
+    """One for each `wait()` that goes on, on whatever loop: an Approval itself can be made without any."""
     # ours
     call_id: str = ""
     description: str = ""
@@ -175,20 +175,29 @@ class Approval:
 
     async def wait(self) -> tuple[bool, str]:
         """(allowed, reason), once decided."""
-        return await asyncio.shield(self._decision)
+        future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
+        with self._state["lock"]:
+            self._waiting.append(future)
+            decision = self.decision
+        if decision is not None:
+            return decision.allowed, decision.reason
+        return await future
 
     def _decide(self, decision: Decision, call: object = None) -> None:
         with self._state["lock"]:
             if "decision" in self._state:
                 return  # a second click, a late click, a click after Stop
             self._state.update(decision=decision, call=call)
+            waiting = list(self._waiting)
         # A click may come on a kernel subshell's thread (facts: ipykernel 7), so the loop has to be woken.
-        with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
-            self._decision.get_loop().call_soon_threadsafe(self._wake, decision)
+        for future in waiting:
+            with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
+                future.get_loop().call_soon_threadsafe(_wake, future, decision)
 
-    def _wake(self, decision: Decision) -> None:
-        if not self._decision.done():
-            self._decision.set_result((decision.allowed, decision.reason))
+
+def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
+    if not future.done():
+        future.set_result((decision.allowed, decision.reason))
 
 
 @dataclass(frozen=True)
@@ -222,6 +231,14 @@ class FileChange:
     path: str
     kind: FileChangeKind
     diff: str | None = None
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """A harness has shortened its conversation, from and to so many tokens. LiteLLM's; the Tool Loop never does."""
+
+    tokens_before: int | None = None
+    tokens_after: int | None = None
 
 
 @dataclass(frozen=True)

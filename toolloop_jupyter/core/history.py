@@ -31,7 +31,7 @@ class History:
 
         `turns` are the indexes of the messages where its turns began, as `starts` told them; wrong ones are left out.
         """
-        self._messages = [copy.deepcopy(dict(message)) for message in messages]
+        self._messages = [copy.deepcopy(dict(message)) for message in _mappings(messages)]
         if problems := validate(self._messages):
             raise HistoryInvalid(problems)
         self._answers: dict[str, dict[str, Any]] = {}
@@ -59,11 +59,15 @@ class History:
         return self._sent.copy()
 
     def begin_turn(self, instructions: str | None) -> None:
-        """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there."""
+        """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there, "" takes it out."""
         if instructions is not None:
             instructions = whole_characters(instructions)
             first = self._messages[0] if self._messages else None
-            if first is not None and first["role"] == "system":
+            there = first is not None and first["role"] == "system"
+            if not instructions.strip():  # an empty one says nothing, and some providers refuse it
+                del self._messages[: int(there)]
+                self._turns = [max(0, start - there) for start in self._turns]
+            elif first is not None and there:
                 first["content"] = instructions
             else:
                 self._messages.insert(0, {"role": "system", "content": instructions})
@@ -129,6 +133,22 @@ class History:
         answer = self._answers.get(call_id)
         content = "" if answer is None else answer["content"]
         return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
+
+
+def _mappings(messages: object) -> Sequence[Mapping[str, Any]]:
+    """The messages themselves; raises HistoryInvalid for what is no list of mappings."""
+    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+        given = f"{type(messages).__name__} {messages!r:.60}"
+        raise HistoryInvalid([f"it must be a list of messages, such as load(path) gives, not {given}"])
+    listed = list(messages)
+    problems = [
+        f"message {number} is no dict such as {{'role': 'user', 'content': 'Hello'}} but {type(each).__name__} {each!r:.60}"
+        for number, each in enumerate(listed)
+        if not isinstance(each, Mapping)
+    ]
+    if problems:
+        raise HistoryInvalid(problems[:3])
+    return listed
 
 
 def _sound_starts(turns: Sequence[object], messages: int) -> list[int]:

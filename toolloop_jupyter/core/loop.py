@@ -261,6 +261,7 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
     function = functools.partial(tool.function, *bound.args, **keywords)
     began, before = time.monotonic(), turn.note
     with observer.running(call) as captured:
+    turn.at_work = (call.id, began)
         running = call_function(
             function,
             thread=tool.settings.thread,

@@ -42,6 +42,7 @@ _IN_QUERY = re.compile(
     r"([?&][^=&#\s]*(?:key|token|secret|\bsig(?:nature)?)[^=&#\s]*=)([^&#\s'\"]+)", re.IGNORECASE
 )
 _VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|API_?KEY|CREDENTIALS)$")
+_OF_PROVIDERS = ("ANTHROPIC_", "OPENAI_", "LITELLM_", "AZURE_", "AWS_", "GEMINI_", "GOOGLE_A", "VERTEX")
 _WORD = 16
 """Letters; a shorter value of nothing else in the environment is a word ("postgres"), which would be hidden everywhere."""
 
@@ -107,6 +108,12 @@ def _keys_in(text: str) -> Iterator[str]:
         yield from (value for _, value in _IN_QUERY.findall(text))
     elif text:
         yield text
+
+
+def names_key(variable: str) -> bool:
+    """Whether an environment variable of this name is of a provider, or holds a key by its name."""
+    name = variable.upper()
+    return _VARIABLE.search(name) is not None or name.startswith(_OF_PROVIDERS)
 
 
 def of_environment() -> Iterator[str]:

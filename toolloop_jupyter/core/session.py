@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from pathlib import Path
@@ -283,8 +284,15 @@ def _missing_results(turn: Turn, recorded: Sequence[Event]) -> list[ToolResult]:
     for call_id in open_calls:
         text = turn.history.answer_of(call_id)
         kept = turn.unsent if turn.unsent is not None and turn.unsent.id == call_id else None
-        missing.append(kept or ToolResult(call_id, text, is_error=True, full_length=len(text)))
+        missing.append(kept or _cut_off(turn, call_id, text))
     return missing
+
+
+def _cut_off(turn: Turn, call_id: str, text: str) -> ToolResult:
+    """The result of a call that was not seen to its end; whether its function had been started, and for how long."""
+    ran = turn.at_work is not None and turn.at_work[0] == call_id
+    seconds = time.monotonic() - turn.at_work[1] if turn.at_work is not None and ran else 0.0
+    return ToolResult(call_id, text, is_error=True, full_length=len(text), ran=ran, seconds=seconds)
 
 
 def _take_back_cancel() -> None:

@@ -222,6 +222,8 @@ class AsyncEventStream:
         if self._close_session:
             await self._session.aclose()
 
+    close = aclose
+
     def __del__(self) -> None:
         channel = getattr(self, "_channel", None)
         if channel is not None:

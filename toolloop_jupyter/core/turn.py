@@ -67,6 +67,8 @@ class Turn:
     """What a person should know of how it ended: an answer that was cut off, a tool whose thread could not be stopped."""
     unsent: ToolResult | None = None
     """The result of a call between its end and its event."""
+    at_work: tuple[str, float] | None = None
+    """(call id, since when) of the function that was started last."""
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
 

@@ -1,0 +1,237 @@
+"""Code that was written for LiteLLM's agent API: names that an import line may have, objects that it makes and calls."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import sys
+import time
+
+import pytest
+
+import toolloop_jupyter as tl
+from support.servers import answer
+from toolloop_jupyter import Harness, aagent, aagent_session, agent_session, sandbox
+from toolloop_jupyter.teaching import ScriptedModel
+from toolloop_jupyter.teaching import call as asks
+
+LOOP = Harness.TOOL_LOOP
+
+
+@pytest.fixture
+def call(serve):
+    """The keywords that send a run to a scripted server, and the server."""
+
+    def make(*script):
+        server = serve(list(script))
+        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
+
+    return make
+
+
+# --- names --------------------------------------------------------------------------------------------------------
+
+
+def test_every_name_of_litellms_is_there_or_says_why_not():
+    """Each public name of `litellm.harness` can be imported from here, or its import says where it is to be had."""
+    theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API to compare with")
+    elsewhere = set()
+    for name in theirs.__all__:
+        with contextlib.suppress(ImportError):
+            getattr(tl, name)
+            continue
+        with pytest.raises(ImportError, match=r"import it from litellm\.harness"):
+            getattr(tl, name)
+        elsewhere.add(name)
+    assert elsewhere == {"State", *(name for name in theirs.__all__ if name.endswith("Options"))} - {
+        "ToolLoopOptions"
+    }
+    with pytest.raises(ImportError, match="another harness"):
+        from toolloop_jupyter import ClaudeCodeOptions  # noqa: F401
+
+
+def test_what_only_other_harnesses_do():
+    """Events and errors of other harnesses are types; what the Tool Loop cannot do raises LiteLLM's error for it."""
+    assert tl.Compaction(10, 5) == tl.Compaction(tokens_before=10, tokens_after=5)
+    assert issubclass(tl.HarnessInstallFailed, tl.HarnessError)
+    assert issubclass(tl.StateIncompatible, tl.HarnessError)
+    for resume in (tl.agent_resume, tl.aagent_resume):
+        with pytest.raises(tl.CapabilityUnsupported, match="history=load"):
+            resume(b"", sandbox=None)
+    with pytest.raises(tl.CapabilityUnsupported, match="confine nothing"):
+        sandbox.docker("python:3.12", mounts={".": "/workspace"})
+
+
+def test_events_are_made_as_litellms():
+    """An Approval can be made without a loop, and answered; a ToolCall is built in unless somebody says no."""
+    approval = tl.Approval("rm", {"path": "x"})
+    assert not approval.answered
+    approval.allow()
+    assert approval.answered
+    assert asyncio.run(approval.wait()) == (True, "")
+    assert tl.ToolCall("1", "bash", "Bash", {}).builtin
+
+
+async def test_an_approval_is_awaited_by_many():
+    """All who wait for an Approval get its decision, also one who gave up in between does not take it away."""
+    approval = tl.Approval("rm", {})
+    first, second = (asyncio.ensure_future(approval.wait()) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    await asyncio.to_thread(approval.deny, "no")
+    assert await second == (False, "no")
+
+
+async def test_an_async_stream_can_be_closed(call):
+    """`await stream.close()` is `aclose()`, as for sync ones."""
+    more, _ = call(answer("a b c d", hold_after=3))
+    stream = aagent(LOOP, "Go", stream=True, **more)
+    await stream.__anext__()
+    await stream.close()
+    assert stream.result.stop_reason == "cancelled"
+
+
+# --- arguments ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("keywords", "words"),
+    [
+        ({"instructions": 5}, "instructions must be text or None, got int 5"),
+        ({"on_approval": 5}, "on_approval must be a function that takes the Approval"),
+        ({"max_turns": "3"}, "max_turns must be a whole number or None, got str '3'"),
+        ({"max_turns": True}, "max_turns must be a whole number"),
+        ({"timeout": "3"}, "timeout must be a number of seconds or None, got str '3'"),
+        ({"metadata": [1]}, "metadata must be a mapping"),
+        ({"api_base": 5}, "api_base must be an address as text"),
+        ({"model": "litellm_proxy/"}, "litellm_proxy/ needs the name of a model group"),
+    ],
+)
+def test_arguments_of_the_wrong_kind(keywords, words):
+    """One line that names the argument and the value, before anything starts."""
+    with pytest.raises((TypeError, ValueError), match=re.escape(words)) as caught:
+        aagent(LOOP, "Go", **{"model": "openai/stub", **keywords})
+    assert isinstance(caught.value, tl.HarnessError)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("history", "words"),
+    [
+        ("abc", "must be a list of messages, such as load(path) gives, not str 'abc'"),
+        (None, "must be a list of messages"),
+        ({"role": "user"}, "must be a list of messages"),
+        ([1], "message 0 is no dict such as {'role': 'user', 'content': 'Hello'} but int 1"),
+    ],
+)
+def test_a_history_that_is_none(history, words):
+    """What is no list of messages is HistoryInvalid, in one line."""
+    with pytest.raises(tl.HistoryInvalid, match=re.escape(words)) as caught:
+        agent_session(LOOP, model="openai/stub", history=history)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("instructions", ["", "  \n"])
+async def test_empty_instructions(call, instructions):
+    """Empty instructions send no system message, and take one out of a history."""
+    more, server = call(answer("Hi."), answer("Hi."))
+    session = aagent_session(LOOP, instructions=instructions, **more)
+    await session.arun("Go")
+    assert [m["role"] for m in server.requests[0].messages] == ["user"]
+    before = [{"role": "system", "content": "Be brief."}, *(await session.history())]
+    session = aagent_session(LOOP, instructions=instructions, history=before, **more)
+    await session.arun("Go on")
+    assert [m["role"] for m in server.requests[1].messages] == ["user", "assistant", "user"]
+    session.rewind(0)
+    assert [m["role"] for m in await session.history()] == ["user", "assistant"]
+
+
+# --- what is left of a tool that was cut off ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel", "exit"])
+async def test_a_tool_that_was_cut_off_has_run(how):
+    """The result of a call that had been started, and did not come to its end, says that it ran, and for how long."""
+
+    async def slow() -> str:
+        """Take long."""
+        await asyncio.sleep(0.05)
+        if how == "exit":
+            sys.exit(1)
+        await asyncio.sleep(20)
+        return "ok"
+
+    scripted = ScriptedModel([asks("slow"), "ok"])
+    stream = aagent(
+        LOOP, "Go", stream=True, model=scripted, tools=[slow], timeout=0.3 if how == "timeout" else None
+    )
+    async for event in stream:
+        if isinstance(event, tl.ToolCall) and how == "cancel":
+            await asyncio.sleep(0.2)
+            stream.cancel()
+    (result,) = stream.result.tool_results
+    assert (result.ran, result.is_error) == (True, True)
+    assert 0.05 <= result.seconds < 5
+
+
+async def test_a_call_that_was_cut_off_before_it_ran():
+    """A call whose function was never started says that it did not run."""
+
+    def add(a: int) -> int:
+        """Add."""
+        return a
+
+    scripted = ScriptedModel([asks("add", a=1), "ok"])
+    stream = aagent(LOOP, "Go", stream=True, model=scripted, tools=[add], permissions="ask")
+    async for event in stream:
+        if isinstance(event, tl.Approval):
+            stream.cancel()
+    (result,) = stream.result.tool_results
+    assert (result.ran, result.seconds) == (False, 0.0)
+
+
+# --- sandbox ------------------------------------------------------------------------------------------------------
+
+
+async def test_a_local_sandbox_runs_commands(tmp_path, monkeypatch):
+    """`run` gives output and exit code, in the folder, without this process's keys; what goes wrong is a SandboxError."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
+    monkeypatch.setenv("HARMLESS", "yes")
+    code = "import os, sys; print(os.getcwd(), os.environ.get('OPENAI_API_KEY'), os.environ['HARMLESS'], os.environ['MINE'])"
+    async with sandbox.local(tmp_path) as box:
+        ran = await box.run([sys.executable, "-c", code + "; sys.exit(3)"], env={"MINE": "1"})
+        assert (ran.stdout.split(), ran.stderr, ran.exit_code) == ([box.workdir, "None", "yes", "1"], "", 3)
+        with pytest.raises(tl.SandboxError, match="could not start"):
+            await box.run(["no-such-program"])
+        began = time.monotonic()
+        with pytest.raises(tl.SandboxError, match=r"timed out after 0\.2s"):
+            await box.run([sys.executable, "-c", "import time; time.sleep(20)"], timeout=0.2)
+        assert time.monotonic() - began < 5
+
+
+async def test_a_local_sandbox_has_files(tmp_path):
+    """`write` and `read` stay in the folder and in its temporary ones, which `close` removes."""
+    box = sandbox.local(tmp_path)
+    await box.write("deep/note.txt", b"one")
+    assert await box.read("deep/note.txt") == b"one"
+    with pytest.raises(tl.SandboxError, match="escapes"):
+        await box.write("../note.txt", b"two")
+    folder = await box.tempdir()
+    await box.write(f"{folder}/x", b"three")
+    assert await box.read(f"{folder}/x") == b"three"
+    await box.close()
+    with pytest.raises(tl.SandboxError):
+        await box.read(f"{folder}/x")
+    assert box.host_url(80) == "http://127.0.0.1:80"
+    assert await box.which("no-such-program") is None
+
+
+async def test_caches_are_no_changed_files(tmp_path):
+    """What tools of Python leave behind is no change of a turn's."""
+    for name in (".mypy_cache", ".pytest_cache", ".ruff_cache", "__pycache__", ".ipynb_checkpoints"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text("x", "utf-8")
+    (tmp_path / "kept.txt").write_text("x", "utf-8")
+    assert list(await sandbox.local(tmp_path).snapshot()) == ["kept.txt"]
