@@ -128,32 +128,21 @@ async def test_the_event_of_the_call_may_change():
     assert desk.ran == [RAN]
 
 
-async def test_a_mutable_default_may_change():
-    """A default list that somebody appends to meanwhile: the call gets the one that was shown."""
-    desk = Desk(SENT)
-
-    def decide(approval):
-        desk.send.__defaults__[2].append("elsewhere")
-        approval.allow()
-
-    await desk.run(decide)
-    assert desk.ran == [RAN]
-
-
 CHANGES = {
     "its code (as %autoreload does)": lambda f: setattr(f, "__code__", f.__code__.replace(co_name="sent")),
     "its defaults": lambda f: setattr(f, "__defaults__", (1, "express", ["home"])),
+    "what is in a default": lambda f: f.__defaults__[2].append("elsewhere"),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
 async def test_a_function_that_changes_in_place_does_not_run(change):
-    """A function whose code or defaults are replaced while it is asked about is not run: it is not what was shown."""
+    """A function whose code or defaults are changed while it is asked about is not run: it is not what was shown."""
     ran = []
 
-    def send(count: int = 1, note: str = "as usual") -> str:
+    def send(count: int = 1, note: str = "as usual", to: list[str] = ["home"]) -> str:  # noqa: B006
         """Send something."""
-        ran.append((count, note))
+        ran.append((count, note, to))
         return "sent"
 
     desk = Desk(call("send", count=2), tool=send)

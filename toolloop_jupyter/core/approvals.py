@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
 from .running import attempt, attempt_apart
-from .signatures import plain_function
+from .versions import Version
 from .workers import in_thread
 
 if TYPE_CHECKING:
@@ -97,39 +97,6 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     return mode, why
 
 
-@dataclass(frozen=True)
-class Version:
-    """What a function is at one moment: itself, and the code and defaults it runs with.
-
-    `%autoreload` and the like replace code and defaults within the same function object.
-    """
-
-    function: Callable[..., Any]
-    code: tuple[object, ...]
-    defaults: tuple[object, ...]
-
-    @classmethod
-    def of(cls, tool: Tool) -> Version:
-        layers = (tool.function, plain_function(tool.function))
-        defaults: list[object] = []
-        for layer in layers:
-            defaults += getattr(layer, "__defaults__", None) or ()
-            for name, value in (getattr(layer, "__kwdefaults__", None) or {}).items():
-                defaults += (name, value)
-        return cls(
-            tool.function, tuple(getattr(layer, "__code__", None) for layer in layers), tuple(defaults)
-        )
-
-    def is_still(self, now: Version) -> bool:
-        """Whether nothing was redefined since. A method of the same object is the same function."""
-        method = inspect.ismethod(self.function) and self.function == now.function
-        same = len(self.defaults) == len(now.defaults) and all(
-            one is other or (isinstance(one, str) and one == other)
-            for one, other in zip(self.defaults, now.defaults, strict=True)
-        )
-        return (self.function is now.function or method) and self.code == now.code and same
-
-
 @dataclass
 class Allowed:
     """What a person allowed for more than one call: by the tool's name *and* the very function it was."""
@@ -138,12 +105,16 @@ class Allowed:
 
     def remember(self, tool: Tool, decision: Decision, turn: int) -> None:
         """Let later calls of `tool` run by this decision, which was made in turn number `turn` of the session."""
-        self._kept[tool.name] = (Version.of(tool), dataclasses.replace(decision, arguments=None), turn)
+        self._kept[tool.name] = (
+            Version.of(tool.function),
+            dataclasses.replace(decision, arguments=None),
+            turn,
+        )
 
     def decision_on(self, tool: Tool) -> Decision | None:
         """The decision that covers a call of `tool`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
-        return kept[1] if kept is not None and kept[0].is_still(Version.of(tool)) else None
+        return kept[1] if kept is not None and kept[0].is_still(Version.of(tool.function)) else None
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""

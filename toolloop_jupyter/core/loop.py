@@ -12,7 +12,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from . import outcomes
-from .approvals import SAME_DENIALS, Version, decide, refusal, wait_for
+from .approvals import SAME_DENIALS, decide, refusal, wait_for
 from .arguments import InvalidArguments, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
@@ -24,6 +24,7 @@ from .output import OutputProblem
 from .running import RunEnded, attempt_apart, call_function
 from .tools import BoundCall, Tool, suggest
 from .turn import Turn, TurnEnded, call_model, make_request
+from .versions import Version
 
 CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
@@ -220,7 +221,7 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     if turn.denied[same] >= SAME_DENIALS:
         reason = f"it was denied {SAME_DENIALS} times already"
         return bound, Decision(allowed=False, reason=reason, by="policy"), ""
-    shown = Version.of(tool)
+    shown = Version.of(tool.function)
     approval = Approval(
         tool=tool.name,
         input=bound.json,
@@ -242,7 +243,7 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not decision.allowed))
     if not decision.allowed:
         turn.denied[same] += 1
-    elif not shown.is_still(Version.of(tool)):
+    elif not shown.is_still(Version.of(tool.function)):
         changed = CHANGED.format(name=tool.name)
         return bound, dataclasses.replace(decision, allowed=False, reason=changed, by="policy"), changed
     elif decision.scope != "call":
@@ -260,8 +261,8 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
         keywords[bound.context_parameter] = ToolContext(call.id, functools.partial(_report, turn, call))
     function = functools.partial(tool.function, *bound.args, **keywords)
     began, before = time.monotonic(), turn.note
-    with observer.running(call) as captured:
     turn.at_work = (call.id, began)
+    with observer.running(call) as captured:
         running = call_function(
             function,
             thread=tool.settings.thread,

@@ -11,7 +11,7 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -72,14 +72,14 @@ class Documentation:
         return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
-def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function behind partials, methods, callable objects and decorators that keep `__wrapped__`.
-
-    Its globals are where the names of the annotations live, and its docstring and source are the person's.
+def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """The function and what it leads to, from the outside in: through partials, methods, callable objects, and
+    decorators that keep `__wrapped__`.
     """
     seen: set[int] = set()
     while id(function) not in seen:
         seen.add(id(function))
+        yield function
         if isinstance(function, functools.partial):
             function = function.func
         elif inspect.ismethod(function):
@@ -88,7 +88,15 @@ def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
             function = wrapped
         elif not (inspect.isroutine(function) or inspect.isclass(function)):
             function = type(function).__call__
-    return function
+
+
+def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The innermost of the function's layers.
+
+    Its globals are where the names of the annotations live, and its docstring is the person's.
+    """
+    *_, plain = layers(function)
+    return plain
 
 
 def kind_of(function: Callable[..., Any]) -> Kind:

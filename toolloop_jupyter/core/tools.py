@@ -14,7 +14,6 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
@@ -33,6 +32,7 @@ from .signatures import (
     read_documentation,
     read_signature,
 )
+from .sources import source_of
 
 __all__ = [
     "BoundCall",
@@ -113,11 +113,8 @@ class Tool:
 
     @property
     def source(self) -> str:
-        """The function's source code, or "" where there is none."""
-        try:
-            return textwrap.dedent(inspect.getsource(plain_function(self.function)))
-        except (OSError, TypeError):
-            return ""
+        """The source code of all that runs, or "" where there is none."""
+        return source_of(self.function)
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""

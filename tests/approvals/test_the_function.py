@@ -1,0 +1,273 @@
+"""Guarantee: the source on a card is of all that runs, and "all calls of this tool" ends when the function changes."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import sys
+import textwrap
+
+import pytest
+from pydantic import BaseModel
+
+from tests.approvals.test_policy import asked, session_of
+from toolloop_jupyter import tool
+from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.core.versions import Version
+from toolloop_jupyter.teaching import call
+
+# --- source ---------------------------------------------------------------------------------------------------
+
+
+def source(function):
+    return make_tools([function])[0].source
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """Write a module with a text and import it; the second call writes only."""
+    path = tmp_path / "paying.py"
+
+    def write(text):
+        path.write_text(textwrap.dedent(text))
+        if "paying" in sys.modules:
+            return sys.modules["paying"]
+        spec = importlib.util.spec_from_file_location("paying", path)
+        made = importlib.util.module_from_spec(spec)
+        monkeypatch.setitem(sys.modules, "paying", made)
+        spec.loader.exec_module(made)
+        return made
+
+    return write
+
+
+PAY = '''\
+from __future__ import annotations
+
+def pay(x: int) -> str:
+    """Pay."""
+    return "{}"
+'''
+EDITED = {
+    "the function": PAY.format("only a test"),
+    "above it": '"""A docstring, which was not there."""\n\n' + PAY.format("all of it"),
+    "it is gone": "",
+    "no Python any more": "def pay(x: int) -> str:\n  return (",
+}
+
+
+@pytest.mark.parametrize("now", EDITED.values(), ids=EDITED)
+def test_a_file_that_was_edited_after_the_import(module, now):
+    """The text in the file is not what runs: it is not shown, and a line says why."""
+    made = module(PAY.format("all of it"))
+    assert source(made.pay).endswith('return "all of it"\n')
+    module(now)
+    assert source(made.pay).startswith(
+        "# The source of pay is not shown: what runs is not what is written there"
+    )
+    assert "only a test" not in source(made.pay)
+
+
+def test_code_that_was_replaced_in_memory(module):
+    """A function that got other code has the source of that, or none: never the one it had before."""
+    made = module(PAY.format("all of it") + "\n\ndef other(x: int) -> str:\n    return 'other'\n")
+    made.pay.__code__ = made.other.__code__
+    assert source(made.pay) == "def other(x: int) -> str:\n    return 'other'\n"
+    made.pay.__code__ = made.pay.__code__.replace(co_consts=(None, "hidden"))
+    assert "is not shown" in source(made.pay)
+
+
+def test_a_cells_source():
+    """What IPython has compiled from a cell is shown, also from a cell that awaits or begins with a comment."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    cell = "# mine\nimport asyncio\nawait asyncio.sleep(0)\n\ndef f(x: int) -> str:\n    'Do.'\n    return [y for y in [x]]\n"
+    assert shell.run_cell(cell).success
+    assert source(shell.user_ns["f"]) == cell.partition("\n\n")[2]
+
+
+def test_each_layer_of_a_decorated_function(module):
+    """The wrapper runs first, so its source comes first; a wrapper without Python source is named."""
+    made = module(
+        """\
+        import functools
+
+        def audited(function):
+            @functools.wraps(function)
+            def wrapper(*args, **keywords):
+                print("something else")
+                return function(*args, **keywords)
+            return wrapper
+
+        @audited
+        def read(path: str) -> str:
+            "Read."
+            return "r"
+
+        cached = functools.lru_cache(read.__wrapped__)
+        """
+    )
+    shown = source(made.read)
+    first, second = shown.index("# 1 of 2, which runs: "), shown.index("# 2 of 2, which it says it wraps: ")
+    assert first < shown.index('print("something else")') < second < shown.index('return "r"')
+    assert "_lru_cache_wrapper\n# There is no Python source of it." in source(made.cached)
+    assert source(functools.partial(made.read, path="x")) == shown
+
+
+# --- versions -------------------------------------------------------------------------------------------------
+
+
+def _closure():
+    inner = lambda: "old"  # noqa: E731
+
+    def f(x: int = 1) -> str:
+        """Do."""
+        return inner()
+
+    def change():
+        nonlocal inner
+        inner = lambda: "new"  # noqa: E731
+
+    return f, change
+
+
+def _code_in_a_closure():
+    def inner():
+        return "old"
+
+    def f(x: int = 1) -> str:
+        """Do."""
+        return inner()
+
+    return f, lambda: setattr(inner, "__code__", (lambda: "new").__code__)
+
+
+def _wrapper():
+    def f(x: int = 1) -> str:
+        """Do."""
+        return "old"
+
+    @functools.wraps(f)
+    def outer(*args, **keywords):
+        return f(*args, **keywords)
+
+    return functools.wraps(outer)(lambda *a, **k: outer(*a, **k)), lambda: setattr(
+        outer, "__defaults__", (1,)
+    )
+
+
+def _partial(change):
+    def f(x: int, mode: list) -> str:
+        """Do."""
+        return mode[0]
+
+    made = functools.partial(f, mode=["old"])
+    return tool(name="f")(made), lambda: change(made.keywords)
+
+
+def _default():
+    def f(x: int = 1, to: list[str] = ["old"]) -> str:  # noqa: B006
+        """Do."""
+        return to[0]
+
+    return f, lambda: f.__defaults__[1].append("new")
+
+
+class Where(BaseModel):
+    to: list[str] = ["old"]
+
+
+def _default_model():
+    def f(x: int = 1, where: Where = Where()) -> str:
+        """Do."""
+        return where.to[0]
+
+    return f, lambda: f.__defaults__[1].to.append("new")
+
+
+class Desk:
+    def __init__(self):
+        self.calls = 0
+        self.do = lambda: "old"
+
+    def __call__(self, x: int = 1) -> str:
+        """Do."""
+        self.calls += 1
+        return self.do()
+
+    def f(self, x: int = 1) -> str:
+        """Do."""
+        return self(x)
+
+
+def _object(method):
+    desk = Desk()
+    made = desk.f if method else tool(name="f")(desk)
+    return made, lambda: setattr(desk, "do", lambda: "new")
+
+
+CHANGES = {
+    "a function in its closure": _closure,
+    "code of a function in its closure": _code_in_a_closure,
+    "a wrapper in the middle": _wrapper,
+    "a partial's keyword": lambda: _partial(lambda keywords: keywords.update(mode=["new"])),
+    "what is in a partial's keyword": lambda: _partial(lambda keywords: keywords["mode"].insert(0, "new")),
+    "what is in a default": _default,
+    "what is in a default model": _default_model,
+    "a callable object's attribute": lambda: _object(method=False),
+    "an attribute of a method's object": lambda: _object(method=True),
+}
+
+
+@pytest.mark.parametrize("make", CHANGES.values(), ids=CHANGES)
+async def test_a_change_is_asked_about(make):
+    """After "all calls in this session" a second turn asks nothing; when what the function runs changed, it asks again."""
+    f, change = make()
+    turns = [turn for _ in range(3) for turn in (call("f", x=1), "Done.")]
+    session = session_of([f], *turns)
+    assert len(await asked(session, "session")) == 1
+    assert len(await asked(session, "session")) == 0
+    change()
+    assert len(await asked(session, "session")) == 1
+
+
+def test_state_is_no_version():
+    """Counters and caches, which change with each call, do not make another function of it."""
+    seen, desk = [], Desk()
+    count = 0
+
+    def f(x: int = 1) -> int:
+        nonlocal count
+        count += x
+        seen.append(x)
+        return count
+
+    for function in (f, desk, desk.f, functools.lru_cache(f)):
+        before = Version.of(function)
+        function(2)
+        assert before.is_still(Version.of(function))
+
+
+class Odd:
+    """An object that cannot be looked at."""
+
+    def __call__(self, x: int = 1) -> str:
+        return "ok"
+
+    def __getattribute__(self, name):
+        raise RuntimeError(name)
+
+
+def test_what_cannot_be_looked_at_is_asked_about_each_time():
+    """A version never raises, and then is the same as no other; a large default is looked at to a limit."""
+    assert not Version.of(Odd()).is_still(Version.of(Odd()))
+    big = functools.partial(print, *range(100_000))
+    assert Version.of(big).is_still(Version.of(big))
+    assert len(Version.of(big).parts) <= 1_000
+    loop: list = []
+    loop.append(loop)
+    assert (
+        Version.of(functools.partial(print, loop)).is_still(Version.of(functools.partial(print, loop)))
+        is False
+    )
