@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
-from .inert import esc, first_line, inline, plain, shorten
+from .inert import counted, esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
 from .rich import cut
 from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
@@ -151,7 +151,11 @@ def in_a_line(text: str) -> str:
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
     """A text, or its beginning and what has all of it."""
-    return text if len(text) <= most else f"{text[:most]}\n\n… {len(text) - most:,} more characters: {where}"
+    return (
+        text
+        if len(text) <= most
+        else f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
+    )
 
 
 def duration(seconds: float) -> str:
@@ -177,11 +181,6 @@ def clock(at: float) -> str:
     return time.strftime("%H:%M:%S", time.localtime(at))
 
 
-def counted(count: int, word: str, plural: str = "") -> str:
-    """Count in words: "1 tool call", "2 tool calls"; "2 entries" with that as `plural`."""
-    return f"{count:,} {word if count == 1 else plural or word + 's'}"
-
-
 _STOPS = {
     "done": "done",
     "max_turns": "stopped: limit of tool calls (max_turns) reached",
@@ -202,7 +201,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     facts = [counted(result.usage.calls, "model call")]
     if result.calls:
         facts.append(_calls(result))
-    facts += [f"{result.usage.total_tokens:,} tokens", money(result.cost)]
+    facts += [counted(result.usage.total_tokens, "token"), money(result.cost)]
     if result.spans:
         facts.append(duration(max(span.end for span in result.spans)))
     expression = ""

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from ..core.events import Approval, Decision, ToolCall, ToolResult
 from ..core.images import pictures_in
 from ..core.results import describe
-from .blocks import Block, counted, duration, in_a_line
+from .blocks import Block, duration, in_a_line
 from .cellnames import with_cell_names
 from .decisions import decision_text, in_a_word
 from .highlight import highlight
-from .inert import esc, first_line, inline, plain, shorten, visible
+from .inert import counted, esc, first_line, inline, plain, shorten, visible
 from .printed import picture_of
 from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
 from .room import MOST_OUTPUTS, OF_ARGUMENTS, OF_CALL, TOO_LARGE
@@ -145,9 +145,7 @@ def _facts(
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
     elif result.full_length > len(result.output):
-        size = (
-            f"{size or f'{result.full_length:,} characters'}, {len(result.output):,} characters to the model"
-        )
+        size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
     return [*facts, size] if size else facts
 
 
@@ -156,7 +154,7 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
-        more = ("note", f"… {left_out:,} more prints and displays are not kept")
+        more = ("note", f"… {counted(left_out, 'more display is', 'more prints and displays are')} not kept")
         outputs = [*outputs[:half], more, *outputs[-half:]]
     displays = []
     for kind, data in outputs:
@@ -182,7 +180,7 @@ def _arguments_html(given: Mapping[str, object], decision: Decision | None, expr
         else:
             left_out += 1
     if left_out:
-        rows.append(_row("…", inline(f"{left_out:,} more arguments{_input_of(expression)}")))
+        rows.append(_row("…", inline(f"{counted(left_out, 'more argument')}{_input_of(expression)}")))
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
 
 

@@ -8,9 +8,8 @@ import json
 from collections.abc import Callable
 
 from ..core.events import Approval
-from .blocks import counted
 from .highlight import highlight
-from .inert import esc, first_line, inline, plain, shorten, visible_json, visible_text
+from .inert import counted, esc, first_line, inline, plain, shorten, visible_json, visible_text
 from .style import BLOCK, CELL, CODE, DIM, INLINE_CODE, SUMMARY, TABLE, pre
 
 _FOLD = 400

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..core.cleaning import plain
 from ..core.hiding import hide, hide_in
 from . import kernel, naming, resuming
+from .inert import counted
 from .options import Mistake, Options, parse, split_words
 from .settings import DEMO
 
@@ -81,7 +82,9 @@ def status(book: Notebook) -> None:
     lines += [f"{word:<12} {file}" for word, file in book.tapes.running()]
     for name, named in book.sessions.items():
         usage = named.session.usage
-        lines.append(f"session      {name}: {len(named.session.results)} turns, {usage.total_tokens} tokens")
+        lines.append(
+            f"session      {name}: {counted(len(named.session.results), 'turn')}, {counted(usage.total_tokens, 'token')}"
+        )
     _say("\n".join(lines))
 
 
@@ -170,7 +173,7 @@ def _begin(book: Notebook, name: str, kept: resuming.Kept) -> None:
     made = book.new_session(Options(session=name))
     session = AsyncSession(made.config, kept.messages, turns=kept.starts)
     book.sessions[name] = NamedSession(session, kept.made_by)
-    _say(f"session {name!r} goes on with {len(kept.messages)} messages")
+    _say(f"session {name!r} goes on with {counted(len(kept.messages), 'message')}")
 
 
 def export(book: Notebook, words: list[str]) -> None:

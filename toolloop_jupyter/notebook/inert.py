@@ -118,7 +118,13 @@ def first_line(text: str, limit: int = 120) -> str:
     return ""
 
 
+def counted(count: int, word: str, plural: str = "") -> str:
+    """Count in words: "1 tool call", "2 tool calls"; "2 entries" with that as `plural`."""
+    return f"{count:,} {word if count == 1 else plural or word + 's'}"
+
+
 __all__ = [
+    "counted",
     "esc",
     "escaped_json",
     "first_line",

@@ -20,6 +20,7 @@ from ..core.observer import Observer
 from ..core.pictures import kind_of
 from ..core.terminal import settled
 from . import kernel_output as kernel
+from .inert import counted
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
@@ -105,7 +106,7 @@ class Outputs:
             ]
             if items and self._item_count:
                 earlier = self._item_count - len(self._items)
-                parts += [("note", f"… {earlier:,} earlier items")] if earlier else []
+                parts += [("note", f"… {counted(earlier, 'earlier item')}")] if earlier else []
                 parts += [("item", item) for item in self._items]
             return tuple(parts)
 

@@ -24,7 +24,7 @@ from ..core.images import pictures_in
 from ..core.pictures import draws_itself, figure_of, kind_of
 from ..core.results import describe
 from .highlight import highlight
-from .inert import esc, inline, plain, shorten, without_ansi
+from .inert import counted, esc, inline, plain, shorten, without_ansi
 from .markdown import markdown_html
 from .sanitize import MOST_IMAGE, clean_html, words_of
 from .style import DIM, WIDE, pre
@@ -77,7 +77,7 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     """Show text as it is, cut to what a saved notebook should hold."""
     text = without_ansi(text)
     lines = text.count("\n") + 1 if text else 0
-    size = f"{lines:,} lines" if lines > 1 else f"{len(text):,} character{'' if len(text) == 1 else 's'}"
+    size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
     shown, left_out = cut(text)
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
@@ -93,13 +93,12 @@ def cut(text: str) -> tuple[str, str]:
     shown = "\n".join(lines[:MOST_LINES])
     if len(shown) > MOST_CHARACTERS:
         shown = shown[:MOST_CHARACTERS]
-        return shown + "\n", f"{len(text) - len(shown):,} more characters"
-    return shown + "\n", f"{len(lines) - MOST_LINES:,} more lines"
+        return shown + "\n", counted(len(text) - len(shown), "more character")
+    return shown + "\n", counted(len(lines) - MOST_LINES, "more line")
 
 
 def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
-    count = f"{len(value):,} {'entry' if len(value) == 1 else 'entries'}" if isinstance(value, dict) else ""
-    count = count or f"{len(value):,} item{'' if len(value) == 1 else 's'}"
+    count = _count(value, len(value))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
         return Shown(shown.html, shown.text, count)
@@ -111,6 +110,10 @@ def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
             language = ""
     shown = show_text(text, expression, language)
     return Shown(shown.html, shown.text, count)
+
+
+def _count(value: Any, count: int) -> str:
+    return counted(count, "entry", "entries") if isinstance(value, dict) else counted(count, "item")
 
 
 def _show_several(value: Any, expression: str) -> Shown | None:
@@ -136,7 +139,7 @@ def _show_several(value: Any, expression: str) -> Shown | None:
         label = f'<div style="{DIM}">{esc(shorten(str(name), 80))}</div>' if isinstance(value, dict) else ""
         words = f"{plain(shorten(str(name), 80))}: {shown.text}" if isinstance(value, dict) else shown.text
         parts.append(Shown(label + shown.html, words))
-    size = f"{len(pairs):,} {'entries' if isinstance(value, dict) else 'items'}"
+    size = _count(value, len(pairs))
     return Shown(
         "".join(part.html for part in parts), "\n".join(part.text for part in parts), size, visual=True
     )

@@ -6,6 +6,7 @@ Left out is only what is there to be had elsewhere, and what is left out is said
 from __future__ import annotations
 
 from .blocks import Block
+from .inert import counted
 
 OF_CALL = 4_000_000
 """Characters of HTML of one call: the largest picture that is kept, and as much as one reads beside it."""
@@ -47,4 +48,4 @@ class Room:
 
     def files_note(self, expression: str) -> str:
         """What to say of the files that were left out; `expression` has all of them."""
-        return f"… {self.files_left_out:,} more changed files: {expression}"
+        return f"… {counted(self.files_left_out, 'more changed file')}: {expression}"

@@ -44,13 +44,19 @@ def request_block(request: Request, *, sent: bool = True, title_of: str = "") ->
     lines.append(("options", ", ".join(f"{k}={_short(v)}" for k, v in options.items()) or "none"))
     if request.secrets:
         lines.append(("not shown", ", ".join(request.secrets)))
-    return _picture("→", title, lines, {"the whole request": shown})
+    return _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
+
+
+def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null."""
+    messages = [{key: part for key, part in one.items() if part is not None} for one in shown["messages"]]
+    return {key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])}
 
 
 def reply_block(reply: Reply) -> Block:
     """What a model call brought, with its tokens."""
     usage = reply.usage
-    title = f"from the model: {usage.input_tokens} tokens read, {usage.output_tokens} written, {reply.finish_reason}"
+    title = f"from the model: {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written, {reply.finish_reason}"
     return _picture("←", title, [_line(reply.message)], {"the whole message": reply.message})
 
 

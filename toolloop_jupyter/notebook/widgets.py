@@ -18,7 +18,7 @@ from .blocks import money
 from .card import error_html, left_out, question_html
 from .form import FieldSpec, field_specs
 from .holding import Hold
-from .inert import inline, plain
+from .inert import counted, inline, plain
 from .style import CARD_STYLE, DIM, STYLE
 
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
@@ -276,8 +276,9 @@ class Toolbar(_Panel):
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
         facts = [f"{int(elapsed) // 60}:{int(elapsed) % 60:02}"]
         if usage.calls:
-            calls = f"{usage.calls:,} model call{'' if usage.calls == 1 else 's'}"
-            facts.append(f"{calls} · {usage.total_tokens:,} tokens · {money(cost)}")
+            facts.append(
+                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
+            )
         rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
         value = f'{CARD_STYLE}<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
         if self._status.value != value:
