@@ -64,6 +64,8 @@ class _Form:
     """One writing of a key: its characters without blanks, at least `SHORTEST`."""
 
     chars: str
+    sign: str
+    """Its first characters as `_readable` gives them: what is looked for first."""
     may_be_cut: bool
     """Whether its beginning alone is hidden: not that of an address, which others begin with, too."""
 
@@ -95,7 +97,7 @@ class _Form:
 
     def begins_at(self, text: str) -> int:
         """Where a beginning of it stands at the end of `text`, or the text's length."""
-        for found in _next(self.chars[0]).finditer(text):
+        for found in _start_pattern(self.chars[0]).finditer(text):
             end = found.end()
             for char in self.chars[1:]:
                 more = _next(char).match(text, end)
@@ -107,8 +109,8 @@ class _Form:
         return len(text)
 
 
-_NOTHING_MORE = re.compile(_BETWEEN + r"(?:\\+(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f]*|&[#\w;]{0,32})?")
-"""The end of a text, or the beginning of an escape there."""
+_HALF_AN_ESCAPE = re.compile(r"(?:\\+(?:u[0-9A-Fa-f]{0,3})?|%(?:25)*[0-9A-Fa-f]?|&[#\w;]{0,32})\Z")
+_NOTHING_MORE = re.compile(f"{_BETWEEN}(?:{_HALF_AN_ESCAPE.pattern})?")
 
 
 @functools.lru_cache(maxsize=256)
@@ -127,13 +129,13 @@ def _forms(key: str) -> tuple[_Form, ...]:
     squeezed = _BLANKS.sub("", key)
     if len(squeezed) < SHORTEST:
         return ()
-    forms = [_Form(squeezed, may_be_cut="://" not in key and squeezed == key)]
+    forms = [_Form(squeezed, _readable(squeezed)[:SHORTEST], may_be_cut="://" not in key and squeezed == key)]
     raw = key.encode("utf-8", "surrogatepass")
     for before in range(3):  # "user:" may stand before it
         whole = base64.b64encode(bytes(before) + raw).decode()
         own = whole[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
         forms += [
-            _Form(text, may_be_cut=False)
+            _Form(text, text[:SHORTEST], may_be_cut=False)
             for text in dict.fromkeys((own, own.replace("+", "-").replace("/", "_")))
             if len(text) >= SHORTEST
         ]
@@ -157,7 +159,7 @@ def hide(text: str, also: Iterable[str] = ()) -> str:
     for key in sorted({*_known, *also}, key=len, reverse=True):
         for form in _forms(key):
             seen = seen or _readable(text)
-            if form.start in seen:
+            if form.sign in seen:
                 text = form.out_of(text)
     return text
 
@@ -178,11 +180,12 @@ def hide_in_repr(made: type) -> None:
 
 
 def _readable(text: str) -> str:
-    """The text's characters in a form in which a key is one run of them, with its tags and without."""
-    both = f"{text}\0{_TAG.sub('', text)}" if "<" in text else text
-    decoded = _ESCAPE.sub(_decoded, both) if "%" in both or "\\" in both or "&" in both else both
-    squeezed = _BLANKS.sub("", decoded)
-    return squeezed if decoded is both else f"{squeezed}\0{_BLANKS.sub('', both)}"
+    """The text's characters in a form in which a key is one run of them: first without its tags, then those."""
+    if "<" in text:
+        text = "\0".join([_TAG.sub("", text), *_TAG.findall(text)])
+    if "%" in text or "\\" in text or "&" in text:
+        text = _ESCAPE.sub(_decoded, text)
+    return _BLANKS.sub("", text)
 
 
 def _decoded(match: re.Match[str]) -> str:
@@ -209,7 +212,8 @@ class Withheld:
         """What can be printed now."""
         text = self._waiting + delta
         forms = [form for key in _known for form in _forms(key)]
-        cut = min((form.begins_at(text) for form in forms), default=len(text))
+        half = _HALF_AN_ESCAPE.search(text) if forms else None
+        cut = min([half.start() if half else len(text), *(form.begins_at(text) for form in forms)])
         self._waiting = text[cut:]
         return hide(text[:cut])
 

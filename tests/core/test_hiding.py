@@ -1,0 +1,141 @@
+"""Keys out of texts: every writing of a key is found, and nothing else is."""
+
+from __future__ import annotations
+
+import base64
+import json
+from html.parser import HTMLParser
+from urllib.parse import quote
+
+import pytest
+
+from toolloop_jupyter.core import hiding
+from toolloop_jupyter.core.hiding import Withheld, hide, hide_in, remember
+
+KEY = "opaque+Q7/x9.Zp3wVtAB"
+
+
+@pytest.fixture(autouse=True)
+def known(monkeypatch):
+    """One key is known, whatever other tests have used."""
+    monkeypatch.setattr(hiding, "_known", {})
+    remember([KEY])
+
+
+def b64(text):
+    return base64.b64encode(text.encode()).decode()
+
+
+WRITINGS = {
+    "plain": KEY,
+    "JSON, slash": KEY.replace("/", "\\/"),
+    "JSON, unicode": KEY.replace("+", "\\u002B").replace("o", "\\u006f"),
+    "JSON in JSON": json.dumps(json.dumps({"k": KEY.replace("/", "\n/")})),
+    "in an address": quote(KEY, safe=""),
+    "in an address, lower case": quote(KEY, safe="").replace("%2B", "%2b").replace("%2F", "%2f"),
+    "in an address, twice": quote(quote(KEY, safe=""), safe=""),
+    "HTML, decimal": KEY.replace("+", "&#43;"),
+    "HTML, hexadecimal": KEY.replace("/", "&#x2F;"),
+    "HTML, named": KEY.replace("+", "&plus;").replace("/", "&amp;sol;"),
+    "in tags": f"<b>{KEY[:6]}</b><span class='x'>{KEY[6:]}</span>",
+    "between brackets": f"<{KEY}>",
+    "with a line break": KEY[:9] + "\n  " + KEY[9:],
+    "with blanks": " ".join(KEY),
+    "with zero-width characters": "\u200b".join(KEY),
+    "as a transcript shows those": KEY[:4] + "\u27e8U+200B\u27e9" + KEY[4:],
+    "cut off": KEY[:14] + "...",
+    "cut off early": KEY[:8] + "\u2026",
+}
+
+
+@pytest.mark.parametrize("text", WRITINGS.values(), ids=WRITINGS)
+def test_each_writing_is_found(text):
+    """The key is taken out in this writing, and what stands around it stays."""
+    shown = hide(f"before {text} after")
+    assert shown.startswith("before ")
+    assert shown.endswith(" after")
+    assert "[key]" in shown
+    for part in (KEY[:6], KEY[-6:], "Q7", "x9"):
+        assert part not in shown
+
+
+@pytest.mark.parametrize("before", ["", "u:", "me:", "user:", "user1:"])
+def test_base64_is_found_wherever_it_begins(before):
+    """HTTP's basic authentication has a name before the key, which moves its characters in base64."""
+    shown = hide(f"Authorization: Basic {b64(before + KEY)}")
+    assert "[key]" in shown
+    left = shown.split("Basic ")[1].replace("[key]", "")
+    assert len(left) <= len(b64(before)) + 4, "but for the name, and the last character's bits"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "opaque glass and an opaque question",
+        "https://example.org/opaque?x=1&y=2",
+        "Set sk-proj- or litellm- before it.",
+        "A plain sentence, 50 % of it in {braces} and \\n escapes &amp; entities.",
+    ],
+)
+def test_nothing_else_is_touched(text):
+    """Ordinary text stays as it is, also with a known key that begins with the same letters."""
+    remember(["sk-proj-0123456789abcdef", "litellm-master-key-9", "https://example.org/secret-path"])
+    assert hide(text) == text
+
+
+def test_short_keys_are_no_keys():
+    """What local servers take for a key ("EMPTY", "ollama") would be blanked in every sentence."""
+    remember(["EMPTY", "ollama", "sk-1234"])
+    assert hide("ollama says EMPTY to sk-1234") == "ollama says EMPTY to sk-1234"
+
+
+class Tags(HTMLParser):
+    """Fails where an element is not closed in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+
+    def handle_starttag(self, tag, attrs):
+        self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_html_stays_whole():
+    """Tags within a key are kept: the block that shows it still ends where it ends."""
+    html = f"<pre><span>{KEY[:3]}</span><i>{KEY[3:9]}<b>{KEY[9:12]}</b></i>{KEY[12:]}</pre><p>next</p>"
+    shown, parser = hide(html), Tags()
+    parser.feed(shown)
+    assert parser.open == []
+    assert KEY[3:9] not in shown
+    assert shown.endswith("<p>next</p>")
+
+
+def test_plain_data_is_copied_without_it():
+    """At every depth, names included; other values stay what they are."""
+    data = {"a": [KEY, 1, None, {"b": f"x {KEY}"}], KEY: True}
+    assert hide_in(data) == {"a": ["[key]", 1, None, {"b": "x [key]"}], "[key]": True}
+    assert data["a"][0] == KEY
+
+
+@pytest.mark.parametrize("text", [KEY, WRITINGS["JSON, unicode"], WRITINGS["HTML, named"], KEY[:12] + " and"])
+@pytest.mark.parametrize("size", [1, 2, 5, 13])
+def test_a_key_in_pieces_is_never_printed(text, size):
+    """Printed as it comes, whatever the pieces are: no part of the key, and everything else."""
+    whole, stream = f"say {text}, an opaque thing", Withheld()
+    pieces = [whole[n : n + size] for n in range(0, len(whole), size)]
+    printed = [stream.add(piece) for piece in pieces]
+    text = "".join([*printed, stream.end()])
+    assert text.replace("[key] and", "[key]") == "say [key], an opaque thing"
+    assert printed[0] or size < 5, "ordinary text is not held back"
+
+
+def test_text_without_a_key_is_printed_at_once():
+    """Nothing waits but a beginning of a key, and that not longer than it may be one."""
+    stream = Withheld()
+    assert stream.add("Hello wor") == "Hello wor"
+    assert stream.add("ld, opa") == "ld, "
+    assert stream.add("l is a stone") == "opal is a stone"
+    assert stream.end() == ""
