@@ -8,6 +8,13 @@ from support.kernels import LiveKernel
 
 pytestmark = pytest.mark.kernel
 
+TOOL = """from toolloop_jupyter.teaching import ScriptedModel, call
+m = ScriptedModel(call("double", x=1), "end", call("double", x=1), "end")
+def double(x: int) -> int:
+    "Double."
+    return 2 * x
+"""
+
 
 @pytest.fixture(scope="module")
 def kernel():
@@ -36,10 +43,45 @@ def test_nobody_clicks(kernel):
     assert "ToolLoop.ask = 'input'" in cell.text
 
 
+def test_a_client_without_a_keyboard(kernel):
+    """Where no `input()` is answered the button is shown all the same: a click counts, for later approvals too."""
+    cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=False)
+    kernel.click("Click me")
+    kernel.wait(cell, timeout=20)
+    assert "a click came back" in cell.text
+    kernel.execute("from toolloop_jupyter.notebook import asking")
+    assert kernel.execute("print(asking.means_of_asking())", allow_stdin=False).stdout == "card\n"
+
+
 def test_nobody_there(kernel):
-    """In an unattended run the doctor does not wait."""
-    cell = kernel.execute("%toolloop doctor", timeout=10)
-    assert "nobody is there to click; approvals are denied" in cell.text
+    """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
+    kernel.execute("from toolloop_jupyter.notebook import asking; asking._Clicks.known = None")
+    cell = kernel.execute("%toolloop doctor", timeout=10, allow_stdin=False)
+    assert "nobody clicked within 3 s, and nobody can be asked otherwise; approvals are denied" in cell.text
+    assert "✗" not in cell.text
+
+
+def test_an_interrupt_ends_the_wait(kernel):
+    """■ while the doctor waits ends the wait, not the examination: the table comes, and the queued cell runs."""
+    cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=True)
+    after = kernel.submit("print('AFTER')")
+    kernel.button("Click me")
+    kernel.interrupt()
+    kernel.wait(cell, after, timeout=10)
+    assert "not tried: stopped by you before a click" in cell.text
+    assert "versions" in cell.text
+    assert (cell.status, after.stdout) == ("ok", "AFTER\n")
+    assert kernel.open_widgets() == []
+
+
+def test_cells_that_cannot_await(kernel):
+    """`%autoawait off` is seen."""
+    kernel.execute("%autoawait off")
+    try:
+        cell = kernel.execute("%toolloop doctor --wait 0.1", allow_stdin=True)
+    finally:
+        kernel.execute("%autoawait on")
+    assert "%autoawait is off" in cell.text
 
 
 def test_a_model_that_answers_and_one_that_is_not_there(kernel):
@@ -55,3 +97,20 @@ def test_a_mistake(kernel):
     assert kernel.execute("%toolloop doctor --mdel x").text.strip() == (
         "toolloop: write: %toolloop doctor [--model MODEL] [--wait SECONDS]"
     )
+
+
+def test_without_ipywidgets(start_kernel):
+    """Without ipywidgets the doctor says in one line what to install, and a run asks by typing instead of by cards."""
+    live = start_kernel()
+    live.execute(
+        "import sys; sys.modules['ipywidgets'] = None  # as if it were not installed\n%load_ext toolloop_jupyter"
+    )
+    cell = live.execute("%toolloop doctor", allow_stdin=True)
+    assert "there are none without ipywidgets; approvals are typed" in cell.text
+    assert "pip install 'ipywidgets>=7.7.1'" in cell.text
+    live.execute(TOOL)
+    live.on_input = lambda question: "y"
+    run = live.execute("%%toolloop --model m -t double -p ask --as r\ngo", allow_stdin=True, timeout=90)
+    assert run.status == "ok", run.text
+    assert "approved at the prompt" in run.text
+    assert live.execute("%%toolloop -p ask -t double --model m --as r\ngo", allow_stdin=False).status == "ok"

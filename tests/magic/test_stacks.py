@@ -170,7 +170,7 @@ def test_doctor(product):
     assert ("subshells" in cell.text) == (not old)
     assert "✗" not in cell.text
     assert after.stdout == "after\n"
-    assert "nobody is there to click" in run(product, "%toolloop doctor").text
+    assert "nobody clicked within 0.5 s" in run(product, "%toolloop doctor --wait 0.5").text
 
 
 @pytest.fixture(scope="module")

@@ -131,7 +131,7 @@ def _surroundings(click: Click, *, awaits: bool) -> Iterator[Finding]:
         over = "over one" if click.subshell else "without one"
         yield Finding(
             "subshells",
-            "ok",
+            "note" if click.seconds is None else "ok",
             "the kernel has them; "
             + (
                 "no click came to show if they are used"

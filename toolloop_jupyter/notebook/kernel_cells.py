@@ -55,7 +55,7 @@ def parent_of_output(kernel: Any) -> Mapping[str, Any]:
 
 def taken_by_a_widget(msg_id: str) -> bool:
     """Whether an Output widget takes what is shown in answer to the message of this id."""
-    if "ipywidgets" not in sys.modules:
+    if sys.modules.get("ipywidgets") is None:
         return False
     from .widgets import output_for
 
