@@ -111,6 +111,14 @@ def test_formulas_are_handed_to_the_typesetter(source):
         "$ x $",
         r"\$5 and \$6",
         "between $5k and $10k",
+        "$5 (= €4) or 6 US$",
+        "A: $10 -> B: 20$",
+        "$$5 and $$6",
+        "$$$ and $$",
+        "Save $10_per_user or 20$",
+        "$5+tax is in US$",
+        "${HOME}:${PATH}",
+        "$(pwd)/$(date)",
     ],
 )
 def test_money_and_variables_stay_themselves(source):
@@ -118,6 +126,22 @@ def test_money_and_variables_stay_themselves(source):
     page = markdown_html(source)
     assert FORMULA not in page
     assert page.count("<span>$</span>") == source.count("$")
+
+
+@pytest.mark.parametrize(
+    "tex",
+    [
+        r"\begin{matrix}a\\[9999em]b\end{matrix}",
+        r"\begin{matrix}a\\*  [9999em]b\end{matrix}",
+        r"\begin{array}{*{9999}{c}}a\end{array}",
+        r"\begin{array}{p{9999em}}a\end{array}",
+        r"a" + r"\\ " * 500,
+    ],
+)
+def test_no_formula_is_as_tall_as_it_likes(tex):
+    """Lengths, repetitions and hundreds of lines are shown as source: they would push the rest out of sight."""
+    page = markdown_html(f"$${tex}$$ then $\\begin{{array}}[t]{{l|r}}a\\\\b\\end{{array}}$")
+    assert page.count(FORMULA) == 1
 
 
 def test_unknown_macros_are_source():

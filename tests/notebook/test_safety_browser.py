@@ -6,9 +6,10 @@ import html
 
 import pytest
 
-from support.hostile import pages
+from support.hostile import pages, run
 from support.optional import CHROMIUM_FLAGS
 from support.payloads import PAYLOADS
+from toolloop_jupyter.notebook import exporting
 
 pytestmark = pytest.mark.browser
 
@@ -94,3 +95,21 @@ def test_nothing_runs_loads_or_breaks_out(browser, group):
     assert page.locator("div[data-case]").count() == len(cells)
     assert page.evaluate(BORDERS) == 0
     page.close()
+
+
+def test_an_exported_page_follows_the_readers_theme(browser, tmp_path):
+    """An exported page is dark for a reader who likes it dark, with the colours for it, and has no raw formula."""
+    file = exporting.write(run("costs $5, is $e^x$"), str(tmp_path / "run.html"))
+    seen = {}
+    for scheme in ("light", "dark"):
+        page = browser.new_page(color_scheme=scheme)
+        page.goto(file.as_uri())
+        seen[scheme] = page.evaluate(
+            "() => [document.querySelector('.tlj-bad'), document.body].map(e => getComputedStyle(e).color)"
+        )
+        assert r"\(" not in page.inner_text("body")
+        assert "e^x" in page.inner_text("body")
+        page.close()
+    assert seen["light"][0] == "rgb(207, 34, 46)"
+    assert seen["dark"][0] == "rgb(244, 112, 103)"
+    assert seen["light"][1] != seen["dark"][1]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..core.hiding import hide_in
 from . import presenting
+from .mathtext import as_source
 from .options import Mistake
+from .style import DARK_PAGE
 
 if TYPE_CHECKING:
     from ..core.events import Result
@@ -17,9 +19,10 @@ if TYPE_CHECKING:
 _PAGE = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>toolloop run</title>
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
-<style>:root{{color-scheme:light dark}}body{{font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}</style>
+<style>:root{{color-scheme:light dark}}body{{background:Canvas;color:CanvasText;font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}</style>
 </head><body>
-{body}
+<main>{body}</main>
+{dark}
 </body></html>
 """
 
@@ -37,7 +40,8 @@ def write(result: Result, path: str) -> Path:
 
 
 def _html(result: Result) -> str:
-    return _PAGE.format(body=presenting.bundle(result)["text/html"])
+    # The page has no scripts, so none that typesets; and no front-end, so its theme is the reader's.
+    return _PAGE.format(body=as_source(presenting.bundle(result)["text/html"]), dark=DARK_PAGE)
 
 
 def as_json(result: Result) -> str:

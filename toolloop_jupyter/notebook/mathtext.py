@@ -2,8 +2,10 @@ r"""Formulas in model text: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept fo
 
 MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,
 `\def` and `\require` change every later formula. So a formula is handed on only when each macro in it is on a list
-of plain notation; any other is shown as it was written. Dollars follow pandoc's and dollarmath's rules for money:
-no space inside, no letter or digit outside.
+of plain notation; any other is shown as it was written. So is one that would be drawn as large as it likes: with a
+length behind a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space
+inside, no letter or digit outside; and what begins with an amount and goes on in words, or looks like a shell's
+`${A}:${B}`, is no formula.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from .inert import esc, prose
 LONGEST = 2_000
 """Characters of one formula; a longer one is not looked for, which also bounds the search for its end."""
 _DEEPEST = 20
+_MOST_ROWS = 60
 
 _NOTATION = frozenset(
     """
@@ -59,11 +62,16 @@ _ENVIRONMENTS = frozenset(
     gather* split equation equation* multline multline*
     """.split()  # noqa: SIM905 - as above
 )
-_MACRO = re.compile(r"\\([A-Za-z]+)")
+_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # the end of a line first: the letters behind it are letters
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
+_ROW = "\\\\"
+# "\\[9999em]" is a gap of that height; a column's specification may hold lengths and repetitions.
+_LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
 # "$20 in US$": an amount, then words.
 _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
 _NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
+_TEX_GROUP = re.compile(r"\\[A-Za-z]+\s*\{[^{}]*\}")
+_SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
 _CLOSERS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
 
 
@@ -71,12 +79,14 @@ def is_plain_notation(tex: str) -> bool:
     """Whether a formula holds only macros that draw symbols, bounded in length and nesting."""
     if len(tex) > LONGEST or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
+    if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
+        return False
     depth = 0
     for char in tex:
         depth += (char == "{") - (char == "}")
         if depth > _DEEPEST:
             return False
-    known = all(name in _NOTATION for name in _MACRO.findall(tex))
+    known = all(name in _NOTATION or name == "\\" for name in _MACRO.findall(tex))
     blocks = _ENVIRONMENT.findall(tex)
     complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
     return known and complete and all(name in _ENVIRONMENTS for name in blocks)
@@ -90,6 +100,23 @@ def formula_html(tex: str, *, display: bool, typeset: bool) -> str:
         opener, closer = ("\\[", "\\]") if display else ("\\(", "\\)")
         return f'<span class="mathjax_process tex2jax_process">{opener}{html.escape(tex)}{closer}</span>'
     return f"<code>{esc(tex)}</code>"
+
+
+_TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*?)\\[)\]]</span>', re.DOTALL)
+
+
+def as_source(page: str) -> str:
+    """Our own HTML with each formula as its source, for a page that no typesetter sees."""
+    return _TYPESET.sub(r"<code>\1</code>", page)
+
+
+def _is_money(content: str) -> bool:
+    """Whether what stands between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
+    if not content[:1].isdigit() or content.isdigit():
+        return content.startswith("$")
+    if _MONEY.match(content) and _NO_TEX.fullmatch(content):
+        return True
+    return _SAID.search(_TEX_GROUP.sub("", content)) is not None
 
 
 def add_math(md: MarkdownIt) -> None:
@@ -106,7 +133,9 @@ def _opener(src: str, pos: int) -> str:
 def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
     src, pos = state.src, state.pos
     opener = _opener(src, pos)
-    if not opener or (opener == "$" and not _may_open(src, pos)):
+    if not opener or (opener[0] == "$" and src[pos - 1 : pos] == "$" and pos):
+        return False
+    if opener == "$" and not _may_open(src, pos):
         return False
     start = pos + len(opener)
     end = _find_end(src, start, opener)
@@ -131,7 +160,8 @@ def _find_end(src: str, start: int, opener: str) -> int:
     end = start
     while (end := src.find(closer, end, start + LONGEST + 2)) >= 0:
         if opener != "$":
-            return end if src[start:end].strip() else -1
+            content = src[start:end].strip()
+            return end if content and (opener != "$$" or not _is_money(content)) else -1
         before, after = src[end - 1], src[end + 1 : end + 2]
         if before == "\\":
             end += 1
@@ -139,8 +169,8 @@ def _find_end(src: str, start: int, opener: str) -> int:
         content = src[start:end]
         if before.isspace() or after.isalnum() or after == "$" or "\n\n" in content:
             return -1
-        money = _MONEY.match(content) and _NO_TEX.fullmatch(content) and not content.isdigit()
-        return -1 if money else end
+        shell = content[0] in "{(" and after == content[0]  # ${A}:${B}, $(a)/$(b)
+        return -1 if shell or _is_money(content) else end
     return -1
 
 
@@ -160,7 +190,7 @@ def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -
             lines.append(state.getLines(line, line + 1, state.blkIndent, False).rstrip())
         text = "\n".join(lines).rstrip()
         if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
-            if _CLOSERS[opener] in text[:-2]:
+            if _CLOSERS[opener] in text[:-2] or (opener == "$$" and _is_money(text[:-2].strip())):
                 return False  # more than one formula: the inline rule takes them apart
             if not silent:
                 token = state.push("math", "", 0)
