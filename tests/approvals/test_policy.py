@@ -109,6 +109,57 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run():
     assert [r.is_error for r in session.results[0].tool_results] == [True, True]
 
 
+# --- names in a mapping ---------------------------------------------------------------------------------------
+
+# (permissions, what is said)
+WRONG = {
+    "a typo": (
+        {"ff": "ask", "*": "full"},
+        "did you mean 'f'? (as it stands, permissions['*'], which is 'full', would",
+    ),
+    "a typo that denies": ({"F": "deny", "*": "ask"}, "permissions['F'] is 'deny', but no tool of this run"),
+    "a typo without a star": ({"ff": "deny"}, "(as it stands, 'ask' would hold for the tool that is meant)"),
+    "a python name": ({"send_mail": "ask", "*": "full"}, "did you mean 'mail-out'?"),
+    "nothing like it": ({"delete": "ask", "*": "full"}, "there are: f, mail-out"),
+}
+
+
+@pytest.mark.parametrize(("policy", "said"), WRONG.values(), ids=WRONG)
+def test_a_rule_for_no_tool_is_a_mistake(policy, said):
+    """A name that no tool has, with a rule stricter than what would hold in its place, stops before anything runs."""
+    named = tool(name="mail-out")(make("send_mail", []))
+    with pytest.raises(ValueError) as caught:
+        session_of([make("f", []), named], permissions=policy)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [{"ff": "full", "*": "ask"}, {"ff": "ask"}, {"ff": "ask", "f": "full"}, {"ff": "deny", "*": "deny"}],
+)
+async def test_a_rule_that_is_not_needed_is_none(policy):
+    """A name of no tool that opens nothing serves runs with other tools: the tool that is meant is asked about, or denied."""
+    session = session_of([make("f", [])], permissions=policy)
+    assert session.config.permissions is policy
+
+
+def test_one_mapping_for_several_cells():
+    """In a notebook, a rule for another function of it is no mistake; a name that is nothing there is one."""
+    from toolloop_jupyter.notebook import naming
+
+    f, g = make("f", []), make("g", [])
+    named = tool(name="mail-out")(make("send_mail", []))
+    rules = {"f": "ask", "g": "deny", "mail-out": "deny", "*": "full"}
+    names = {"f": f, "g": g, "send_mail": named, "rules": rules}
+    assert naming.policy(names, "rules", [f]) == {"f": "ask", "*": "full"}
+    assert naming.policy(names, "rules", [f, g, named]) is rules
+    names["rules"] = {"send_mail": "ask", "gg": "ask", "*": "full"}
+    assert naming.policy(names, "rules", [f, named]) is names["rules"]
+    with pytest.raises(ValueError, match="did you mean 'mail-out'"):
+        session_of([f, named], permissions=names["rules"])
+
+
 # --- "all calls of this tool" ---------------------------------------------------------------------------------
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import difflib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
 from .running import attempt, attempt_apart
+from .signatures import python_name
 from .versions import Version
 from .workers import in_thread
 
@@ -54,6 +56,31 @@ def check_policy(policy: object) -> None:
         return
     if not callable(policy):
         raise ValueError(f"permissions must be 'full', 'ask', a mapping or a callable, got {policy!r}")
+
+
+def check_names(policy: object, tools: Sequence[Tool]) -> None:
+    """Raise ValueError for a rule about a tool that there is not, where the tool that is meant would be freer than it says.
+
+    A key that no tool has is harmless in `{"serch": "full", "*": "ask"}`, and lets a mapping serve runs with other
+    tools; in `{"delte": "ask", "*": "full"}` it lets `delete` run.
+    """
+    if not isinstance(policy, Mapping) or not tools:
+        return
+    known = {tool.name: tool.name for tool in tools}
+    otherwise = policy.get("*", "ask")
+    for key, mode in policy.items():
+        if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
+            continue
+        renamed = {
+            other: tool.name for tool in tools for other in (tool.wire_name, python_name(tool.function))
+        }
+        near = difflib.get_close_matches(str(key), [*known, *renamed], 1)
+        hint = f"did you mean {(renamed | known)[near[0]]!r}?" if near else f"there are: {', '.join(known)}"
+        instead = f"permissions['*'], which is {otherwise!r}," if "*" in policy else "'ask'"
+        raise ValueError(
+            f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: {hint} "
+            f"(as it stands, {instead} would hold for the tool that is meant)"
+        )
 
 
 def asks_sometimes(policy: object) -> bool:
@@ -168,11 +195,16 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 
 def refusal(decision: Decision) -> str:
-    """What the model is told of a denial. It says that this was a decision: models repeat what looks like a failure."""
+    """What the model is told of a denial: that somebody decided it, or that nobody could. Models repeat what looks like a failure."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
         "callback": "denied",
     }.get(decision.by, "denied by the user")
     reason = f": {decision.reason}" if decision.reason else ""
-    return f"{who}{reason}. This was a decision, not a failure: do not repeat the same call."
+    why = (
+        "Nobody could be asked about it"
+        if decision.by == "unattended"
+        else "This was a decision, not a failure"
+    )
+    return f"{who}{reason}. {why}: do not repeat the same call."

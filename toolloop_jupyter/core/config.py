@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from . import secrets as hidden
-from .approvals import ApprovalHandler, check_policy
+from .approvals import ApprovalHandler, check_names, check_policy
 from .errors import CapabilityUnsupported, OptionsMismatch
 from .observer import Observer
 from .output import Output
@@ -350,9 +350,11 @@ def build_config(
     checked = _check_options(options)
     _check_retries(checked.completion_kwargs.get("num_retries"))
     facts = dict(metadata or {})
+    made = make_tools(tools)
+    check_names(permissions, made)
     return Config(
         route=route(model, api_key, api_base, facts),
-        tools=make_tools(tools),
+        tools=made,
         instructions=instructions,
         permissions=permissions,
         on_approval=on_approval,

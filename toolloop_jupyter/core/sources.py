@@ -61,9 +61,9 @@ def _text(layer: Any) -> str:
         return ""
     # Of the code: of a function, `inspect` gives the source of what it wraps. It may raise anything on a changed file.
     text = attempt(inspect.getsource, code)
-    if isinstance(text, Raised):
-        return "" if isinstance(text.error, (OSError, TypeError)) else STALE.format(name=_name(layer)) + "\n"
-    return textwrap.dedent(text) if _is_code_of(code) else STALE.format(name=_name(layer)) + "\n"
+    if isinstance(text, str) and _is_code_of(code):
+        return textwrap.dedent(text)
+    return STALE.format(name=_name(layer)) + "\n" if linecache.getlines(code.co_filename) else ""
 
 
 def _is_code_of(code: types.CodeType) -> bool:

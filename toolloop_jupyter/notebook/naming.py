@@ -10,7 +10,7 @@ import difflib
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..core.foreign import Raised, attempt
@@ -124,15 +124,29 @@ def model(names: Names, name: str) -> Any:
     )
 
 
-def policy(names: Names, name: str) -> Any:
-    """The policy in a variable, or the words "full" and "ask" as they are."""
+def policy(names: Names, name: str, functions: Sequence[Any] = ()) -> Any:
+    """The policy in a variable, or the words "full" and "ask" as they are.
+
+    A mapping may serve several cells: what it says of other functions of the notebook than `functions`, the run's
+    tools, is left out. So a name that is nothing in the notebook is a mistake.
+    """
     if name in ("full", "ask"):
         return name
     if name not in names and "." not in name:
         near = difflib.get_close_matches(name.lower(), ("full", "ask"), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise Mistake(f"--permissions takes full, ask or the variable of a policy, not {name!r}{hint}")
-    return lookup(names, name, "permissions policy")
+    found = lookup(names, name, "permissions policy")
+    return _without_others(found, names, functions) if isinstance(found, Mapping) else found
+
+
+def _without_others(rules: Mapping[Any, Any], names: Names, functions: Sequence[Any]) -> Mapping[Any, Any]:
+    from ..core.tools import marked_tools, tool_name
+
+    others = {tool_name(function) for function in marked_tools(names)}
+    others |= {key for key in rules if callable(names.get(key)) and tool_name(names[key]) == key}
+    others -= {tool_name(function) for function in functions}
+    return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
 
 
 def key(names: Names, name: str | None) -> str | None:

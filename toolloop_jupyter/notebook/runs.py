@@ -77,12 +77,13 @@ class Notebook:
             if getattr(options, name) is not None
         }
         replayed = self.tapes.replays(options.replay)
+        functions = self.functions(None if tools is None else list(tools))
         return {
             "model": self.tapes.replay(options.replay, loose=options.replay_loose)
             if replayed
             else naming.model(self.names, options.model or defaults.default_model()),
-            "tools": self.functions(None if tools is None else list(tools)),
-            "permissions": naming.policy(self.names, options.permissions or defaults.permissions),
+            "tools": functions,
+            "permissions": naming.policy(self.names, options.permissions or defaults.permissions, functions),
             "output": naming.output(self.names, output) if output else None,
             "instructions": options.instructions or defaults.instructions or None,
             "max_turns": defaults.max_turns if options.max_turns is None else options.max_turns,
