@@ -18,9 +18,9 @@ from support.servers import Entry, ScriptedServer, answer, calls
 from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
 from toolloop_jupyter.core import history
 from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.events import ToolCall, ToolResult
+from toolloop_jupyter.core.events import Approval, ToolCall, ToolResult
 from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.teaching import ScriptedModel, call, reasoning
+from toolloop_jupyter.teaching import ScriptedModel, call, pause, reasoning
 
 
 class StopAt:
@@ -276,6 +276,35 @@ async def test_cancel_before_the_first_event():
     assert [e.stop_reason for e in events] == ["cancelled"]
     assert model.requests == []
     assert (await session.arun("And now?")).text == "Next."
+
+
+@pytest.mark.parametrize(
+    ("turn", "permissions", "kinds"),
+    [
+        (call("hang"), "full", ["model", "tool"]),
+        (call("hang"), "ask", ["model", "approval", "tool"]),
+        (["Let me ", pause(30)], "full", ["model"]),
+    ],
+)
+async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
+    """A model call, an approval and a tool that the end of the turn cut are on its time line, to that end."""
+
+    async def hang() -> str:
+        """Never end."""
+        await asyncio.Event().wait()
+        return "no"
+
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=ScriptedModel(turn), tools=[hang], permissions=permissions, timeout=0.3
+    )
+    async for event in session.astream("Go."):
+        last = event
+        if isinstance(event, Approval):
+            await event.wait()  # until the turn's end answers it
+    assert [(span.kind, span.is_error) for span in last.result.spans] == [
+        (kind, kind != "model" or len(kinds) == 1) for kind in kinds
+    ]
+    assert max(span.end for span in last.result.spans) > 0.25
 
 
 async def test_timeout(stuck):

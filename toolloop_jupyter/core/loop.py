@@ -159,11 +159,14 @@ async def _one_call(
     call = ToolCall(raw["id"], tool.name if tool else wire_name, wire_name, shown, builtin=False)
     turn.history.answer(call.id, CANCELLED_BEFORE)  # until there is something else to say
     await turn.emit(call)
-    began = turn.now()
-    result = _refused(call, refusal) if refusal else await call_tool(turn, tool, call, arguments)
+    began, is_error = turn.now(), True
+    try:
+        result = _refused(call, refusal) if refusal else await call_tool(turn, tool, call, arguments)
+        is_error = result.is_error
+    finally:  # a call that is cut has taken its time, too
+        turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=is_error))
     turn.history.answer(call.id, with_pictures(result.output, result.pictures))
     turn.unsent = result
-    turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=result.is_error))
     await turn.emit(result)
 
 
@@ -239,8 +242,11 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     handler = turn.config.on_approval or (None if turn.interactive else turn.config.cards)
     if handler is None and not turn.interactive:
         approval.deny("no approval handler", by="unattended")
-    decision = await wait_for(approval, handler)
-    turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not decision.allowed))
+    try:
+        decision = await wait_for(approval, handler)
+    finally:
+        allowed = approval.decision is not None and approval.decision.allowed
+        turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not allowed))
     if not decision.allowed:
         turn.denied[same] += 1
     elif not shown.is_still(Version.of(tool.function)):

@@ -119,6 +119,7 @@ async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tup
     try:
         reply = await call.run()
     except BaseException as error:
+        turn.spans.append(Span("model", request.model, began, turn.now(), is_error=True))
         _count_untold(turn, call)
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
         if isinstance(error, ModelCallFailed):
