@@ -50,7 +50,9 @@ def request_block(request: Request, *, sent: bool = True, title_of: str = "") ->
 def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
     """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null."""
     messages = [{key: part for key, part in one.items() if part is not None} for one in shown["messages"]]
-    return {key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])}
+    return {
+        key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
+    }
 
 
 def reply_block(reply: Reply) -> Block:
