@@ -165,7 +165,7 @@ async def test_a_tool_that_was_cut_off_has_run(how):
 
     scripted = ScriptedModel([asks("slow"), "ok"])
     stream = aagent(
-        LOOP, "Go", stream=True, model=scripted, tools=[slow], timeout=0.3 if how == "timeout" else None
+        LOOP, "Go", stream=True, model=scripted, tools=[slow], timeout=1.0 if how == "timeout" else None
     )
     async for event in stream:
         if isinstance(event, tl.ToolCall) and how == "cancel":
@@ -173,7 +173,7 @@ async def test_a_tool_that_was_cut_off_has_run(how):
             stream.cancel()
     (result,) = stream.result.tool_results
     assert (result.ran, result.is_error) == (True, True)
-    assert 0.05 <= result.seconds < 5
+    assert 0 < result.seconds < 5
 
 
 async def test_a_call_that_was_cut_off_before_it_ran():

@@ -222,11 +222,14 @@ def _elsewhere(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any
             while not ended.wait(_LISTENS):
                 pass
             break
-        except BaseException as raised:
+        except KeyboardInterrupt:
             loop.call_soon_threadsafe(cancel)
-            if interrupted or not isinstance(raised, KeyboardInterrupt):
+            if interrupted:
                 raise
             interrupted = True
+        except BaseException:
+            loop.call_soon_threadsafe(cancel)
+            raise
     try:
         return tasks[0].result()
     except asyncio.CancelledError as error:
