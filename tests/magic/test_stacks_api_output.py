@@ -1,0 +1,78 @@
+"""Where the output of the API's runs goes, on each stack: the cell that started them, whatever else goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.stack_cells import printed, run
+
+WAYS = {
+    "sync": "agent(Harness.TOOL_LOOP, 'Go.', model={model}, tools=[{tool}], permissions={mode!r}).text",
+    "awaited": "(await aagent(Harness.TOOL_LOOP, 'Go.', model={model}, tools=[{tool}], permissions={mode!r})).text",
+}
+way = pytest.mark.parametrize("way", list(WAYS))
+
+
+def cell_of(way, tool, arguments="x=7", mode="full"):
+    return WAYS[way].format(model=f"scripted({tool!r}, {arguments})", tool=tool, mode=mode)
+
+
+@way
+def test_a_callback_meanwhile(product, way):
+    """What a tool prints while another widget's slow callback runs is in the run's cell, what the callback prints is not."""
+    run(
+        product,
+        "slider = widgets.IntSlider()\n"
+        "def slow(_):\n    print('CALLBACK'); time.sleep(0.4)\n"
+        "slider.observe(slow, 'value'); display(slider)",
+    )
+    slider = next(w for w in reversed(product.open_widgets()) if w.model == "IntSliderModel")
+    cell = product.submit(cell_of(way, "noisy"))
+    product.wait_until(lambda: "printed 0" in cell.stdout)
+    product.set_state(slider, value=5)
+    product.wait(cell)
+    assert [line for line in cell.stdout.splitlines() if line] == [f"printed {n}" for n in range(5)]
+    assert "displayed 7" in cell.html
+    run(product, "[part.close() for part in (slider.layout, slider.style, slider)]")
+
+
+@way
+def test_what_a_stopped_tool_leaves_behind(product, way):
+    """What a tool's thread prints after ■ is in its own cell, and in no later one."""
+    run(
+        product,
+        "def deaf(x: int) -> int:\n    '''Cannot be stopped.'''\n"
+        "    print('begins')\n    try: time.sleep(1)\n    finally: print('LATE')\n    return x",
+    )
+    cell = product.submit(cell_of(way, "deaf"))
+    product.wait_until(lambda: "begins" in cell.stdout)
+    product.interrupt()
+    product.wait(cell, timeout=5)
+    after = run(product, "print('AFTER'); time.sleep(1.5); print('END')")
+    assert after.stdout == "AFTER\nEND\n"
+    product.wait_until(lambda: "LATE" in cell.stdout)
+
+
+@pytest.mark.parametrize("way", ["a sync callback", "a task of a callback"])
+def test_a_run_in_a_callback(product, way):
+    """A run that a widget's callback starts asks and writes in the cell that ran last, where it can be seen."""
+    started = cell_of("sync", "noisy", mode="ask")
+    if way == "a task of a callback":
+        started = (
+            f"asyncio.ensure_future(begin())\nasync def begin(): {cell_of('awaited', 'noisy', mode='ask')}"
+        )
+        defined, started = started.split("\n")[1], started.split("\n")[0]
+    else:
+        defined = ""
+    run(
+        product,
+        f"{defined}\nstart = widgets.Button(description='Start')\nstart.on_click(lambda _: {started})\ndisplay(start)",
+    )
+    last = run(product, "print('the last cell')", allow_stdin=True)
+    product.click("Start")
+    product.click("Approve")
+    product.wait_until(lambda: "displayed 7" in last.html)
+    assert "approved by click" in last.text
+    assert "printed 4" in last.stdout
+    product.wait_until(lambda: printed(product, "len(asyncio.all_tasks()) < 99") == "True")
+    run(product, "[part.close() for part in (start.layout, start.style, start)]")
