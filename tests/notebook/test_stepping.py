@@ -34,7 +34,8 @@ def double(x: int) -> int:
 @pytest.mark.parametrize(("tools", "said"), [([double], None), ([double], "I ask."), ([], None)])
 async def test_the_shown_request_is_what_goes_out(serve, tools, said):
     """No field more and none less than on the wire: also where the model said nothing beside its call, and without tools."""
-    server = serve([calls(("double", {"x": 4}), content=said) if tools else answer("Hi."), answer("Eight.")])
+    beside = {} if said is None else {"content": said}
+    server = serve([calls(("double", {"x": 4}), **beside) if tools else answer("Hi."), answer("Eight.")])
     sees, keywords = Sees(), {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}
     session = aagent_session(Harness.TOOL_LOOP, tools=tools, **keywords)
     replace_config(session, observer=sees)
