@@ -141,8 +141,11 @@ TOOL_CALLS = [
 DENIAL = ". This was a decision, not a failure: do not repeat the same call."
 
 
-def denied(reason):
-    return everywhere("denials", f"denied: {reason}", f"denied: {reason}{DENIAL}")
+NOBODY = ". Nobody could be asked about it: do not repeat the same call."
+
+
+def denied(reason, added=DENIAL):
+    return everywhere("denials", f"denied: {reason}", f"denied: {reason}{added}")
 
 
 def is_error(event):
@@ -190,10 +193,13 @@ APPROVALS = [
         [ONE, END],
         keywords=ask(add),
         reader=answering(lambda approval: None),
-        expected=denied("approval not answered"),
+        expected=denied("approval not answered", NOBODY),
     ),
     Scenario(
-        "ask: a run that nobody reads", [ONE, END], keywords=ask(add), expected=denied("no approval handler")
+        "ask: a run that nobody reads",
+        [ONE, END],
+        keywords=ask(add),
+        expected=denied("no approval handler", NOBODY),
     ),
     Scenario(
         "ask: a tool that does not exist",

@@ -20,6 +20,7 @@ _ERROR = re.compile(
     re.IGNORECASE,
 )
 _DENIED = re.compile(r"^denied\b", re.IGNORECASE)
+_ADDED = re.compile(r"This was a decision|Nobody could be asked")
 _EDITED = re.compile(r"^The person edited the arguments to (\{.*\})\.\n")
 _CORRECTION = re.compile(r"^Your answer did not validate\b")
 
@@ -42,7 +43,7 @@ class Step:
     def reason(self) -> str:
         """The reason of a denial, without the sentences that the loop adds."""
         said = self.result.partition(":")[2] if ":" in self.result.splitlines()[0] else ""
-        return said.split("This was a decision")[0].strip().rstrip(".")
+        return _ADDED.split(said)[0].strip().rstrip(".")
 
 
 @dataclass(frozen=True)
