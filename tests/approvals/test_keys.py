@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import base64
 import json
+from types import SimpleNamespace
+from urllib.parse import unquote
 
 import pytest
 
 from support.kernels import LiveKernel
 from support.servers import ScriptedServer, answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core import secrets
+from toolloop_jupyter.core import hiding, secrets
 from toolloop_jupyter.core.config import build_config
 from toolloop_jupyter.core.failures import redact
-from toolloop_jupyter.notebook import exporting
+from toolloop_jupyter.notebook import exporting, resuming
+from toolloop_jupyter.notebook.column import Column
+from toolloop_jupyter.notebook.turns import NamedSession
+from toolloop_jupyter.notebook.written import Written
+from toolloop_jupyter.teaching import Recorder
 
 KEY = "opaque+Q7/x9.Zp3wVt"  # of no known shape: it is hidden because it is known, not because it looks like a key
+
+PASSWORD = "S3cretPw99"
 
 
 def echoing(status=401):
@@ -44,6 +53,11 @@ WAYS = {
         "options": ToolLoopOptions({"extra_body": {"auth": {"token": KEY}}}),
     },
     "gateway": lambda: {"api_key": KEY, "model": "litellm_proxy/group"},
+    "any header": lambda: {
+        "api_key": "another-key-1",
+        "options": ToolLoopOptions({"extra_headers": {"X-Tenant-Id": KEY}}),
+    },
+    "query": lambda: {"api_key": "another-key-1", "options": ToolLoopOptions({"extra_query": {"page": KEY}})},
 }
 
 
@@ -54,7 +68,7 @@ async def test_an_error_that_echoes_the_key(way, status):
     with echoing(status) as server:
         keywords = {"model": "openai/stub", **way(), "api_base": server.base_url}
         result = await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
-        sent = str([(r.headers, r.raw) for r in server.requests])
+        sent = str([(r.headers, r.raw, unquote(r.path)) for r in server.requests])
         assert KEY in sent, "the server has seen it"
     everything = [
         repr(result),
@@ -124,12 +138,84 @@ def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
     assert KEY not in redact(f"refused {KEY}")
 
 
+async def test_what_tools_and_the_model_say(serve, tmp_path):
+    """The key in an argument, a tool's result, its error and the answer: the loop has it, nothing that is shown or kept has."""
+    got = []
+
+    def leak(x: str) -> str:
+        """Say it back."""
+        got.append(x)
+        return f"You said {x}"
+
+    def fail() -> str:
+        """Fail."""
+        raise RuntimeError(f"no access with {KEY}")
+
+    script = [calls(("leak", {"x": KEY}), ("fail", {})), answer(f"The key is {KEY}.")]
+    server = serve(script)
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model="openai/stub",
+        api_base=server.base_url,
+        api_key=KEY,
+        tools=[leak, fail],
+        observer=Recorder(tmp_path / "tape.jsonl"),
+    )
+    result = await session.arun("Go.")
+    assert got == [KEY]
+    assert [KEY in str(m["content"]) for m in server.requests[1].messages[-2:]] == [True, True]
+    assert KEY in str(await session.history())
+    session.save(tmp_path / "session.json")
+    for name in ("run.md", "run.html", "run.json"):
+        exporting.write(result, str(tmp_path / name))
+    files = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    shown = {
+        "repr": repr(result),
+        "events": repr(result.events),
+        "cell": str(result._repr_mimebundle_()),
+        "kept": json.dumps(resuming.bundle("s", NamedSession(session))),
+        **files,
+    }
+    assert [name for name, text in shown.items() if KEY in text or "[key]" not in text] == []
+    assert json.loads(files["run.json"])["text"] == "The key is [key]."
+    assert json.loads(files["session.json"])["messages"][-1]["content"] == "The key is [key]."
+
+
+async def test_a_header_with_a_name_and_a_password(serve):
+    """`Basic …`: neither the header's value, nor the password in it, nor that in base64 with another name."""
+    basic = base64.b64encode(f"user:{KEY}".encode()).decode()
+    other = base64.b64encode(f"somebody:{KEY}".encode()).decode()
+    echo = {"error": {"message": f"no: Basic {basic}, {KEY}, {other}"}}
+    server = serve([{"status": 401, "body": echo}])
+    options = ToolLoopOptions({"extra_headers": {"X-Proxy": f"Basic {basic}"}})
+    keywords = {
+        "model": "openai/stub",
+        "api_base": server.base_url,
+        "api_key": "another-key-1",
+        "options": options,
+    }
+    result = await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
+    assert [text for text in (basic, KEY, other) if text in result.text] == []
+    assert "Basic [key], [key]" in result.text
+
+
+def test_text_in_a_terminal_as_it_comes(capsys, monkeypatch):
+    """What is printed delta by delta has no piece of a key, wherever it is cut."""
+    monkeypatch.setattr(hiding, "_known", {KEY: None})
+    cell = SimpleNamespace(can_update=False)
+    written = Written(Column(cell), cell, whole=False)
+    for start in range(0, 40, 7):
+        written.add_text(f"It is {KEY}, I think.       "[start : start + 7])
+    written.end_text()
+    assert capsys.readouterr().out.strip() == "It is [key], I think."
+
+
 # --- in a notebook --------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def kernel():
-    with LiveKernel(env={"STUB_API_KEY": KEY}) as live:
+    with LiveKernel(env={"STUB_API_KEY": KEY, "ADDRESS": f"https://me:{PASSWORD}@127.0.0.1:9/v1"}) as live:
         live.execute("%load_ext toolloop_jupyter\nimport os", timeout=120)
         live.execute("%%toolloop\nWarm up.", timeout=120)
         yield live
@@ -145,6 +231,8 @@ CELLS = {
     "type mistake": "agent('tool_loop', 'Go.', model='openai/stub', api_key=os.environ['STUB_API_KEY'])",
     "sync api": "r = agent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', api_base='{base}', "
     "api_key=os.environ['STUB_API_KEY'])\nprint(r.text)\nr",
+    "address": "get_ipython().run_line_magic('config', 'ToolLoop.api_base = \"' + os.environ['ADDRESS'] + '\"')\n"
+    "%toolloop\n%toolloop --api-base {base}",
     "export": "%toolloop export {folder}/run.json\n%toolloop export {folder}/run.md\n%toolloop export {folder}/run.html\n"
     "%toolloop show",
 }
@@ -162,6 +250,7 @@ def test_no_output_has_it(kernel, tmp_path, mode):
     said = json.dumps([m["content"] for m in kernel.messages], default=str)
     files = "".join(path.read_text() for path in tmp_path.iterdir())
     assert KEY not in said.replace(json.dumps(KEY), "")
+    assert PASSWORD not in said
     assert KEY not in files
     assert sorted(path.name for path in tmp_path.iterdir())[:3] == ["run.html", "run.json", "run.md"]
 

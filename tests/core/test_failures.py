@@ -7,8 +7,12 @@ import pytest
 from support.servers import answer, failure
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.errors import HistoryInvalid, OutputInvalid, RunFailed, ToolDefinitionError
 from toolloop_jupyter.core.failures import explain, key_name, redact, secrets_of
 from toolloop_jupyter.core.model import Request, load_litellm
+from toolloop_jupyter.core.provider import PlainRefusal
+from toolloop_jupyter.notebook import commands
+from toolloop_jupyter.notebook.options import Mistake
 from toolloop_jupyter.teaching import ScriptedModel, error
 
 KEY = "sk-live-0123456789abcdef"
@@ -92,6 +96,113 @@ def test_each_error_says_what_to_set(kind, model, advice):
     assert happened.startswith(kind)
     assert "\n" not in happened + what_to_do
     assert KEY not in happened
+
+
+HOSTILE = "\x1b]0;title\x07\x1b[31mred\x1b[0m\u202eback\x9b31m\u200b\x08 end"
+
+
+def test_errors_carry_no_control_sequence():
+    """Neither a provider's words, nor what the model wrote or a person typed: in no form of the error."""
+    happened, _ = explain(ValueError(f"bad: {HOSTILE}"), Request("openai/x", []))
+    said, _ = explain(PlainRefusal(f"one\ntwo {HOSTILE}", 400), Request("toolloop/x", []))
+    errors = [
+        RunFailed(HOSTILE),
+        OutputInvalid(f"{HOSTILE}: Extra inputs are not permitted", raw=HOSTILE),
+        Mistake(f"there is no session {HOSTILE}"),
+        HistoryInvalid([HOSTILE]),
+        ToolDefinitionError([HOSTILE, HOSTILE]),
+    ]
+    shown = [happened, said, *(f"{e}{e!r}{e._render_traceback_()}" for e in errors)]
+    assert [text for text in shown if any(c in text for c in HOSTILE if not c.isprintable())] == []
+    assert "\\x1b" not in str(shown)
+    assert happened == "ValueError: bad: redback end"
+    assert said == "one\ntwo redback end", "its lines stay"
+
+
+def test_answers_of_the_line_magic_carry_none(capsys):
+    """What `%toolloop` prints of files and names is only text."""
+    commands._say(f"wrote {HOSTILE}.md")
+    assert capsys.readouterr().out == "wrote redback end.md\n"
+
+
+CAUSES = [
+    (
+        "AuthenticationError",
+        "Error code: 401 - OpenAIException - bad key LiteLLM: model group 'coder' failed",
+        "gateway's own key",
+    ),
+    (
+        "NotFoundError",
+        "Error code: 404 - OpenAIException - The model `x` does not exist",
+        "the model behind this group",
+    ),
+    (
+        "APIConnectionError",
+        "Error code: 500 - OpenAIException - Response payload is not completed",
+        "lost the provider behind it",
+    ),
+    (
+        "InternalServerError",
+        "Error code: 500 - AnthropicException - Connection error. model group 'coder'",
+        "lost the provider behind it",
+    ),
+    (
+        "AuthenticationError",
+        "Litellm_proxyException - Authentication Error, Invalid proxy server token",
+        "LITELLM_PROXY_API_KEY",
+    ),
+    ("NotFoundError", "Litellm_proxyException - Error code: 404", "no gateway at 'http://gateway/nope'"),
+    ("NotFoundError", "Litellm_proxyException - model coder not found", "no such group"),
+    (
+        "APIConnectionError",
+        "Litellm_proxyException - Connection error.",
+        "Could not reach 'http://gateway/nope'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "text", "cause"), CAUSES)
+def test_who_has_failed_at_a_gateway(kind, text, cause):
+    """The gateway, the key for it, its address, or the provider behind it: each has its own advice."""
+    error = type(kind, (Exception,), {})(f"litellm.{kind}: {kind}: {text}")
+    request = Request("litellm_proxy/coder", [], options={"api_base": "http://gateway/nope"})
+    assert cause in explain(error, request)[1]
+
+
+@pytest.mark.parametrize(
+    ("base", "key", "cause"),
+    [
+        (
+            "127.0.0.1:9/v1",
+            "sk-0123456789",
+            "set api_base to 'http://127.0.0.1:9/v1' or 'https://127.0.0.1:9/v1'",
+        ),
+        ("", "sk-0123\n456789", "a line break or another character"),
+        ("", "sk-é-0123456789", "a line break or another character"),
+    ],
+)
+async def test_what_cannot_be_sent(serve, base, key, cause):
+    """An address without a scheme, and a key that no header takes, are named."""
+    base = base or serve([answer("Hi")]).base_url
+    result = await aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", api_base=base, api_key=key)
+    assert cause in result.error
+    assert key not in result.error
+
+
+async def test_blanks_around_a_key_are_none_of_it(serve):
+    """A key that was read from a file with its line end is sent without it."""
+    server = serve([answer("Hi")])
+    keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": f" {KEY}\n"}
+    assert (await aagent(Harness.TOOL_LOOP, "Go.", **keywords)).text == "Hi"
+    assert server.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+def test_a_wrong_keyword_or_key():
+    """Said in the words of the API, before anything starts."""
+    with pytest.raises(TypeError, match=r"^unexpected keyword argument 'tool'; did you mean tools=\?$"):
+        aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", tool=[])
+    with pytest.raises(TypeError, match=r"^api_key must be text, got a value of type int$"):
+        aagent(Harness.TOOL_LOOP, "Go.", model="openai/stub", api_key=123456789)
 
 
 def test_a_long_error_is_cut():

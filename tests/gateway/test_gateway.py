@@ -9,7 +9,7 @@ import pytest
 from gateway import proxy as gateway_proxy
 from gateway.proxy import ALLOWED, MASTER, REVOKED
 from support.kernels import LiveKernel
-from support.servers import ScriptedServer, answer, calls
+from support.servers import ScriptedServer, answer, calls, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 
 pytestmark = [pytest.mark.gateway, pytest.mark.timeout(600)]
@@ -144,6 +144,22 @@ async def test_an_unknown_group(proxy, script, key):
     one_clear_line(result, "coda")
     expected = "There is no such group on the gateway" if key == MASTER else "key not allowed to access model"
     assert expected in result.error
+
+
+BEHIND = [
+    (failure(401, "bad upstream key"), "", "the gateway's own key at the provider behind it"),
+    (answer("one two three four five six", drop_after=3), "", "lost the provider behind it"),
+    (answer("Hi"), "/nope", "There is no gateway at"),
+]
+
+
+@pytest.mark.parametrize(("entry", "path", "cause"), BEHIND, ids=["its key", "cut off", "its address"])
+async def test_who_has_failed(proxy, script, entry, path, cause):
+    """The provider behind the gateway and a wrong address are told from a refused key and an unknown group."""
+    script(entry)
+    result = await run(proxy, api_base=proxy.base_url + path)
+    assert result.stop_reason == "runtime_error"
+    assert cause in result.error
 
 
 async def test_a_proxy_that_is_down(script, proxy):

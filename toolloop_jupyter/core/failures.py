@@ -84,7 +84,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return not_sent
     if gateway and _BEHIND.search(text) and (behind := _behind_gateway(kind, text)):
         return behind
-    if gateway and kind == "NotFoundError" and "model" not in text.lower():
+    if gateway and kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
         return (
             f"There is no gateway at {_host(request)}: api_base is its address without a path, or with /v1."
         )
