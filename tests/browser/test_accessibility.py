@@ -107,5 +107,8 @@ def test_the_card_by_keyboard(jupyter, desk):
     desk.page.keyboard.press("Enter")
     desk.wait_for("denied by click")
     desk.see(desk.button("Approve"), "the second card")
+    desk.button("Edit…").focus()
+    desk.page.keyboard.press("Space")
+    desk.see(desk.page.locator(".tlj-card:visible .tlj-form input"), "the form")
     desk.click("Stop")
     desk.wait_for("END cancelled")

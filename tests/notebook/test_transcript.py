@@ -134,6 +134,14 @@ def test_the_line_of_a_call_is_short(decision, said):
     assert re.search(r"(approved|denied).*\d\d:\d\d:\d\d", words(fold))
 
 
+def test_blanks_push_nothing_out_of_the_line():
+    """Very many blanks are a number on the line of a call; in the fold they are what they were."""
+    block = t.call_block(call(command="ls" + " " * 130 + "; rm -rf ~"))
+    assert 'command="ls⟨130 blanks⟩; rm -rf ~"' in block.text
+    assert "ls⟨130 blanks⟩; rm -rf ~" in words(block.html)
+    assert "ls" + " " * 130 + "; rm" in block.html
+
+
 def test_edits_are_shown():
     """The argument as it was asked for, and what a person made of it."""
     decision = Decision(True, arguments={"line": 58, "new": True}, by="click")

@@ -382,7 +382,7 @@ async def test_the_card_shows_every_argument_in_full():
 async def test_the_card_shows_blanks():
     """Blanks in short values and in JSON are dots within code that keeps them; one line is not "1 lines"."""
     card = ApprovalCard(
-        Approval("sh", {"command": "rm  -rf   /tmp/x", "env": {"A": "b  c" * 30}, "note": "x" * 130})
+        Approval("sh", {"command": "rm  -rf   /tmp/x", "env": {"A": "b  c" * 30}, "note": "x" * 129 + "\n"})
     )
     shown = texts(card)
     card.finish(None)

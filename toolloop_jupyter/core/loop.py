@@ -245,8 +245,8 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     try:
         decision = await wait_for(approval, handler)
     finally:
-        allowed = approval.decision is not None and approval.decision.allowed
-        turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=not allowed))
+        refused = approval.decision is None or not approval.decision.allowed
+        turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=refused))
     if not decision.allowed:
         turn.denied[same] += 1
     elif not shown.is_still(Version.of(tool.function)):

@@ -13,7 +13,7 @@ from .blocks import Block, duration, in_a_line
 from .cellnames import with_cell_names
 from .decisions import decision_text, in_a_word
 from .highlight import highlight
-from .inert import counted, esc, first_line, inline, plain, shorten, visible
+from .inert import counted, esc, first_line, inline, plain, shorten, visible, without_gaps
 from .printed import picture_of
 from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
 from .room import MOST_OUTPUTS, OF_ARGUMENTS, OF_CALL, TOO_LARGE
@@ -41,7 +41,7 @@ def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
     parts = []
     for name, value in arguments.items():
         text = value if isinstance(value, str) else value_text(value)
-        text = shorten(text[:200], 48)
+        text = shorten(without_gaps(text[:2_000]), 48)
         parts.append(
             f"{shorten(str(name), 30)}={json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text}"
         )

@@ -66,7 +66,8 @@ def _as_text(value: object) -> str:
 def full_value(value: object, *, whole: bool = False) -> str:
     """One argument: text as text with its blanks, controls and hidden characters visible, the rest as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
-        size = f"text, {counted(len(value), 'character')}, {counted(value.count(chr(10)) + 1, 'line')}"
+        lines = value.count("\n") + (not value.endswith("\n"))
+        size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
         return _long(value, size, visible_text, whole=whole)
     if isinstance(value, (dict, list)) and len(_json(value)) > 80:
         size = counted(len(value), "entry", "entries")

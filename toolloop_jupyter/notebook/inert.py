@@ -32,6 +32,7 @@ _MATH_OPENERS = re.compile(r"[$\\]")
 _MOST_DOTS = 40
 _MOST_EMPTY = 10
 _BLANKS = re.compile(r" {2,}|(?m:^ | $)| (?=\t)|(?<=\t) ")
+_GAPS = re.compile(rf" {{{_MOST_DOTS + 1},}}")
 _OUTER_BREAKS = re.compile(r"\A\n+|\n+\Z")
 _EMPTY_LINES = re.compile(rf"\n{{{_MOST_EMPTY},}}")
 
@@ -58,6 +59,11 @@ def visible_text(text: str) -> str:
     text = _BLANKS.sub(_dots, _SHOW_BLANK.sub(_name, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
     return _OUTER_BREAKS.sub(lambda run: run.group().replace("\n", "\u21b5\n"), text)
+
+
+def without_gaps(text: str) -> str:
+    """Write a number for so many blanks that they would push what follows out of a line."""
+    return _GAPS.sub(_dots, text)
 
 
 def _dots(run: re.Match[str]) -> str:
@@ -138,4 +144,5 @@ __all__ = [
     "visible_json",
     "visible_text",
     "without_ansi",
+    "without_gaps",
 ]
