@@ -221,7 +221,11 @@ def _answer_problems(message: Mapping[str, Any], where: str, waiting: list[str])
 
 def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]) -> list[str]:
     ids: list[str] = []
-    for call in message.get("tool_calls") or ():
+    calls = message.get("tool_calls") or ()
+    if not isinstance(calls, list | tuple):
+        problems.append(f"{where}: tool_calls must be a list, not {calls!r:.80}")
+        return ids
+    for call in calls:
         call_id = call.get("id") if isinstance(call, Mapping) else None
         if not isinstance(call_id, str) or not call_id:
             problems.append(f"{where}: a tool call without an id")
@@ -230,7 +234,8 @@ def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: se
             problems.append(f"{where}: two tool calls with the id {call_id!r}")
         ids.append(call_id)
         seen.add(call_id)
-        function = call.get("function") or {}
+        function = call.get("function")
+        function = function if isinstance(function, Mapping) else {}
         if not function.get("name"):
             problems.append(f"{where}: tool call {call_id!r} has no name")
         if not is_json_object(function.get("arguments")):

@@ -172,7 +172,12 @@ def _begin(book: Notebook, name: str, kept: resuming.Kept) -> None:
 
     made = book.new_session(Options(session=name))
     session = AsyncSession(made.config, kept.messages, turns=kept.starts)
-    book.sessions[name] = NamedSession(session, kept.made_by)
+    book.sessions[name] = NamedSession(session, kept.made_by, states=list(kept.states))
+    if kept.lost:
+        _say(
+            f"the first {counted(kept.lost, 'turn')} of {name!r}: not in the notebook any more (the output of a cell was "
+            "cleared, or the cell deleted); it goes on without, or run the cells again"
+        )
     _say(f"session {name!r} goes on with {counted(len(kept.messages), 'message')}")
 
 

@@ -271,7 +271,7 @@ class Notebook:
         if recorder is not None:
             view.also(recorder)
         if options.keep_history or self.settings.keep_history:
-            view.keep = functools.partial(resuming.bundle, self._name(options), named)
+            view.keep = functools.partial(resuming.bundle, self._name(options), named, named.made_by[-1])
         if replaced is not None:
             view.ended = replaced.settle
         return view

@@ -42,6 +42,8 @@ class NamedSession:
     made_by: list[MadeBy] = field(default_factory=list)
     told: bool = False
     """Whether the person knows that running a cell again adds a turn here."""
+    states: list[tuple[str, MadeBy]] = field(default_factory=list)
+    """With --keep-history: the states of the conversation that outputs have (see `resuming`), and whose they are."""
 
     def turns(self) -> list[MadeBy]:
         """One for each turn of the conversation that can be gone back to."""
@@ -62,8 +64,14 @@ class NamedSession:
         return before[-1].said if before else {}
 
     def add(self, made_by: MadeBy) -> None:
-        """Note who makes the turn that begins now."""
+        """Note who makes the turn that begins now, and forget what the cell's earlier output kept, which goes now."""
         self.made_by = [*self.turns(), made_by]
+        for number, (_, keeper) in enumerate(self.states):
+            if keeper.cell == made_by.cell and not (
+                made_by.execution and keeper.execution == made_by.execution
+            ):
+                del self.states[number:]  # those behind it go on from it
+                break
 
     def go_back(self, turn: int) -> Replaced:
         """Take back turn number `turn` and those after it, for the turn that takes their place."""
