@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.test_cancel import StopAt, awaited
+from support.servers import answer
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session
 from toolloop_jupyter.core import history, model
 from toolloop_jupyter.teaching import ScriptedModel
@@ -225,7 +226,7 @@ class Provider:
 
     async def acompletion(self, *, messages, **_):
         await asyncio.sleep(0)
-        if messages[-1]["content"] == "And now?":
+        if messages[-1]["content"].endswith("And now?"):
             return self.stream([{"content": "Next."}])
         self.made += 1
         deltas = [{"content": piece} for piece in ("", "I ", "look. ")[: self.rng.randint(0, 3)]]
@@ -379,3 +380,42 @@ def test_what_is_done_to_a_request_stays_in_it(how):
     kept.begin_turn("Be long.")
     assert kept.for_request() == kept.copy()
     assert kept.for_request()[0] == {"role": "system", "content": "Be long."}
+
+
+def user(content, **more):
+    return {"role": "user", "content": content, **more}
+
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+HI = {"role": "assistant", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "sent"),
+    [
+        ([user("a"), HI, user("b")], [user("a"), HI, user("b")]),
+        ([user("a"), user("b"), user("c"), HI], [user("a\n\nb\n\nc"), HI]),
+        ([user([PICTURE]), user("b")], [user([PICTURE, {"type": "text", "text": "b"}])]),
+        ([user("a", name="Ann"), user("b")], [user("a", name="Ann"), user("b")]),
+        ([asks("c1"), told("c1"), user("a")], [asks("c1"), told("c1"), user("a")]),
+        ([], []),
+    ],
+)
+def test_neighbouring_questions_go_out_as_one(messages, sent):
+    """Neighbouring user messages are one in a request, with all they say; everything else is as it was."""
+    assert history.alternating(messages) == sent
+
+
+async def test_after_a_stop_roles_alternate(serve):
+    """A turn that was stopped before its answer: the next request has both questions in one message, the history in two."""
+    server = serve([answer("late", stall=10), answer("Here.")])
+    keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}
+    session = aagent_session(Harness.TOOL_LOOP, **keywords)
+    stopped = asyncio.ensure_future(session.arun("One"))
+    await asyncio.to_thread(server.wait_for_requests, 1, 60)
+    stopped.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped
+    await session.arun("Two")
+    assert server.requests[-1].messages == [user("One\n\nTwo")]
+    assert await session.history() == [user("One"), user("Two"), {"role": "assistant", "content": "Here."}]

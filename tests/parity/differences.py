@@ -166,6 +166,25 @@ DIFFERENCES = [
         "unknown is not free",
     ),
     Difference(
+        "cost of cut calls",
+        "a call that a cancel, a timeout or a broken connection cut, or that broke before a retry, counts as 0 calls for $0",
+        "it counts as a call, and the cost of its turn is `None`; what was refused, or never sent, is neither",
+        "the provider bills what it has worked on",
+    ),
+    Difference(
+        "what cannot be rerouted",
+        "`base_url`, `custom_llm_provider`, `extra_body` and an `Authorization` header in `completion_kwargs` win over "
+        "`api_base=`, the gateway, its key and the loop's own messages",
+        "they go where nothing else is said; `model=`, `api_base=`, the gateway, messages and tools stay as they are",
+        "a run stays where its budget, its log and its key are",
+    ),
+    Difference(
+        "retries that cannot help",
+        "`num_retries` are spent on status 400 and 401, too",
+        "those are final, as 403, 404, 405, 413 and 422 are",
+        "the same request is refused again",
+    ),
+    Difference(
         "own headers",
         "`extra_headers` are lost on the way to a gateway",
         "they are sent beside the tags, which win",
@@ -184,6 +203,13 @@ DIFFERENCES = [
         "what is complete says so",
     ),
     Difference(
+        "neighbouring questions",
+        "a turn that is stopped before its answer leaves two user messages in a row in each later request",
+        "one message with both in the request; the history keeps two",
+        "strict chat templates (Mistral's, Gemma's) refuse two",
+        "tests/core/test_history.py::test_after_a_stop_roles_alternate",
+    ),
+    Difference(
         "empty answers",
         "an empty text and `done`; an assistant message without content stays in the history",
         "`runtime_error` that says why, as far as the finish reason tells; nothing is added to the history",
@@ -200,6 +226,77 @@ DIFFERENCES = [
         "`ValueError`",
         "the same function twice is one tool; two functions of one name are still an error",
         "lists are put together from parts",
+    ),
+    Difference(
+        "results as text",
+        "`json.dumps(value, default=str)`: quoted texts of dates, sets, models and dataclasses, `\\u00e9`, the name of a "
+        "generator; nothing for an empty text",
+        "JSON of what is data (models, dataclasses, sets, a generator's items), bare dates and numbers, letters as they are; "
+        "`(no output)`",
+        "the model reads values, and no Python",
+    ),
+    Difference(
+        "long results",
+        "sent whole",
+        "beginning and end of what is longer than 20,000 characters (`@tool(max_result=...)`), and how much is missing",
+        "one result does not fill the model's context",
+    ),
+    Difference(
+        "calls cut off",
+        'the last call of an answer that ends with `finish_reason` "length" or "content_filter" is run',
+        "it is not, and the model is told",
+        "its arguments may be half of what was meant",
+    ),
+    Difference(
+        "filtered answers",
+        "text that a content filter has stopped is an answer, and `done`",
+        "`runtime_error` that says so; the text is kept",
+        "half an answer is none",
+    ),
+    Difference(
+        "output asked for in words",
+        "`response_format` goes out beside the tools, also where the provider refuses that or can call no tool then",
+        "for those models the JSON is asked for in words, in one request more at the end",
+        "tools and `output=` work together with every model",
+        "tests/core/test_output.py::test_a_model_that_takes_no_response_format_is_asked_in_words",
+    ),
+    Difference(
+        "only True allows",
+        'whatever is true for Python allows: also the "n" of an `input()`',
+        "`True` alone allows; the model is told when it was another value",
+        "an approval is given, and does not happen",
+    ),
+    Difference(
+        "denied again and again",
+        "every call is asked about",
+        "one that was denied three times in a turn is refused without asking",
+        "nobody clicks the same away for ever",
+    ),
+    Difference(
+        "lambdas",
+        "a tool with the name `<lambda>`, which providers refuse",
+        '`ToolDefinitionError`; `tool(name="...")(lambda ...)` gives it a name',
+        "before anything starts one learns what to write",
+    ),
+    Difference(
+        "changed files",
+        "`.hg`, `.svn` and `.ipynb_checkpoints` are looked into",
+        "they are skipped, as `.git`, `.venv`, `node_modules` and the caches of Python's tools are",
+        "what a notebook's autosave writes is no work of the turn",
+    ),
+    Difference(
+        "closed sessions",
+        "`history()` raises `SessionClosed`",
+        "it tells the conversation, which can be gone on with (`history=`)",
+        "what was said is not lost with a `with` block",
+        f"{HERE}::test_the_history_of_a_closed_session",
+    ),
+    Difference(
+        "sandbox objects",
+        "`exec` and `sandbox.docker`",
+        "neither: `run`, `read`, `write`, `which`, `tempdir` and `host_url` of `sandbox.local`; LiteLLM's own are taken",
+        "a container around the notebook's own functions would confine nothing",
+        "tests/test_ported.py::test_what_only_other_harnesses_do",
     ),
     Difference(
         "clearer messages",

@@ -151,6 +151,30 @@ def _mappings(messages: object) -> Sequence[Mapping[str, Any]]:
     return listed
 
 
+def alternating(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The messages of a request with neighbouring user messages as one.
+
+    A turn that was stopped before its answer leaves its question, and the next one comes right behind it; the chat
+    templates of some models (Mistral's, Gemma's) refuse that. What has more than role and content is left alone.
+    """
+    if "user user" not in " ".join([message["role"] for message in messages]):
+        return messages
+    made: list[dict[str, Any]] = []
+    for message in messages:
+        if made and all(one["role"] == "user" and len(one) == 2 for one in (made[-1], message)):
+            made[-1] = {"role": "user", "content": _together(made[-1]["content"], message["content"])}
+        else:
+            made.append(message)
+    return made
+
+
+def _together(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second)]
+    return [*parts[0], *parts[1]]
+
+
 def _sound_starts(turns: Sequence[object], messages: int) -> list[int]:
     """The starts when they can be some: whole numbers that rise, none behind the end."""
     whole = [start for start in turns if isinstance(start, int) and 0 <= start <= messages]

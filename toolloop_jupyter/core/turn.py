@@ -16,7 +16,7 @@ from .arguments import InvalidArguments, parse_arguments
 from .config import Config
 from .errors import ModelCallFailed
 from .events import Event, Span, StopReason, ToolResult, Usage
-from .history import History, is_json_object
+from .history import History, alternating, is_json_object
 from .model import ModelCall, Reply, Request, takes_no_tool_choice
 from .secrets import of_environment, texts
 
@@ -100,7 +100,7 @@ def make_request(turn: Turn, *, in_words: bool = True) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = images.for_request(turn.history.for_request(), lambda: turn.pictures_go)
+    messages = alternating(images.for_request(turn.history.for_request(), lambda: turn.pictures_go))
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=secrets)
 
 
