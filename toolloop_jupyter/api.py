@@ -108,7 +108,9 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
 
         config = dataclasses.replace(config, observer=Kept())
     if kernel.shell() is not None:
-        config = dataclasses.replace(config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped)
+        config = dataclasses.replace(
+            config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=presenting.keep
+        )
         if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing
 

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from . import secrets as hidden
 from .approvals import ApprovalHandler, check_names, check_policy
 from .errors import CapabilityUnsupported, OptionsMismatch
+from .events import Result
 from .observer import Observer
 from .output import Output
 from .provider import is_ours, proxy_in_use
@@ -172,6 +173,10 @@ def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     return ({}, {"api_base": base}) if hidden.holds_secret("api_base", base) else ({"api_base": base}, {})
 
 
+def _keeps_nothing(result: Result) -> None:
+    pass
+
+
 async def _as_it_is(error: asyncio.CancelledError) -> None:
     pass
 
@@ -198,6 +203,8 @@ class Config:
     """Entered around each turn: a notebook lets clicks and interrupts arrive while a turn waits."""
     on_stopped: Callable[[asyncio.CancelledError], Awaitable[None]] = _as_it_is
     """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
+    on_result: Callable[[Result], None] = _keeps_nothing
+    """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
 
     def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""

@@ -222,6 +222,7 @@ class AsyncSession:
             await channel.post(change)
         made = self._result(turn, channel, reason, error, files)
         self.results.append(made)
+        self.config.on_result(made)
         return made
 
     async def _outcome(self, turn: Turn, watch: Watch, channel: Channel) -> tuple[StopReason, str | None]:

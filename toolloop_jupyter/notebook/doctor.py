@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import math
 import platform
 import threading
@@ -254,6 +255,9 @@ async def _answer(book: Notebook, model: str) -> Finding:
         session = book.new_session(Options(model=model, tools=[], permissions="full", timeout=30.0))
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
+    session.config = dataclasses.replace(
+        session.config, on_result=lambda _: None
+    )  # no run for `%toolloop show`
     try:
         result = await collect(session.astream("Answer with one word: ready"))
     except asyncio.CancelledError:

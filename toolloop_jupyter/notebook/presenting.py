@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -10,19 +11,31 @@ from . import kernel
 if TYPE_CHECKING:
     from ..core.events import Result
 
-_just_shown: list[tuple[Result, str]] = []
+_last: list[Result] = []
+"""The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
+_just_shown: list[tuple[weakref.ref[Result], str]] = []
 """The Result whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
+
+
+def keep(result: Result) -> None:
+    """Take note of the last run, for `%toolloop show` and `export`; the one before it is let go."""
+    _last[:] = [result]
+
+
+def last() -> Result | None:
+    """The Result of the last run, however it ended."""
+    return _last[0] if _last else None
 
 
 def mark_shown(result: Result) -> None:
     """Say that the run of `result` was shown while it went on."""
-    _just_shown[:] = [(result, kernel.Cell.here().execution)]
+    _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
 def display(result: Result) -> None:
     """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
     here = kernel.Cell.here()
-    shown = any(one is result and where == here.execution for one, where in _just_shown)
+    shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
     if not shown:
         here.display(bundle(result))

@@ -30,7 +30,6 @@ class Notebook:
         self._shell = weakref.proxy(shell)
         self.settings = settings
         self.sessions: dict[str, NamedSession] = {}
-        self.last: Result | None = None
         self.tapes = Tapes()
         self._told: set[str] = set()
         """Tools of which the person knows already that they have no docstring."""
@@ -45,6 +44,11 @@ class Notebook:
     def autoawait(self) -> bool:
         """Whether the shell's cells may await (`%autoawait`)."""
         return bool(self._shell.autoawait)
+
+    @property
+    def last(self) -> Result | None:
+        """The Result of the last run in this kernel: of a cell, or of the API."""
+        return presenting.last()
 
     # --- what the option line names -----------------------------------------------------------------------------
 
@@ -283,7 +287,6 @@ class Notebook:
         return f"no docstring, so the model gets no description of: {', '.join(bare)}" if bare else None
 
     def _keep(self, result: Result | None, name: str | None) -> None:
-        self.last = result
         if result is not None:
             presenting.mark_shown(result)
         if name is not None:

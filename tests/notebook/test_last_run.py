@@ -1,0 +1,80 @@
+"""The last run, which `%toolloop show` and `%toolloop export` are about: any run in a shell, by a cell or by the API."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent, agent, agent_session
+from toolloop_jupyter.notebook import kernel, presenting
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+@pytest.fixture
+def shell(monkeypatch):
+    """A shell is there, and nothing has run in it yet."""
+    monkeypatch.setattr(kernel, "shell", object)
+    monkeypatch.setattr(presenting, "_last", [])
+
+
+def said(text):
+    return {"model": ScriptedModel(text), "tools": []}
+
+
+def test_each_way_of_the_api(shell):
+    """`agent()`, `await aagent()`, a stream and a session's turn are the last run in their turn."""
+    assert presenting.last() is None
+    assert agent(Harness.TOOL_LOOP, "go", **said("one")) is presenting.last()
+    assert asyncio.run(awaited()) is presenting.last()
+    for _ in agent(Harness.TOOL_LOOP, "go", stream=True, **said("two")):
+        pass
+    assert presenting.last().text == "two"
+    with agent_session(Harness.TOOL_LOOP, **said("three")) as session:
+        assert session.run("go") is presenting.last()
+
+
+async def awaited():
+    return await aagent(Harness.TOOL_LOOP, "go", **said("awaited"))
+
+
+def test_a_cancelled_run(shell):
+    """A run that was stopped is the last run, too, though nobody got its Result."""
+
+    async def waits() -> str:
+        """Wait."""
+        await asyncio.sleep(30)
+        return "waited"
+
+    async def stop_it():
+        run = aagent(Harness.TOOL_LOOP, "go", model=ScriptedModel(call("waits")), tools=[waits])
+        task = asyncio.ensure_future(run)
+        await asyncio.sleep(0.3)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(stop_it())
+    assert presenting.last().stop_reason == "cancelled"
+    assert presenting.last().calls[0].name == "waits"
+
+
+def test_only_one_is_kept(shell):
+    """The run before the last one is let go, also one that a cell has shown."""
+    first = agent(Harness.TOOL_LOOP, "go", **said("one"))
+    presenting.mark_shown(first)
+    gone = weakref.ref(first)
+    del first
+    assert gone() is not None
+    agent(Harness.TOOL_LOOP, "go", **said("two"))
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_script_keeps_none(monkeypatch):
+    """Without a shell nothing is kept."""
+    monkeypatch.setattr(presenting, "_last", [])
+    agent(Harness.TOOL_LOOP, "go", **said("one"))
+    assert presenting.last() is None
