@@ -173,8 +173,8 @@ DIFFERENCES = [
     ),
     Difference(
         "what cannot be rerouted",
-        "`base_url`, `custom_llm_provider`, `extra_body` and an `Authorization` header in `completion_kwargs` win over "
-        "`api_base=`, the gateway, its key and the loop's own messages",
+        "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
+        "the loop sends",
         "they go where nothing else is said; `model=`, `api_base=`, the gateway, messages and tools stay as they are",
         "a run stays where its budget, its log and its key are",
     ),

@@ -136,7 +136,15 @@ ENDS = [
         keywords={"tools": [slow], "timeout": 3.0},
         expected=answered(CUT),
     ),
-    Scenario("timeout in a model call", [answer("late", stall=20)], keywords={"timeout": 1.0}),
+    Scenario(
+        "timeout in a model call",
+        [answer("late", stall=20)],
+        keywords={"timeout": 1.0},
+        expected=[
+            Expected("cost of cut calls", "*cost", 0.0, None),
+            Expected("cost of cut calls", "*usage.calls", 0, 1),
+        ],
+    ),
     Scenario(
         "cancel at a call",
         [calls(("aslow", {}), content="Wait.")],

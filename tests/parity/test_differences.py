@@ -10,7 +10,22 @@ import pytest
 
 from parity.differences import DIFFERENCES, SUITE, table
 from support.servers import answer, calls
-from toolloop_jupyter import Harness, Text, ToolCall, ToolLoopOptions, ToolResult, aagent, agent, tool
+from toolloop_jupyter import (
+    Harness,
+    Text,
+    ToolCall,
+    ToolLoopOptions,
+    ToolResult,
+    aagent,
+    aagent_session,
+    agent,
+    tool,
+)
+
+try:
+    from litellm import harness
+except ImportError:  # an older LiteLLM has no agent API to compare with
+    harness = None
 
 ROOT = Path(__file__).parents[2]
 RUN = []
@@ -102,6 +117,23 @@ async def test_sync_calls_under_a_running_loop(call):
     more, _ = call(answer("from a thread"))
     result = await asyncio.to_thread(agent, Harness.TOOL_LOOP, "Go", **more)
     assert result.text == "from a thread"
+
+
+async def test_the_history_of_a_closed_session(call):
+    """A session that is closed refuses turns, and still tells its history, as LiteLLM's does not."""
+    sides = [(aagent_session, Harness, {})]
+    if harness is not None:
+        sides.append((harness.aagent_session, harness.Harness, {"sandbox": harness.sandbox.local(".")}))
+    told = []
+    for session_of, kind, sandbox in sides:
+        more, _ = call(answer("Hi."))
+        async with session_of(kind.TOOL_LOOP, **sandbox, **more) as session:
+            await session.arun("Go")
+        try:
+            told.append(len(await session.history()))
+        except Exception as error:
+            told.append(type(error).__name__)
+    assert told == [2, "SessionClosed"][: len(sides)]
 
 
 async def test_edited_arguments(call):
