@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 
 import pytest
@@ -11,6 +12,7 @@ from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.core.errors import HarnessError
 from toolloop_jupyter.notebook import asking, kernel, live, presenting
+from toolloop_jupyter.teaching import ScriptedModel, call
 
 theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
 import litellm  # noqa: E402 - after the check
@@ -118,7 +120,7 @@ async def test_litellms_tool_loop_async(serve, box, double, cell):
     made = await show(loop(litellm.aagent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
     assert isinstance(made, theirs.Result)
     assert (made.text, double.ran) == ("Eight.", [4])
-    assert "✓ double(x=4)" in cell.text
+    assert re.search(r"✓ double\(x=4\)  0\.\d\d s · ", cell.text), cell.text
     assert "Eight." in cell.text
     assert "done · 2 model calls · 1 tool call · 30 tokens · cost not reported" in cell.text
 
@@ -286,6 +288,23 @@ async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler)
     )
     assert double.ran == ([4] if with_handler else [])
     assert ("approved by on_approval" if with_handler else "denied as nobody") in cell.text
+
+
+@pytest.mark.parametrize("means", ["card", "nobody"])
+async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, means):
+    """Where our stream has an `on_approval`, no card is put up and nobody is missed: it decides."""
+    seen = person(lambda asked: asked.deny("clicked", by="click"))
+    monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": means)
+    model = ScriptedModel(call("double", x=4), "ok")
+
+    def handler(asked):
+        time.sleep(0.3)
+        return True
+
+    keywords = {"model": model, "tools": [double], "permissions": "ask", "on_approval": handler}
+    await show(aagent(Harness.TOOL_LOOP, "Go", stream=True, **keywords))
+    assert (double.ran, seen) == ([4], [])
+    assert "approved by on_approval" in cell.text
 
 
 async def test_stop_while_the_card_waits(serve, box, double, cell, person):

@@ -143,6 +143,11 @@ class AsyncEventStream:
         self._observer = observer if free else None
         return free
 
+    @property
+    def answers_itself(self) -> bool:
+        """Whether `on_approval` answers this turn's requests, so that its reader need not."""
+        return self._session.config.on_approval is not None
+
     def __aiter__(self) -> AsyncEventStream:
         return self
 

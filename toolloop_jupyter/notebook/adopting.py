@@ -149,6 +149,7 @@ class Adopted:
         if self._asked is None:
             return
         (theirs, ours), self._asked = self._asked, None
+        self._events.goes_on(ours)
         if self._watching is not None:
             self._watching.cancel()
         if ours.decision is not None and not theirs.answered:
@@ -238,6 +239,10 @@ class _Events:
         self.asked[ours.call_id] = (theirs, ours)
         self.events.append(ours)
 
+    def goes_on(self, ours: Approval) -> None:
+        """The request is answered: from now on its call runs."""
+        self._open[ours.call_id] = (self._open[ours.call_id][0], self._now())
+
     def _now(self) -> float:
         return 0.0 if self._began is None else time.monotonic() - self._began
 
@@ -276,14 +281,21 @@ class _Events:
         if call_id is None:
             return [Notice(f"a result of a call that was not announced: {first_line(output, 200)}")]
         call, began = self._open.pop(call_id)
-        self._spans.append(Span("tool", call.name, began, self._now(), is_error=event.is_error))
+        span, decision = (
+            Span("tool", call.name, began, self._now(), is_error=event.is_error),
+            self._decision(call_id),
+        )
+        self._spans.append(span)
+        ran = self._began is not None and (decision is None or decision.allowed)  # else nobody knows how long
         made = ToolResult(
             call_id,
             output,
             event.is_error,
             value=output,
+            seconds=span.end - span.start,
             full_length=len(output),
-            decision=self._decision(call_id),
+            ran=ran,
+            decision=decision,
         )
         return [made]
 

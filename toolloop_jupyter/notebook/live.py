@@ -79,16 +79,14 @@ class View(Observer):
         nothing else is in the cell's output; `whole_text`: text stays one block (it may be an answer's JSON).
         """
         self._column = Column(cell, owns=owns_cell)
-        self.cell, self.head, self.name = cell, head, name
-        self.stop = stop
-        self.hint = ""
-        """What to say behind the expression of a whole result, when nothing has that name."""
+        self.cell, self.head, self.name, self.stop = cell, head, name, stop
+        self.hint: str | None = ""
+        """What to say behind the expression of a whole result, when nothing has that name; None when nothing has the result."""
         self._unattended, self._wish, self.foreign, self._raised = unattended, wish, foreign, raised
         self._began = time.monotonic()
         self._written = Written(self._column, cell, whole=whole_text)
         self._calls: dict[str, LiveCall] = {}
-        self._room = Room()
-        self._numbers = itertools.count()
+        self._room, self._numbers = Room(), itertools.count()
         self._finished: deque[LiveCall] = deque()
         self._usage = Usage()
         self._cost: float | None = 0.0
@@ -97,8 +95,8 @@ class View(Observer):
         self._bar_place = self.place()
         self._ticker: asyncio.Task[None] | None = None
         self._others: list[Observer] = []
-        self.theirs = False
-        """Whether the Result is LiteLLM's, which keeps no values of its tools."""
+        self.asks = True
+        """Whether to ask about approvals here: not where the run's `on_approval` answers them."""
         self.stepper: Stepper | None = None
         """Set in step mode."""
         self.keep: Callable[[], Mapping[str, Any]] | None = None
@@ -261,10 +259,13 @@ class View(Observer):
 
     async def _on_approval(self, approval: Approval) -> None:
         live = self._waiting_call(approval)
-        live.waiting, self._state = not approval.answered, "waiting for you"
+        live.waiting = self.asks and not approval.answered
+        self._state = "waiting for you" if self.asks else "waiting for on_approval"
         live.arguments = approval.input
         try:
-            if not approval.answered:
+            if not self.asks:
+                await approval.wait()
+            elif not approval.answered:
                 await ask(approval, self._card, unattended=self._unattended, wish=self._wish)
         except asyncio.CancelledError:  # an interrupt; said here, before the stream calls it unanswered
             approval.deny("the turn ended before a decision", by="stop")
@@ -337,6 +338,7 @@ class View(Observer):
         self, live: LiveCall, result: ToolResult | None, *, brief: bool = False, too_large: bool = False
     ) -> Block:
         name = f"{self.name or 'result'}.tool_results[{live.number}].value{self.hint}"
+        name = name if self.hint is not None else ""
         state = "done" if result is not None or live.done else "waiting" if live.waiting else "running"
         return call_block(
             live.call,
@@ -346,9 +348,9 @@ class View(Observer):
             outputs=live.outputs.shown(items=result is None or result.is_error),
             elapsed=time.monotonic() - live.began if result is None else None,
             state=state,
-            note=f"{TOO_LARGE}: {name}" if too_large else live.note,
+            note=f"{TOO_LARGE}: {name}".rstrip(": ") if too_large else live.note,
             brief=brief or too_large,
-            value_name=None if self.theirs else name,
+            value_name=name,
         )
 
     def _show_call(self, live: LiveCall, result: ToolResult | None) -> None:

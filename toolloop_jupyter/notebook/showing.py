@@ -80,12 +80,12 @@ async def _show(stream: Any, name: str | None) -> Any:
         view = View(
             kernel.Cell.here(), _HEAD, name=name, stop=adopted.cancel, unattended="leave", foreign=True
         )
-        view.theirs = True
+        view.hint = None
         await _follow(adopted, view)
         return adopted.result
     else:
         view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel)
-        view.foreign = not watch(view)
+        view.foreign, view.asks = not watch(view), not ours.answers_itself
         result = await _follow(ours, view)
     if isinstance(result, Result):
         presenting.mark_shown(result)
