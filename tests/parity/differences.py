@@ -183,6 +183,7 @@ DIFFERENCES = [
         "`num_retries` are spent on status 400 and 401, too",
         "those are final, as 403, 404, 405, 413 and 422 are",
         "the same request is refused again",
+        f"{HERE}::test_a_refusal_is_not_tried_again",
     ),
     Difference(
         "own headers",

@@ -13,11 +13,10 @@ from pydantic import BaseModel
 
 from parity.functions import END, ONE, add, ask, everywhere, raw_call, refuse
 from parity.sides import MISSING, Expected, Made, Scenario
-from support.servers import answer, calls, failure
+from support.servers import answer, calls
 
 RESULTS = "results as text"
 ROUTES = "what cannot be rerouted"
-RETRIES = "retries that cannot help"
 DENIED = "denied: denied by on_approval"
 
 
@@ -111,19 +110,6 @@ def answered_by_us(difference: str) -> tuple[Expected, ...]:
     )
 
 
-def not_tried_again(reason: str) -> tuple[Expected, ...]:
-    """LiteLLM's second try is answered; ours ends with the refusal."""
-    return (
-        Expected(RETRIES, "turns.0.events.0", is_event("Text"), MISSING),
-        Expected(RETRIES, "turns.0.result.text", "Done.", re.compile(reason)),
-        Expected(RETRIES, "turns.0.result.stop_reason", "done", "runtime_error"),
-        Expected(RETRIES, "*usage.*", lambda tokens: tokens > 0, 0),
-        Expected(RETRIES, "*cost", 0.00002, 0.0),
-        Expected(RETRIES, "history.*", lambda message: True, MISSING),
-        Expected(RETRIES, "requests.1", lambda request: True, MISSING),
-    )
-
-
 OVERRULED = {"base_url": "http://127.0.0.1:1", "extra_body": {"model": "other", "top_k": 4}}
 
 EDGES = [
@@ -188,15 +174,6 @@ EDGES = [
             *everywhere("denied again and again", DENIED, re.compile("denied 3 times already"))[1:],
         ],
     ),
-    *[
-        Scenario(
-            f"refused with {status}",
-            [failure(status, "no such thing"), END],
-            completion_kwargs={"num_retries": 1, "max_retries": 0},
-            expected=not_tried_again("no such thing"),
-        )
-        for status in (400, 401)
-    ],
     Scenario(
         "options that reroute",
         [END],

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from parity.differences import DIFFERENCES, SUITE, table
-from support.servers import answer, calls
+from support.servers import answer, calls, failure
 from toolloop_jupyter import (
     Harness,
     Text,
@@ -134,6 +134,15 @@ async def test_the_history_of_a_closed_session(call):
         except Exception as error:
             told.append(type(error).__name__)
     assert told == [2, "SessionClosed"][: len(sides)]
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422])
+async def test_a_refusal_is_not_tried_again(call, status):
+    """`num_retries` are not spent on what would be refused again."""
+    more, server = call(failure(status, "no"), answer("not reached"))
+    options = ToolLoopOptions(completion_kwargs={"num_retries": 2, "max_retries": 0})
+    result = await aagent(Harness.TOOL_LOOP, "Go", options=options, **more)
+    assert (result.stop_reason, len(server.requests)) == ("runtime_error", 1)
 
 
 async def test_edited_arguments(call):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -51,6 +52,25 @@ STACKS = (
     ),
     Stack("py311", "3.11", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
     Stack("py313", "3.13", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
+)
+
+
+def _oldest(package: str) -> str:
+    """The requirement of exactly the oldest version that the package's metadata admits."""
+    found = re.search(rf'"{package}>=([\d.]+)', (ROOT / "pyproject.toml").read_text("utf-8"))
+    assert found, f"pyproject.toml says nothing of the oldest {package}"
+    return f"{package}=={found[1]}"
+
+
+FLOOR = Stack(
+    "floor",
+    "3.10",
+    (
+        _oldest("litellm"),
+        _oldest("pydantic"),
+        *("pytest", "pytest-asyncio", "pytest-timeout", "pytest-rerunfailures"),
+    ),
+    "the oldest LiteLLM, for the parity suite",
 )
 
 
