@@ -238,7 +238,16 @@ def test_lists_that_validators_change():
     bound = define(Annotated[list[str], BeforeValidator(sorted)]).bind({"x": ["b", "a"]})
     assert bound.edited({"x": ["a", "c"], "n": 1}).run() == (["a", "c"], 1)
     several = define(set[str]).bind({"x": ["b", "a"]})
+    assert several.json["x"] == ["a", "b"]
     assert several.edited({"x": [*several.json["x"], "c"], "n": 1}).run() == ({"a", "b", "c"}, 1)
+
+
+def test_an_edit_may_be_of_another_kind():
+    """A list that becomes a number, and a number that becomes a list: what the type takes runs and is recorded."""
+    for sent, new in (([1, 2], 5), (5, [1, 2])):
+        bound = define(list[int] | int).bind({"x": sent})
+        made = bound.edited({"x": new, "n": 2})
+        assert (made.run(), made.json) == ((new, 2), {"x": new, "n": 2})
 
 
 def test_an_edit_without_effect_is_refused():

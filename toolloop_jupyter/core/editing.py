@@ -136,6 +136,6 @@ def spoilt(made: Any, edited: Any, shown: Any) -> bool:
         return not same_json(made, shown)
     if all(isinstance(one, Mapping) for one in (made, edited, shown)):
         return any(spoilt(made.get(key, ABSENT), edited[key], shown[key]) for key in edited if key in shown)
-    if all(isinstance(one, list) and len(one) == len(shown) for one in (made, edited, shown)):
+    if all(isinstance(one, list) for one in (made, edited, shown)) and len(made) == len(edited) == len(shown):
         return any(map(spoilt, made, edited, shown))
     return False

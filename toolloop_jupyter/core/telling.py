@@ -154,7 +154,8 @@ def _by_kind(value: Any, kind: type, sent: Any) -> Told:
         return _told_list(list(value), sent)
     if kind in _SETS:
         told = _told_list(list(value), sent if sent is ABSENT else _UNKNOWN)
-        return Told(told.shown, told.shown, told.whole)  # its order is its own
+        shown = sorted(told.shown, key=json.dumps)  # its order is nobody's, and another one after each edit
+        return Told(shown, shown, told.whole)
     if kind in _DICTS:
         return _told_dict(value, sent)
     if isinstance(value, RootModel):
