@@ -1,4 +1,4 @@
-"""`%%toolloop` in terminal IPython, with a person (pexpect) at the keyboard. IPython itself depends on pexpect."""
+"""`%%toolloop` and the API in terminal IPython, with a person (pexpect) at the keyboard. IPython itself depends on pexpect."""
 
 from __future__ import annotations
 
@@ -9,16 +9,22 @@ import time
 import pexpect
 import pytest
 
+from support import stacks
+
 pytestmark = pytest.mark.kernel
 
 SET_UP = [
     "%load_ext toolloop_jupyter",
-    "import time",
+    "import asyncio, time",
+    "from toolloop_jupyter import Harness, aagent, agent, agent_session",
     "def double(x: int) -> int: 'Double a number.'; return 2*x",
     "def slow(x: int) -> int: 'Slow.'; time.sleep(30); return x",
+    "async def step(x: int) -> int: 'Step.'; ran.append(x); print('stepping'); await asyncio.sleep(0.3); return x",
     "from toolloop_jupyter.teaching import ScriptedModel, call",
     "twice = ScriptedModel(call('double', x=1), call('double', x=2), 'end')",
     "late = ScriptedModel(call('slow', x=1), 'end')",
+    "def steps(): return {'model': ScriptedModel(*[call('step', x=n) for n in range(30)], 'end'), 'tools': [step]}",
+    "def asks(): return {'model': twice, 'tools': [double], 'permissions': 'ask'}",
     "evil = ScriptedModel('a\\x1b]0;title\\x07b\\x1b[2Jc')",
 ]
 
@@ -26,10 +32,10 @@ SET_UP = [
 class Terminal:
     """IPython's simple prompt, one cell at a time."""
 
-    def __init__(self, home) -> None:
+    def __init__(self, python, home) -> None:
         self.number = 1
         self.child = pexpect.spawn(
-            sys.executable,
+            python,
             ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--no-confirm-exit"],
             env={**os.environ, "IPYTHONDIR": str(home), "TERM": "dumb"},
             encoding="utf-8",
@@ -62,10 +68,12 @@ class Terminal:
         self.child.sendline(text)
 
 
-@pytest.fixture(scope="module")
-def terminal(tmp_path_factory):
-    """One IPython with the extension and some tools."""
-    started = Terminal(tmp_path_factory.mktemp("ipython"))
+@pytest.fixture(scope="module", params=["here", pytest.param("py310", marks=pytest.mark.stacks)])
+def terminal(request, tmp_path_factory):
+    """One IPython with the extension and some tools: that of the tests (9), and the IPython 8 of a stack."""
+    older = {stack.name: stack for stack in stacks.STACKS}.get(request.param)
+    python = stacks.build(older).python if older else sys.executable
+    started = Terminal(python, tmp_path_factory.mktemp("ipython"))
     for line in SET_UP:
         assert "Error" not in started.run(line)
     yield started
@@ -138,6 +146,59 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
     assert "cancelled" in terminal.run("print(r.stop_reason)")
     terminal.type_cell("%%toolloop -t double --as r", "Double 3")
     assert "done ·" in terminal.prompt()
+
+
+WAYS = {
+    "sync": "r = agent(Harness.TOOL_LOOP, 'go', **{})",
+    "awaited": "r = await aagent(Harness.TOOL_LOOP, 'go', **{})",
+    "session": "r = await agent_session(Harness.TOOL_LOOP, **{}).arun('go')",
+    "task": "r = await asyncio.create_task(agent_session(Harness.TOOL_LOOP, **{}).arun('go'))",
+}
+
+
+@pytest.mark.parametrize("way", ["sync", "awaited"])
+def test_the_api_asks_at_the_prompt(terminal, way):
+    """`permissions="ask"` asks as a cell does: y, e and n with a reason."""
+    terminal.run("twice.reset()")
+    terminal.child.sendline(WAYS[way].format("asks()"))
+    terminal.answer("e")
+    terminal.child.expect_exact("x [1]: ")
+    terminal.child.sendline("50")
+    terminal.answer("n wrong number")
+    assert "denied at the prompt" in terminal.prompt()
+    assert "[100, None]" in terminal.run("print([t.value for t in r.tool_results])")
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_ctrl_c_ends_a_run_of_the_api(terminal, way):
+    """Ctrl-C ends the cell in one line, and the run with it: its tools do not go on under a later cell."""
+    terminal.run("ran = []")
+    terminal.child.sendline(WAYS[way].format("steps()"))
+    terminal.child.expect_exact("stepping\r\n", timeout=30)
+    terminal.child.sendintr()
+    shown = terminal.prompt(timeout=15)
+    assert shown.count("the run was stopped") == 1, shown
+    # Python 3.10 makes another error of one that comes out of a task, with a traceback.
+    if way != "task" or "True" in terminal.run("import sys; print(sys.version_info >= (3, 11))"):
+        assert len([line for line in shown.splitlines() if line.strip()]) <= 2, shown
+    begun = terminal.run("print('begun', len(ran))").split("begun ")[-1].split()[0]
+    terminal.run("await asyncio.sleep(1)")
+    assert f"begun {begun}\r" in terminal.run("print('begun', len(ran))")
+    assert "done" in terminal.run(
+        "print(agent(Harness.TOOL_LOOP, 'go', model=ScriptedModel('again')).stop_reason)"
+    )
+
+
+def test_ctrl_c_at_the_question_of_the_api(terminal):
+    """Ctrl-C at the prompt ends the run, and asks nothing more."""
+    terminal.run("twice.reset()")
+    terminal.child.sendline(WAYS["awaited"].format("asks()"))
+    terminal.child.expect_exact("[?]: ")
+    terminal.child.sendintr()
+    shown = terminal.prompt(timeout=15)
+    assert "denied by Stop" in shown
+    assert "CancelledError: the run was stopped" in shown
+    assert "Run double" not in shown
 
 
 def test_no_control_sequence_gets_through(terminal):

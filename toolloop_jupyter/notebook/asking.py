@@ -37,7 +37,11 @@ def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
     """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
     if wish == "input" and kernel.has_stdin():
         return "input"
-    if kernel.in_kernel() and kernel.has_widgets() and (wish == "card" or kernel.has_stdin() or _Clicks.known):
+    if (
+        kernel.in_kernel()
+        and kernel.has_widgets()
+        and (wish == "card" or kernel.has_stdin() or _Clicks.known)
+    ):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
 
