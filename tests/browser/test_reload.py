@@ -22,7 +22,7 @@ RUN = "n => { const p = window.jupyterapp.shell.currentWidget; p.content.activeC
 KERNEL = "window.jupyterapp?.shell?.currentWidget?.context?.sessionContext?.session?.kernel"
 
 
-def waiting(jupyter, desk, name):
+def waiting(jupyter, desk, name, app="lab"):
     """A notebook whose second cell waits for a click."""
     cells = [
         SET_UP,
@@ -32,7 +32,7 @@ def waiting(jupyter, desk, name):
     ]
     jupyter.notebook(name, cells)
     jupyter.share_kernel(name)
-    desk.open(name)
+    desk.open(name, app)
     desk.page.evaluate(RUN, 0)
     desk.wait_until_done()
     start(desk, 1)
@@ -44,15 +44,17 @@ def start(desk, number):
     desk.page.evaluate(f"n => {{ ({RUN})(n); }}", number)
 
 
-def test_a_saved_card_is_back_and_works(jupyter, desk):
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_saved_card_is_back_and_works(jupyter, desk, app):
     """Saved with the card in it, the notebook has the card again, and a click on it is the decision."""
-    waiting(jupyter, desk, "reload-saved.ipynb")
+    waiting(jupyter, desk, f"reload-saved-{app}.ipynb", app)
     desk.save()
     desk.page.reload()
     desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
     desk.button("Approve").wait_for(timeout=90_000)
     assert "pens" in desk.page.locator(".tlj-card:visible").inner_text()
-    desk.screenshot("reload-card-is-back")
+    if app == "lab":
+        desk.screenshot("reload-card-is-back")
     desk.click("Approve")
     start(desk, 2)
     start(desk, 3)
@@ -65,11 +67,11 @@ def test_a_saved_card_is_back_and_works(jupyter, desk):
     assert desk.errors == []
 
 
-@pytest.mark.parametrize("how", ["menu", "rest"])
-def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, how):
+@pytest.mark.parametrize(("app", "how"), [("lab", "menu"), ("lab", "rest"), ("notebook", "rest")])
+def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
     """Not saved, the card is gone with the page; an interrupt ends the turn, nothing ran, and show tells it."""
-    name = f"reload-{how}.ipynb"
-    waiting(jupyter, desk, name)
+    name = f"reload-{how}-{app}.ipynb"
+    waiting(jupyter, desk, name, app)
     desk.page.reload()
     desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
     desk.until(f"() => {KERNEL}?.connectionStatus === 'connected'", "a connected kernel")

@@ -105,7 +105,41 @@ def test_interrupt_of_the_api(product, serve, point, way):
     assert "not reached" not in cell.text
     assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), after.text
     assert printed(product, f"history.validate({history}), len(runs)") == "[] 0"
+    assert foot(run(product, "%toolloop show")).startswith("stopped · ")
     assert printed(product, f"({ask.format('Go on.')}).text") == "It goes on."
+
+
+def test_an_interrupt_in_a_function(product):
+    """■ while a function of the notebook waits in `agent()`: what it was to do afterwards is not done, the next cell is."""
+    run(product, "def ask_it():\n    agent(Harness.TOOL_LOOP, 'Go.', **asking())\n    print('not reached')")
+    cell, after = product.submit("ask_it()", allow_stdin=True), product.submit("print('AFTER', len(runs))")
+    product.button("Approve", timeout=30)
+    product.settle(0.3)
+    product.interrupt()
+    product.wait(cell, after, timeout=10)
+    assert cell.outputs[-1].text.strip() == "KeyboardInterrupt: the run was stopped"
+    assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), cell.text
+    assert "not reached" not in cell.text
+
+
+def test_an_interrupt_in_a_callback(product):
+    """■ while a button's callback waits in `agent()`, with no cell running: the run ends, its card is gone, cells run."""
+    run(
+        product,
+        "ended = []\ndef begin(_):\n    try: agent(Harness.TOOL_LOOP, 'Go.', **asking())\n"
+        "    except KeyboardInterrupt as error: ended.append(str(error))\n"
+        "b = widgets.Button(description='Begin'); b.on_click(begin); display(b)",
+        allow_stdin=True,
+    )
+    product.click("Begin")
+    product.button("Approve", timeout=30)
+    product.settle(0.3)
+    product.interrupt()
+    after = product.submit("print('AFTER', ended, len(runs))")
+    product.wait(after, timeout=10)
+    assert after.stdout == "AFTER ['the run was stopped'] 0\n"
+    assert foot(run(product, "%toolloop show")).startswith("stopped · ")
+    run(product, "[part.close() for part in (b.layout, b.style, b)]")
 
 
 def test_an_interrupt_ends_a_loop_of_runs(product):
