@@ -32,6 +32,15 @@ class Hold:
         self._until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
+    @staticmethod
+    def _is_soon() -> bool:
+        return time.monotonic() - Hold._clicked < SOON
+
+    def made(self) -> None:
+        """The card is made and not yet on the page: what is to be held is held from its first moment."""
+        if self._is_soon():
+            self.begin()
+
     @property
     def on(self) -> bool:
         """Whether an allowing click would come too early."""
@@ -41,9 +50,11 @@ class Hold:
         """The card is on the page now; tells whether it is held. On the thread of the running loop."""
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
-        soon = time.monotonic() - Hold._clicked < SOON
+        soon = self._is_soon()
         if soon:
             self.begin()
+        else:
+            self._show(False)
         return soon
 
     @classmethod
