@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import functools
 import json
 import os
 import re
@@ -112,18 +113,30 @@ def _keys_in(text: str) -> Iterator[str]:
 
 def names_key(variable: str) -> bool:
     """Whether an environment variable of this name is of a provider, or holds a key by its name."""
-    name = variable.upper()
-    return _VARIABLE.search(name) is not None or name.startswith(_OF_PROVIDERS)
+    return _holds_key(variable) or variable.upper().startswith(_OF_PROVIDERS)
 
 
 def of_environment() -> Iterator[str]:
     """The keys that LiteLLM finds by itself: of the environment, and of its own module (`litellm.api_key = …`)."""
     for name, value in os.environ.items():
-        if _VARIABLE.search(name.upper()) and not (value.isalpha() and len(value) < _WORD):
+        if _holds_key(name) and not (value.isalpha() and len(value) < _WORD):
             yield value
-    for name, value in vars(sys.modules.get("litellm", sys)).items():
-        if name.endswith("_key") and isinstance(value, str):
+    litellm = vars(sys.modules.get("litellm", sys))
+    for name in _key_names(len(litellm)):
+        if isinstance(value := litellm.get(name), str):
             yield value
+
+
+@functools.lru_cache(maxsize=4096)
+def _holds_key(variable: str) -> bool:
+    return _VARIABLE.search(variable.upper()) is not None
+
+
+@functools.lru_cache(maxsize=8)
+def _key_names(_count: int) -> tuple[str, ...]:
+    """The names in LiteLLM's module that may hold keys: it has nearly two thousand, and each run asks for them."""
+    names = vars(sys.modules.get("litellm", sys))
+    return tuple(name for name in names if name.endswith("_key"))
 
 
 def without(options: Mapping[str, Any]) -> dict[str, Any]:

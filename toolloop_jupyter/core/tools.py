@@ -61,7 +61,9 @@ class ToolSettings:
     timeout: float | None = None
     """Seconds for one call."""
     thread: bool = True
-    """Whether a sync function runs in a worker thread; False: on the kernel's main thread."""
+    """Whether a sync function runs in a worker thread; False: on the kernel's main thread.
+
+    In a script, on the thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's."""
     max_result: int | None = None
     """Characters of a result that the model gets."""
     capture_output: bool = False
