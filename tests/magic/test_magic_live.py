@@ -372,6 +372,26 @@ def test_show_renders_streams(kernel):
     assert done.text.count("done ·") == 2
 
 
+def test_show_renders_litellms_own_streams(kernel, serve):
+    """A stream of `litellm.aagent` in the cell: its card decides, its Result comes back, and a second show() repeats it."""
+    pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
+    server = serve([calls(("double", {"x": 8})), answer("Sixteen.")])
+    keywords = f"model='openai/stub', api_base='{server.base_url}', api_key='{'k' * 8}', tools=[double], permissions='ask'"
+    cell = kernel.submit(
+        "import litellm\nruns.clear()\n"
+        f"theirs = litellm.aagent(litellm.Harness.TOOL_LOOP, 'Go', sandbox=litellm.sandbox.local('.'), stream=True, {keywords})\n"
+        "print(type(await show(theirs)).__module__, runs)",
+        allow_stdin=True,
+    )
+    kernel.click("Approve", timeout=60)
+    kernel.wait(cell)
+    assert "litellm.harness.types [8]" in cell.stdout, cell.text
+    for text in (cell.text, run(kernel, "_ = await show(theirs)").text):
+        assert "✓ double(x=8)" in text
+        assert "Sixteen." in text
+    assert "approved by click" in cell.text
+
+
 def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
     """`agent(permissions="ask")` puts up the card in the cell; the Result as a value shows its transcript."""
     cell = kernel.submit(
@@ -396,7 +416,7 @@ def test_unload(kernel):
 
 
 def test_record_and_replay(kernel, serve, tmp_path):
-    """A recorded cell runs again without its server: same answer, same transcript but for the times."""
+    """A recorded cell runs again without its server: same answer, same transcript but for the times; the head says which."""
     server = serve([calls(("double", {"x": 4}), content="Let me see. "), answer("It is 8.")])
     tape = tmp_path / "lesson.jsonl"
     cell = "%%toolloop {} -t double --as r\nDouble 4"
@@ -407,7 +427,10 @@ def test_record_and_replay(kernel, serve, tmp_path):
     assert "kkkkkkkk" not in tape.read_text()
     again = run(kernel, cell.format(f"--replay {tape}"))
     times = re.compile(r"\d+(\.\d+)? s|\d+:\d\d|· \$\d[\d.]*|· cost not reported")
-    assert times.sub("", again.text) == times.sub("", live.text)
+    assert "openai/stub · tool double · recording to lesson.jsonl" in live.text.replace("tools", "tool")
+    as_live = again.text.replace("replayed from lesson.jsonl", "recording to lesson.jsonl")
+    assert as_live != again.text
+    assert times.sub("", as_live) == times.sub("", live.text)
     changed = run(kernel, f"%%toolloop --replay {tape} -t double\nDouble 5")
     assert changed.status == "error"
     assert "recorded: 'Double 4'" in changed.text

@@ -6,8 +6,11 @@ import os
 
 import pytest
 
-from toolloop_jupyter.notebook.tapes import Tapes
-from toolloop_jupyter.teaching import Recorder, RecordingError, ScriptedModel
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.session import replace_config
+from toolloop_jupyter.notebook.blocks import head
+from toolloop_jupyter.notebook.tapes import FollowsReplay, Tapes, said
+from toolloop_jupyter.teaching import Recorder, RecordingError, Replay, ScriptedModel
 
 
 def record(path, *prompts):
@@ -81,3 +84,37 @@ def test_recording_every_run_and_one_cell(tmp_path):
     assert tapes.recorder(None) is tapes.recorder(str(tmp_path / "all.jsonl"))
     with pytest.raises(RecordingError, match="there is no folder"):
         tapes.recorder(str(tmp_path / "no" / "one.jsonl"))
+
+
+def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
+    """The line above a run names the file that it is recorded to, and the one that answers; others say nothing."""
+    path = tmp_path / "lesson.jsonl"
+    record(path, "one")
+    recorder = Recorder(tmp_path / "again.jsonl")
+    assert said(None, ScriptedModel("one")) == ""
+    assert said(recorder, None) == "recording to again.jsonl"
+    assert said(recorder, Replay(path)) == "replayed from lesson.jsonl, recording to again.jsonl"
+    assert head("m", (), tape=said(None, Replay(path))).text == "m · replayed from lesson.jsonl"
+
+
+async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
+    """Two models in one recording: a cell's head has its own, also where cells run in another order."""
+    path = tmp_path / "lesson.jsonl"
+    recorder = Recorder(path)
+    for model in ("first", "second"):
+        message = {"role": "user", "content": model}
+        recorder.record({"model": model, "messages": [message]}, [(0.0, {"content": "ok"})], {})
+    replay, shown = Replay(path, speed=0), []
+
+    class View:
+        show_head = shown.append
+
+    async def play(prompt):
+        session = aagent_session(Harness.TOOL_LOOP, model=replay)
+        replace_config(session, observer=FollowsReplay(replay, View(), lambda model: model))
+        return (await session.arun(prompt)).model
+
+    assert (replay.next_model, await play("first")) == ("first", "first")
+    assert (replay.next_model, await play("second")) == ("second", "second")
+    assert (replay.next_model, await play("second")) == ("first", "second")
+    assert shown == ["first", "second", "second"]

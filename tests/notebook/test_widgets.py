@@ -143,6 +143,20 @@ async def test_no_choice_where_it_means_nothing():
     card.finish(None)
 
 
+async def test_no_edit_where_it_reaches_nobody():
+    """A request that cannot be run with other arguments has no Edit button, and takes no edits by another way."""
+    approval = Approval("post", INPUT, editable=False)
+    card = ApprovalCard(approval)
+    assert [w.description for w in every(card.widget) if isinstance(w, ipywidgets.Button)] == [
+        "Approve",
+        "Deny",
+    ]
+    with pytest.raises(ValueError, match="cannot be run with other arguments"):
+        approval.allow({**INPUT}, by="click")
+    assert not approval.answered
+    card.finish(None)
+
+
 async def test_a_whole_session(make_card):
     """Where the conversation goes on, the choice offers all calls in this session, too."""
     approval = Approval("post", INPUT, scopes=("call", "run", "session"))
