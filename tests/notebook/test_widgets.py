@@ -36,6 +36,7 @@ class FakeComm(comm.base_comm.BaseComm):
 def comms(monkeypatch):
     """Every comm that the test opens; it fails when one is left open."""
     FakeComm.all = []
+    monkeypatch.setattr(Hold, "_clicked", float("-inf"))  # no click of the test before counts
     monkeypatch.setattr(comm, "create_comm", lambda *args, **kwargs: FakeComm(*args, **kwargs))
     yield FakeComm.all
     assert FakeComm.all, "nothing was opened: the fixture does not see the widgets"

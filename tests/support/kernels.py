@@ -308,7 +308,10 @@ class LiveKernel:
         return [w for w in self.widgets.values() if w.open and (not model or w.model == model)]
 
     def button(self, label: str, timeout: float = 10.0) -> Widget:
-        """Wait for an open, enabled button with `label` in its description; return the newest."""
+        """Wait for an open, enabled button with `label` in its description; return the newest.
+
+        One that is disabled right after it was made (a card that comes up under a click) is waited for.
+        """
 
         def found() -> Widget | None:
             fitting = [
@@ -318,7 +321,11 @@ class LiveKernel:
             ]
             return fitting[-1] if fitting else None
 
-        return self.wait_until(found, timeout, f"a button with {label!r}")
+        while True:
+            button: Widget = self.wait_until(found, timeout, f"a button with {label!r}")
+            self.settle(0.05)
+            if found() is button:
+                return button
 
     def click(self, label: str, *, timeout: float = 10.0, subshell: str | None = None) -> Widget:
         """Click the newest open button with `label` in its description, once it is there."""
