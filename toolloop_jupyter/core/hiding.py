@@ -175,8 +175,12 @@ def hide_in(value: Any) -> Any:
 
 def hide_in_repr(made: type) -> None:
     """Let the repr of a class's objects leave the keys out."""
-    own = made.__repr__
-    made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]  # around the dataclass's
+    own = vars(made)["__repr__"]
+
+    def without_keys(self: object) -> str:
+        return hide(own(self))
+
+    made.__repr__ = without_keys  # type: ignore[assignment, method-assign]  # around the dataclass's
 
 
 def _readable(text: str) -> str:

@@ -123,8 +123,8 @@ def of_environment() -> Iterator[str]:
             yield value
     litellm = vars(sys.modules.get("litellm", sys))
     for name in _key_names(len(litellm)):
-        if isinstance(value := litellm.get(name), str):
-            yield value
+        if isinstance(key := litellm.get(name), str):
+            yield key
 
 
 @functools.lru_cache(maxsize=4096)
