@@ -81,7 +81,7 @@ async def _show(stream: Any, name: str | None) -> Any:
             kernel.Cell.here(), _HEAD, name=name, stop=adopted.cancel, unattended="leave", foreign=True
         )
         view.hint = None
-        await _follow(adopted, view)
+        presenting.keep(await _follow(adopted, view))  # for %toolloop show; ours are kept as they end
         return adopted.result
     else:
         view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel)
