@@ -176,11 +176,19 @@ def test_two_runs_in_one_cell_have_their_own_cards(kernel):
         allow_stdin=True,
     )
     kernel.wait_until(
-        lambda: len([b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]) == 2, 60
+        lambda: (
+            [
+                b.state.get("disabled", False)
+                for b in kernel.open_widgets("ButtonModel")
+                if b.description == "Approve"
+            ]
+            == [False, False]
+        ),
+        60,
     )
     kernel.settle(0.2)
     cards = [w for w in kernel.open_widgets("HTMLModel") if "with exactly this" in w.state.get("value", "")]
-    first_is_ten = re.search(r"<code>10</code>", cards[0].state["value"]) is not None
+    first_is_ten = re.search(r">10</code>", cards[0].state["value"]) is not None
     approve = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]
     deny = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Deny"]
     kernel.click_widget(approve[1])
