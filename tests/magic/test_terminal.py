@@ -148,6 +148,15 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
     assert "done ·" in terminal.prompt()
 
 
+def test_ctrl_c_at_a_step(terminal):
+    """Ctrl-C at a step's prompt stops the run, as s does, before anything goes out."""
+    terminal.type_cell("%%toolloop --step -t double --as r", "go")
+    terminal.child.expect_exact("s to stop: ")
+    terminal.child.sendintr()
+    assert "stopped · " in terminal.prompt(timeout=15)
+    assert "cancelled 0" in terminal.run("print(r.stop_reason, r.usage.calls)")
+
+
 WAYS = {
     "sync": "r = agent(Harness.TOOL_LOOP, 'go', **{})",
     "awaited": "r = await aagent(Harness.TOOL_LOOP, 'go', **{})",

@@ -164,6 +164,8 @@ class Stepper:
                 answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"
+        except asyncio.CancelledError:  # by Ctrl-C, which nobody else has been told of yet
+            answer = "s"
         self._holding = not answer.startswith("r")
         if answer.startswith("s") and self._view.stop is not None:
             self._view.stop()
