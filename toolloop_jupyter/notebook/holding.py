@@ -50,12 +50,12 @@ class Hold:
         """The card is on the page now; tells whether it is held. On the thread of the running loop."""
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
-        soon = self._is_soon()
-        if soon:
+        held = self.on or self._is_soon()
+        if held:
             self.begin()
         else:
             self._show(False)
-        return soon
+        return held
 
     @classmethod
     def after_click(cls, on: Hold | None = None) -> None:
