@@ -153,7 +153,7 @@ async def every_stop(how, model):
 
 def spoken(messages):
     """What the model says next, from the conversation alone, so that every session starts from the beginning."""
-    if messages[-1]["content"] == "And now?":
+    if messages[-1]["content"].endswith("And now?"):
         return "Next."
     return list(SCRIPT[sum(1 for m in messages if m["role"] == "assistant")])
 
@@ -177,7 +177,7 @@ async def test_every_await_point_over_http():
     """The same with a provider behind a socket, where the turn waits for every piece."""
 
     def next_entry(request):
-        if request.messages[-1]["content"] == "And now?":
+        if request.messages[-1]["content"].endswith("And now?"):
             return answer("Next.")
         said = sum(1 for m in request.messages if m["role"] == "assistant")
         entries = [
