@@ -77,7 +77,9 @@ def test_the_same_words_everywhere(jupyter, desk, context, record):
     with Desk(jupyter, context) as other:
         other.page.goto(f"{jupyter.url}/files/record.html")
         assert other.page.evaluate(WORDS) == live
-    print(f"\n{len(live)} words: the same live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page")
+    print(
+        f"\n{len(live)} words: the same live, and without a kernel in JupyterLab, Notebook 7 and nbconvert's page"
+    )
 
 
 def test_on_paper_everything_is_unfolded(jupyter, desk, record):

@@ -1,0 +1,56 @@
+"""A run that a widget's callback starts: its card is on the page, in the last cell or in the Output widget that was entered."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+import ipywidgets as widgets
+from toolloop_jupyter import Harness, agent
+from toolloop_jupyter.teaching import ScriptedModel, call
+ran = []
+
+def order(item: str) -> str:
+    """Order something."""
+    ran.append(item)
+    return "ordered " + item
+
+def begin(item):
+    model = ScriptedModel(call("order", item=item), f"The {item} are on their way.")
+    print(agent(Harness.TOOL_LOOP, "Order.", model=model, tools=[order], permissions="ask").text)
+
+def begin_inside(_):
+    with out:
+        begin("pencils")
+
+out = widgets.Output()
+here, inside = widgets.Button(description="Here"), widgets.Button(description="Inside")
+here.on_click(lambda _: begin("pens"))
+inside.on_click(begin_inside)
+_ = agent(Harness.TOOL_LOOP, "Hello.", model=ScriptedModel("Hello.")).text'''
+
+
+def press(desk, label):
+    desk.page.locator(f".jp-OutputArea button:text-is('{label}')").click()
+    desk.click("Approve", 60)
+    desk.page.wait_for_selector(".tlj-call >> text=approved", timeout=30_000)
+
+
+def test_the_card_of_a_callbacks_run(jupyter, desk):
+    """Without an Output widget the card and its record are in the cell that ran last; with one they are in it."""
+    jupyter.notebook("callbacks.ipynb", [SET_UP, "widgets.VBox([here, inside, out])", "print('last')"])
+    desk.open("callbacks.ipynb")
+    desk.run_all()
+    desk.wait_until_done()
+    press(desk, "Here")
+    assert 'order item="pens"' in desk.text_of(2).replace("\n", " ")
+    press(desk, "Inside")
+    desk.until("() => document.body.innerText.includes('pencils are on their way')", "the answer")
+    inside = desk.text_of(1).replace("\n", " ")
+    assert 'order item="pencils" approved' in inside
+    assert "waiting for you" not in inside
+    assert "pencils" not in desk.text_of(2)
+    desk.screenshot("callbacks")
+    assert desk.errors == []
