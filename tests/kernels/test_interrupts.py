@@ -62,7 +62,9 @@ def test_a_quiet_wait_ends_at_once(live, way):
     assert stop(live, cell) < 0.5
     assert cell.error.split(":")[0] in ("CancelledError", "Interrupted")
     live.wait(after)
-    assert (after.status, cell.status) in (("ok", "error"), ("aborted", "error"))
+    # In sync code the run's own end is that of the cell: no failure, so nothing behind it is dropped.
+    assert (after.status, cell.status) in (("ok", "ok"), ("ok", "error"), ("aborted", "error"))
+    assert after.status == "ok" or cell.error.startswith("CancelledError")
     still_works(live, ["cleaned up", "next"] if after.status == "ok" else ["cleaned up"])
 
 
@@ -94,7 +96,7 @@ def test_blocking_code_on_the_loop(live, way):
     )
     cell = live.submit(way("blocks"))
     assert stop(live, cell) < 0.5
-    assert cell.status == "error"
+    assert cell.error.split(":")[0] in ("CancelledError", "Interrupted")
     still_works(live, ["cancelled"])
 
 
