@@ -1,4 +1,4 @@
-"""■ on each stack, at each point where a run can be: one line says so, the history is valid, the next run answers."""
+"""■ on each stack, at each point where a `%%toolloop` can be: one line says so, the history is valid, the next run answers."""
 
 from __future__ import annotations
 
@@ -6,42 +6,8 @@ import time
 
 import pytest
 
-from support.servers import answer, calls
+from support.interrupting import ASKS, NOTES, POINTS, arrive, press
 from support.stack_cells import foot, printed, run
-
-POINTS = {
-    "silent model": ([{**answer("late"), "stall": 20}], ""),
-    "streaming": ([{**answer("word " * 300), "delay": 0.1}], ""),
-    "async tool": ([calls(("waits", {"s": 20}))], "waits"),
-    "sync tool": ([calls(("naps", {"s": 20}))], "naps"),
-    "deaf tool": ([calls(("sleeps", {"s": 3}))], "sleeps"),
-    "approval": ([calls(("double", {"x": 7}))], "double"),
-    "twice": ([calls(("double", {"x": 7}))], "double"),
-    "twice at once": ([calls(("double", {"x": 7}))], "double"),
-}
-ASKS = ("approval", "twice", "twice at once")
-NOTES = {
-    "sync tool": "the tool 'naps' was stopped",
-    "deaf tool": "the tool 'sleeps' could not be stopped and runs on in the background",
-}
-
-
-def arrive(kernel, server, cell, point):
-    """Wait until the run is at its point."""
-    server.wait_for_requests(1, timeout=30)
-    if point in ASKS:
-        kernel.button("Approve", timeout=10)
-    elif point == "streaming":
-        kernel.wait_until(lambda: "word word" in cell.html)
-    kernel.settle(0.5)
-
-
-def press(kernel, point):
-    kernel.interrupt()
-    if point.startswith("twice"):
-        kernel.settle(0.1 if point == "twice" else 0.02)
-        kernel.interrupt()
-    return time.monotonic()
 
 
 @pytest.mark.parametrize("point", list(POINTS))
@@ -70,89 +36,3 @@ def test_interrupt(product, serve, point):
     )
     assert "The end." in again.text, again.text
     run(product, "%toolloop reset cut")
-
-
-WAYS = {
-    "sync": ("agent_session", "s.run({!r})", "KeyboardInterrupt", "s.history()"),
-    "awaited": ("aagent_session", "await s.arun({!r})", "CancelledError", "await s.history()"),
-}
-
-
-@pytest.mark.parametrize("way", list(WAYS))
-@pytest.mark.parametrize("point", list(POINTS))
-def test_interrupt_of_the_api(product, serve, point, way):
-    """■ ends a cell with `session.run()` or `await session.arun()` in one line; what is queued behind it and the session go on."""
-    make, ask, raised, history = WAYS[way]
-    server = serve([POINTS[point][0][0], answer("It goes on.")])
-    run(
-        product,
-        f"s = {make}(Harness.TOOL_LOOP, model='openai/stub', api_base={server.base_url!r}, api_key=KEY,"
-        f" tools=[double, naps, sleeps, waits], permissions={'ask' if point in ASKS else 'full'!r})",
-    )
-    cell = product.submit(f"{ask.format('Go.')}\nprint('not reached')", allow_stdin=True)
-    after = product.submit("print('AFTER', len(runs))")
-    if point == "streaming":
-        server.wait_for_requests(1, timeout=30)
-        product.settle(0.5)
-    else:
-        arrive(product, server, cell, point)
-    pressed = press(product, point)
-    product.wait(cell, after, timeout=10)
-    assert time.monotonic() - pressed < 2
-    note = f"; {NOTES[point]}" if point in NOTES else ""
-    assert cell.outputs[-1].text.startswith(f"{raised}: the run was stopped{note}"), cell.text
-    assert "\n" not in cell.outputs[-1].text.strip()
-    assert "not reached" not in cell.text
-    assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), after.text
-    assert printed(product, f"history.validate({history}), len(runs)") == "[] 0"
-    assert foot(run(product, "%toolloop show")).startswith("stopped · ")
-    assert printed(product, f"({ask.format('Go on.')}).text") == "It goes on."
-
-
-def test_an_interrupt_in_a_function(product):
-    """■ while a function of the notebook waits in `agent()`: what it was to do afterwards is not done, the next cell is."""
-    run(product, "def ask_it():\n    agent(Harness.TOOL_LOOP, 'Go.', **asking())\n    print('not reached')")
-    cell, after = product.submit("ask_it()", allow_stdin=True), product.submit("print('AFTER', len(runs))")
-    product.button("Approve", timeout=30)
-    product.settle(0.3)
-    product.interrupt()
-    product.wait(cell, after, timeout=10)
-    assert cell.outputs[-1].text.strip() == "KeyboardInterrupt: the run was stopped"
-    assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), cell.text
-    assert "not reached" not in cell.text
-
-
-def test_an_interrupt_in_a_callback(product):
-    """■ while a button's callback waits in `agent()`, with no cell running: the run ends, its card is gone, cells run."""
-    run(
-        product,
-        "ended = []\ndef begin(_):\n    try: agent(Harness.TOOL_LOOP, 'Go.', **asking())\n"
-        "    except KeyboardInterrupt as error: ended.append(str(error))\n"
-        "b = widgets.Button(description='Begin'); b.on_click(begin); display(b)",
-        allow_stdin=True,
-    )
-    product.click("Begin")
-    product.button("Approve", timeout=30)
-    product.settle(0.3)
-    product.interrupt()
-    after = product.submit("print('AFTER', ended, len(runs))")
-    product.wait(after, timeout=10)
-    assert after.stdout == "AFTER ['the run was stopped'] 0\n"
-    assert foot(run(product, "%toolloop show")).startswith("stopped · ")
-    run(product, "[part.close() for part in (b.layout, b.style, b)]")
-
-
-def test_an_interrupt_ends_a_loop_of_runs(product):
-    """■ during `for …: agent(…)` ends the loop, not one turn of it; an error of the person's own still drops the queue."""
-    cell = product.submit(
-        "for n in range(3):\n    print(n)\n"
-        "    agent(Harness.TOOL_LOOP, 'Go.', model=scripted('waits', s=9), tools=[waits])"
-    )
-    product.wait_until(lambda: "0" in cell.stdout)
-    product.settle(0.5)
-    product.interrupt()
-    product.wait(cell, timeout=5)
-    assert cell.stdout == "0\n"
-    failed, after = product.submit("1 / 0"), product.submit("print('AFTER')")
-    product.wait(failed, after, timeout=5)
-    assert (failed.status, after.status) == ("error", "aborted")

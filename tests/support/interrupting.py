@@ -1,0 +1,41 @@
+"""Where a run can be when ■ is pressed, and how a test gets there, for the tests of interrupts on each stack."""
+
+from __future__ import annotations
+
+import time
+
+from support.servers import answer, calls
+
+POINTS = {
+    "silent model": ([{**answer("late"), "stall": 20}], ""),
+    "streaming": ([{**answer("word " * 300), "delay": 0.1}], ""),
+    "async tool": ([calls(("waits", {"s": 20}))], "waits"),
+    "sync tool": ([calls(("naps", {"s": 20}))], "naps"),
+    "deaf tool": ([calls(("sleeps", {"s": 3}))], "sleeps"),
+    "approval": ([calls(("double", {"x": 7}))], "double"),
+    "twice": ([calls(("double", {"x": 7}))], "double"),
+    "twice at once": ([calls(("double", {"x": 7}))], "double"),
+}
+ASKS = ("approval", "twice", "twice at once")
+NOTES = {
+    "sync tool": "the tool 'naps' was stopped",
+    "deaf tool": "the tool 'sleeps' could not be stopped and runs on in the background",
+}
+
+
+def arrive(kernel, server, cell, point):
+    """Wait until the run is at its point."""
+    server.wait_for_requests(1, timeout=30)
+    if point in ASKS:
+        kernel.button("Approve", timeout=10)
+    elif point == "streaming":
+        kernel.wait_until(lambda: "word word" in cell.html)
+    kernel.settle(0.5)
+
+
+def press(kernel, point):
+    kernel.interrupt()
+    if point.startswith("twice"):
+        kernel.settle(0.1 if point == "twice" else 0.02)
+        kernel.interrupt()
+    return time.monotonic()
