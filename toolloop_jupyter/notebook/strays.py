@@ -34,9 +34,18 @@ class Capture:
         """End it; returns the threads that go on and may write to its target."""
         _captures.remove(self)
         left = [thread for thread in threading.enumerate() if thread not in self.known and _may_write(thread)]
-        if not _captures:
-            _owners.update((thread, self.target) for thread in left if thread.name != TOOL_THREAD)
+        if all(one in self._around() for one in _captures):
+            mine = [thread for thread in left if thread.name != TOOL_THREAD and thread not in _owners]
+            _owners.update((thread, self.target) for thread in mine)
         return left
+
+    def _around(self) -> list[Capture]:
+        """Those that this one is inside of."""
+        around, outer = [], self.outer
+        while found := [one for one in _captures if one.target is outer and one not in around]:
+            around += found
+            outer = found[0].outer
+        return around
 
 
 def _may_write(thread: threading.Thread) -> bool:
