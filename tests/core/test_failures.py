@@ -51,12 +51,12 @@ def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
     monkeypatch.setenv("MY_API_KEY", "plain-words-1")
     secrets = {
         "api_key": "hunter2hunter2",
-        "aws_secret_access_key": "awsawsaws",
-        "extra_headers": {"X-Auth": "headersecret", "x-litellm-tags": "harness,tool_loop"},
-        "vertex_credentials": {"private_key": "pempempem"},
+        "aws_secret_access_key": "awsawsaws1",
+        "extra_headers": {"X-Auth": "headersecret1", "x-litellm-tags": "harness,tool_loop"},
+        "vertex_credentials": {"private_key": "pempempem1"},
     }
     request = Request("openai/x", [], secrets=secrets)
-    text = "hunter2hunter2 awsawsaws headersecret pempempem plain-words-1 harness,tool_loop"
+    text = "hunter2hunter2 awsawsaws1 headersecret1 pempempem1 plain-words-1 harness,tool_loop"
     assert redact(text, secrets_of(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
     assert "hunter2" not in repr(request)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from html.parser import HTMLParser
 from urllib.parse import quote
 
@@ -44,7 +45,7 @@ WRITINGS = {
     "with zero-width characters": "\u200b".join(KEY),
     "as a transcript shows those": KEY[:4] + "\u27e8U+200B\u27e9" + KEY[4:],
     "cut off": KEY[:14] + "...",
-    "cut off early": KEY[:8] + "\u2026",
+    "cut off early": KEY[:12] + "\u2026",
 }
 
 
@@ -139,3 +140,141 @@ def test_text_without_a_key_is_printed_at_once():
     assert stream.add("ld, opa") == "ld, "
     assert stream.add("l is a stone") == "opal is a stone"
     assert stream.end() == ""
+
+
+PATHS = [
+    "/Users/Alice/work/gcp-cred.json",
+    "/home/ec2-user/key.pem",
+    "/run/secrets/openai_key",
+    "~/.config/gcloud/credentials.db",
+    "./keys/service-account1",
+    "C:\\Users\\Joe\\k1.json",
+    "https://tracker.example.org/team-7/board",
+]
+WORDS = [
+    "production",
+    "data-science",
+    "lm-studio",
+    "not-needed",
+    "placeholder",
+    "anything",
+    "Postgres",
+    "no_key",
+]
+
+
+@pytest.mark.parametrize("value", PATHS + WORDS)
+def test_words_and_places_are_no_keys(value):
+    """What stands in a variable or a header for a key is left in texts, and so is what begins as it does."""
+    remember([value])
+    texts = (f"It is {value}, see {value[:-4]} and {value[:14]}_9.", value)
+    assert [hide(text) for text in texts] == list(texts)
+
+
+def test_the_name_of_a_file_is_no_key(tmp_path, monkeypatch):
+    """A file that is there, whatever its name looks like."""
+    (tmp_path / "Cred 7F2a9").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    remember(["Cred 7F2a9", "Cred 7F2b9"])
+    assert hide("Cred 7F2a9, Cred 7F2b9") == "Cred 7F2a9, [key]"
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "/K7MDENG/bPxRfiCYEXAMPLEKEYwJalrXUtnFEMIq",  # in base64, as AWS has them
+        "/wJalrXUtnFEMI+K7MDENG+bPxRfiCYEXAMPLEKE",
+        "abcdefghijklmnop",  # an app password
+        "correct-horse-battery-staple",
+        "QwErTyUiOp",
+        "hunter22",
+        "https://hooks.example.org/services/T1/B1/Xa4Xa4Xa4Xa4Xa4Xa4Xa4Xa4",
+        "https://me:opaque9@example.org/v1",
+    ],
+)
+def test_what_only_resembles_them_is_a_key(key):
+    """A slash in front, letters alone or an address do not make a key harmless."""
+    remember([key])
+    assert hide(f"say {key}.") == "say [key]."
+
+
+@pytest.mark.parametrize("start", ["sk-", "sk-proj-", "sk-ant-api03-", "AIza", "ghp_", "hf_", ""])
+def test_a_beginning_needs_characters_of_its_own(start):
+    """A key that is cut off is found by twelve characters; how all keys of a provider begin is none of them."""
+    key = f"{start}Ab1Cd2Ef3Gh4Ij5Kl6Mn7"
+    remember([key])
+    assert hide(f"Set {start}... or {start}Ab1Cd2Ef3Gh here") == f"Set {start}... or {start}Ab1Cd2Ef3Gh here"
+    assert hide(f"got {start}Ab1Cd2Ef3Gh4...") == "got [key]..."
+    assert hide(f"got {key}") == "got [key]"
+
+
+LONG = {
+    "blanks": ("o", " "),
+    "backslashes": ("", "\\"),
+    "line breaks": ("o", "\\n"),
+    "tags": ("o", "<b>"),
+    "half tags": ("o", "<b"),
+    "percents": ("o", "%25"),
+    "half entities": ("o", "&amp;#0"),
+    "first letters": ("", "o "),
+    "starts": ("", "opaque+Q "),
+    "mixtures": ("o", " \\<b>%25&amp;\u200b\\n"),
+    "blanks, then backslashes": ("o" + " " * 5000, "\\\\u00"),
+}
+
+
+def seconds(work):
+    """Seconds of this thread, the least of three."""
+    best = float("inf")
+    for _ in range(3):
+        began = time.thread_time()
+        work()
+        best = min(best, time.thread_time() - began)
+    return best
+
+
+@pytest.mark.parametrize(
+    "rule", ["hide", "Withheld", "Withheld in pieces", "out_of", "begins_at", "_readable"]
+)
+@pytest.mark.parametrize(("first", "more"), LONG.values(), ids=LONG)
+def test_the_work_grows_with_the_text(rule, first, more):
+    """Four times the text takes about four times as long: with a quadratic rule sixteen, with an exponential one for ever."""
+    form = hiding._forms(KEY)[0]
+
+    def pieces(text):
+        stream = Withheld()
+        return [stream.add(text[n : n + 100]) for n in range(0, len(text), 100)] + [stream.end()]
+
+    work = {
+        "hide": hide,
+        "Withheld": lambda text: Withheld().add(text),
+        "Withheld in pieces": pieces,
+        "out_of": form.out_of,
+        "begins_at": form.begins_at,
+        "_readable": hiding._readable,
+    }[rule]
+    small, large = (first + more * (size // len(more)) + " x " + KEY for size in (5_000, 20_000))
+    assert seconds(lambda: work(large)) < 10 * seconds(lambda: work(small)) + 0.002
+
+
+def test_a_key_behind_what_is_long_is_still_found():
+    """Indented, with a hundred blanks between two characters, or behind many backslashes."""
+    for between in ("\n" + " " * 100, "\\n" * 50, "<i></i>" * 30):
+        assert hide(KEY[:9] + between + KEY[9:]).startswith("[key]")
+    assert hide("\\" * 500 + " " + KEY).endswith("[key]")
+
+
+@pytest.mark.parametrize("size", [1, 3])
+@pytest.mark.parametrize("within", ["<b class='x'>", "</i>", "\u27e8U+200B\u27e9", "%20", "&nbsp;", "\\n"])
+def test_what_stands_in_a_key_in_pieces(within, size):
+    """A tag or an escape in the key that comes in pieces itself."""
+    whole, stream = f"say {KEY[:9]}{within}{KEY[9:]}, 1 < 2", Withheld()
+    printed = "".join(stream.add(whole[n : n + size]) for n in range(0, len(whole), size)) + stream.end()
+    assert printed.replace(within, "") == "say [key], 1 < 2"
+
+
+def test_two_bytes_of_one_character():
+    """Each letter beyond ASCII is two escapes or more in an address, encoded once or twice."""
+    remember(["naïve-Schlüssel-7ß"])
+    once = quote("naïve-Schlüssel-7ß", safe="")
+    assert hide(f"{once}; {quote(once, safe='')};") == "[key]; [key];"

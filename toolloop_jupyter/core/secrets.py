@@ -44,8 +44,6 @@ _IN_QUERY = re.compile(
 )
 _VARIABLE = re.compile(r"(_KEY|_TOKEN|_SECRET|PASSWORD|API_?KEY|CREDENTIALS)$")
 _OF_PROVIDERS = ("ANTHROPIC_", "OPENAI_", "LITELLM_", "AZURE_", "AWS_", "GEMINI_", "GOOGLE_A", "VERTEX")
-_WORD = 16
-"""Letters; a shorter value of nothing else in the environment is a word ("postgres"), which would be hidden everywhere."""
 
 
 def is_secret(name: str) -> bool:
@@ -119,7 +117,7 @@ def names_key(variable: str) -> bool:
 def of_environment() -> Iterator[str]:
     """The keys that LiteLLM finds by itself: of the environment, and of its own module (`litellm.api_key = …`)."""
     for name, value in os.environ.items():
-        if _holds_key(name) and not (value.isalpha() and len(value) < _WORD):
+        if _holds_key(name):
             yield value
     litellm = vars(sys.modules.get("litellm", sys))
     for name in _key_names(len(litellm)):
