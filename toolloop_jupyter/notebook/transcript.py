@@ -6,7 +6,6 @@ This is the module that the live view and `Result` displays import from; the blo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.events import Approval, FileChange, Reasoning, Result, Retry, Text, ToolCall, ToolResult
@@ -29,6 +28,7 @@ from .calls import approval_record, call_block
 from .decisions import decision_text
 from .diagram import picture, timeline
 from .inert import plain, visible
+from .portable import fenced, is_inert, portable
 from .room import TOO_LARGE, Room
 from .streaming import StreamingText
 
@@ -182,13 +182,6 @@ def _last_text(result: Result) -> str:
 
 # -- as markdown ---------------------------------------------------------------------------------------------------
 
-# What a code host would load, run, hide or link to, in any dialect; found too often rather than too seldom.
-_NOT_INERT = re.compile(
-    r"<[A-Za-z/!?]|!\[|\]\s*:|\]\s*\(\s*<?\s*(?!https?:|mailto:)|&#?\w{1,32};|:::|\{[%:{]|(?:java|vb)script\s*:|data\s*:"
-    r"|^\s*(?:```|~~~)\s*(?:mermaid|math|geojson|topojson|stl)",
-    re.IGNORECASE | re.MULTILINE,
-)
-
 
 def to_markdown(result: Result, name: str | None = None) -> str:
     """The run as markdown that stays inert wherever it is rendered.
@@ -196,36 +189,30 @@ def to_markdown(result: Result, name: str | None = None) -> str:
     Tool calls and everything that a code host might load or run stand in fenced code; other model text is kept as
     markdown.
     """
-    parts = [_fenced(_head(result).text)]
+    parts = [fenced(_head(result).text)]
     if result.prompt:
         parts.append(_quoted(result.prompt))
     for step in _steps(result):
         if isinstance(step, _Call):
-            parts.append(_fenced(step.block(f"{name or 'result'}.value").text))
+            parts.append(fenced(step.block(f"{name or 'result'}.value").text))
         elif isinstance(step, FileChange):
-            parts.append(_fenced(files_block([step]).text))
+            parts.append(fenced(files_block([step]).text))
         else:
-            parts.append(_as_markdown(step.text))
+            parts.append(portable(step.text))
     if result.output is not None:
-        parts.append(_fenced(answer_block("", result.output).text))
-    parts += [_fenced(block.text) for block in _error(result)]
-    parts.append(_fenced(foot(result, name).text))
+        parts.append(fenced(answer_block("", result.output).text))
+    parts += [fenced(block.text) for block in _error(result)]
+    parts.append(fenced(foot(result, name).text))
     return hide("\n\n".join(part for part in parts if part)) + "\n"
 
 
-def _as_markdown(text: str) -> str:
-    return _fenced(text) if _NOT_INERT.search(text) else text
-
-
 def _quoted(text: str) -> str:
-    body = _as_markdown(plain(text).strip())
-    return "\n".join(f"> {line}".rstrip() for line in body.split("\n"))
+    body = _in_quote(portable(plain(text).strip()))
+    return body if is_inert(body) else _in_quote(fenced(plain(text).strip()))  # a tab is narrower in a quote
 
 
-def _fenced(text: str) -> str:
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+def _in_quote(text: str) -> str:
+    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
 
 
 __all__ = [
