@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from support.kernels import LiveKernel
-from toolloop_jupyter.notebook.resuming import MIME
+from toolloop_jupyter.notebook.resuming import MIME, find
 
 pytestmark = pytest.mark.kernel
 
@@ -209,6 +209,33 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
     assert conversation(fresh, f"back{way}") == ["One.", "Two again."], again.text
     run(fresh, say(f"back{way}", "Uno."), "/home/me/b0")
     assert conversation(fresh, f"back{way}") == ["Uno."]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%%toolloop -s lost --dry-run\nOne.",
+        "%%toolloop -s lost -t nope\nOne.",
+        "%%toolloop --tols f\nOne.",
+        "2 + 2",
+    ],
+)
+def test_what_a_cell_no_longer_shows_is_kept_by_a_later_one(kernel, tmp_path, line):
+    """A cell that runs again dry, with a mistake or as Python loses its outputs: the next cell has its turn for `resume`."""
+    run(kernel, "%toolloop reset lost")
+    cells = {
+        number: run(kernel, say("lost", text, "--keep-history"), f"l{number}")
+        for number, text in enumerate(["One.", "Two."])
+    }
+    cells[0] = run(kernel, line, "l0")
+    cells[2] = run(kernel, say("lost", "Three.", "--keep-history"), "l2")
+    notebook = tmp_path / "n.ipynb"
+    shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells.values()]
+    notebook.write_text(json.dumps({"cells": shown}))
+    kept = find("lost", str(notebook), {})
+    asked = [message["content"] for message in kept.messages if message["role"] == "user"]
+    assert (kept.lost, asked) == (0, ["One.", "Two.", "Three."])
+    assert conversation(kernel, "lost") == asked
 
 
 def test_a_result_shown_again_is_the_same(kernel):

@@ -41,10 +41,21 @@ class Notebook:
     def run(self, cell, text, *, append=False, keep=True, instructions=None, loops=1):
         """Run a cell; with `loops`, several turns of its in one execution, whose outputs stand below each other."""
         self.clock += 1
-        self.cells[cell or f"nameless {self.clock}"] = kept = []
+        kept = self.begin(cell)
         for number in range(loops):
             self.turn(cell, f"{text} {number}".removesuffix(" 0"), append, instructions)
             kept += [self.piece()] if keep else []
+
+    def begin(self, cell):
+        """A cell begins, and its outputs are gone; all there is to it for a dry run, a mistake, and Python in its place."""
+        self.cells[cell or f"nameless {self.clock}"] = []
+        self.session.cleared(cell, str(self.clock))
+        return self.cells[cell or f"nameless {self.clock}"]
+
+    def idle(self, cell):
+        """Run a cell that makes no turn."""
+        self.clock += 1
+        self.begin(cell)
 
     def turn(self, cell, text, append, instructions):
         before = None if append else self.session.turn_of(cell, str(self.clock))
@@ -100,12 +111,14 @@ def test_a_session_grows_by_its_turns(tmp_path):
 
 
 def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
-    """Cells run in any order, again, with --append, without an id, with other instructions, after a restart: all is there."""
+    """Cells run in any order, again, with --append, without an id, with other instructions, dry, with mistakes, after a restart."""
     for seed in range(150):
         chance = random.Random(seed)
         notebook = Notebook()
         for step in range(12):
             keep = step == 11 or chance.random() < 0.8
+            if chance.random() < 0.3:
+                notebook.idle(chance.choice(["a", "b", "c", "d", ""]))
             notebook.run(
                 chance.choice(["a", "b", "c", "d", ""]),
                 f"{seed}.{step}",

@@ -34,6 +34,14 @@ class Notebook:
         self._told: set[str] = set()
         """Tools of which the person knows already that they have no docstring."""
 
+    def cell_begins(self, *_: object) -> None:
+        """Note that the front-end drops the cell's outputs now: for each cell, also one that is no `%%toolloop` any more."""
+        keeping = [named for named in self.sessions.values() if named.states]
+        if keeping:
+            cell = kernel.Cell.here()
+            for named in keeping:
+                named.cleared(cell.cell_id, cell.execution)
+
     @property
     def names(self) -> dict[str, Any]:
         """The notebook's variables."""

@@ -64,12 +64,14 @@ class NamedSession:
         return before[-1].said if before else {}
 
     def add(self, made_by: MadeBy) -> None:
-        """Note who makes the turn that begins now, and forget what the cell's earlier output kept, which goes now."""
+        """Note who makes the turn that begins now."""
         self.made_by = [*self.turns(), made_by]
+
+    def cleared(self, cell_id: str | None, execution: str) -> None:
+        """Forget what the earlier output of this cell kept: it goes when the cell runs, whatever becomes of the run."""
+        cell = hashed(cell_id)
         for number, (_, keeper) in enumerate(self.states):
-            if keeper.cell == made_by.cell and not (
-                made_by.execution and keeper.execution == made_by.execution
-            ):
+            if keeper.cell == cell and not (execution and keeper.execution == execution):
                 del self.states[number:]  # those behind it go on from it
                 break
 
