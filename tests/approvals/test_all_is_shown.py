@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import itertools
 from dataclasses import InitVar, dataclass
+from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import pytest
@@ -233,6 +234,81 @@ def test_a_secret_that_is_edited():
             several.edited({"x": shorter, "n": 1})
 
 
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+    port: int = 1
+
+
+def _row(user: str, password: str = "hidden, 4 characters", port: int = 1) -> dict[str, Any]:
+    return {"user": user, "password": password, "port": port}
+
+
+# What a person makes of ann's and bob's rows (their passwords are aaaa and bbbb), and what runs.
+MOVES = {
+    "swapped": ([_row("bob"), _row("ann")], ["bob bbbb", "ann aaaa"]),
+    "one goes, one comes": ([_row("bob"), _row("carl", "cccc")], ["bob bbbb", "carl cccc"]),
+    "one goes": ([_row("bob")], ["bob bbbb"]),
+    "one comes first": (
+        [_row("carl", "cccc"), _row("ann"), _row("bob")],
+        ["carl cccc", "ann aaaa", "bob bbbb"],
+    ),
+    "a new password": ([_row("ann", "cccc"), _row("bob")], ["ann cccc", "bob bbbb"]),
+    "a new password and another place": ([_row("bob"), _row("ann", "cccc")], ["bob bbbb", "ann cccc"]),
+    "another port, and the password anew": ([_row("ann", "cccc", 2), _row("bob")], ["ann cccc", "bob bbbb"]),
+    "another name": ([_row("carl"), _row("bob")], None),
+    "both have other names": ([_row("bob"), _row("carl")], None),
+    "another port": ([_row("ann", port=2), _row("bob")], None),
+    "one twice": ([_row("ann"), _row("ann")], None),
+    "another's length": ([_row("ann", "hidden, 5 characters"), _row("bob")], None),
+}
+
+
+@pytest.mark.parametrize(("rows", "runs"), MOVES.values(), ids=MOVES)
+def test_a_secret_stays_with_its_row(rows, runs):
+    """In an edited list a secret goes with what stood beside it, wherever that is now; what is not certain is refused."""
+    bound = define(list[Login]).bind({"x": [_row("ann", "aaaa"), _row("bob", "bbbb")]})
+    if runs is None:
+        with pytest.raises(InvalidArguments, match="type it anew"):
+            bound.edited({"x": rows, "n": 1})
+        return
+    made = bound.edited({"x": rows, "n": 1})
+    assert [f"{row.user} {row.password.get_secret_value()}" for row in made.run()[0]] == runs
+    marks = [row["password"].endswith("(edited)") for row in made.json["x"]]
+    edited = [row["password"] == "cccc" and row["user"] == "ann" for row in rows]
+    assert marks == edited
+
+
+def test_secrets_that_move_with_their_lengths():
+    """Two secrets of different lengths that change places are told apart by these, and none of them is marked as edited."""
+    bound = define(list[SecretStr]).bind({"x": ["one", "three"]})
+    made = bound.edited({"x": bound.json["x"][::-1], "n": 1})
+    assert [secret.get_secret_value() for secret in made.run()[0]] == ["three", "one"]
+    assert made.json["x"] == ["hidden, 5 characters", "hidden, 3 characters"]
+
+
+def test_the_only_row_keeps_its_secret():
+    """In a list of one, as in an object, a field beside the secret can be edited: there is no other it could belong to."""
+    bound = define(list[Login]).bind({"x": [_row("ann", "aaaa")]})
+    row = bound.edited({"x": [_row("ann", port=2)], "n": 1}).run()[0][0]
+    assert (row.port, row.password.get_secret_value()) == (2, "aaaa")
+
+
+def test_a_note_in_a_set_is_no_secret():
+    """Which item of a set was which is not known: its edit is refused, instead of taking the note for the secret."""
+    bound = define(set[SecretStr]).bind({"x": ["one", "three"]})
+    with pytest.raises(InvalidArguments, match="type it anew"):
+        bound.edited({"x": ["hidden, 3 characters", "new"], "n": 1})
+    assert {s.get_secret_value() for s in bound.edited({"x": ["a", "b"], "n": 1}).run()[0]} == {"a", "b"}
+
+
+def test_sets_are_shown_by_value():
+    """Numbers stand by their size, texts by the alphabet, and what has no order by its text."""
+    assert define(set[int]).bind({"x": [10, 9, 2]}).json["x"] == [2, 9, 10]
+    assert define(set[str]).bind({"x": ["b", "a"]}).json["x"] == ["a", "b"]
+    assert define(set[int | str]).bind({"x": ["b", 2, 10]}).json["x"] == ["b", 10, 2]
+
+
 def test_lists_that_validators_change():
     """Sets and sorted lists are not in the order that was sent: the items that were not touched stay all the same."""
     bound = define(Annotated[list[str], BeforeValidator(sorted)]).bind({"x": ["b", "a"]})
@@ -257,6 +333,27 @@ def test_an_edit_without_effect_is_refused():
         InvalidArguments, match=r'x\.note: "b" would change nothing, it stays "a"; f was not run'
     ):
         bound.edited({"x": {"note": "b"}, "n": 1})
+
+
+# (annotation, what is sent, what is typed for it)
+EQUAL = {
+    "a number": (int, 1, 1.0),
+    "a number as a text": (int, 1, "1"),
+    "a number in a list": (list[int], [1, 2], [1.0, 2]),
+    "a number in a field": (Sum, {"a": 1, "note": "b"}, {"a": 1.0, "note": "b"}),
+    "a path": (Path, "a", "./a"),
+    "a set": (set[int], [2, 9], [9, 2]),
+}
+
+
+@pytest.mark.parametrize(("annotation", "sent", "typed"), EQUAL.values(), ids=EQUAL)
+def test_an_edit_to_what_it_was_is_none(annotation, sent, typed):
+    """An edit that is read as the value that was there is no edit, alone and beside a real one, which the record names."""
+    bound = define(annotation).bind({"x": sent})
+    same = bound.edited({"x": typed, "n": 1})
+    assert (same.json, same.run()) == (bound.json, bound.run())
+    real = bound.edited({"x": typed, "n": 2})
+    assert (real.json, real.run()) == ({**bound.json, "n": 2}, (bound.run()[0], 2))
 
 
 def test_a_default_may_be_left_out():

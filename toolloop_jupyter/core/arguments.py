@@ -102,7 +102,8 @@ class Arguments:
     def edit(self, values: Values, edited: Mapping[str, object]) -> Values:
         """The same call with what a person made of `values.json`; an argument they left alone keeps its very value.
 
-        Raises InvalidArguments, also where an edit would change nothing.
+        An edit that is read as what was there already is none; so values that are as they were come back themselves.
+        Raises InvalidArguments, also for an edit that nothing reads.
         """
         untouched = {
             key: held
@@ -113,6 +114,7 @@ class Arguments:
             return values
         refused: InvalidArguments | None = None
         fallback: Values | None = None
+        as_it_was: Values | None = None
         for given in candidates(
             edited, values.json, {key: _again(held) for key, held in values.held.items()}
         ):
@@ -122,13 +124,18 @@ class Arguments:
                 refused = refused or error
                 continue
             made = replace(made, json=with_marks(made.json, edited, values.json))
-            if problem := unheeded(made.json, edited, values.json):
+            problem, wrong = unheeded(made.json, edited, values.json)
+            if wrong:
                 refused = refused or InvalidArguments(f"{problem}; {self.tool} was not run")
+            elif problem:
+                as_it_was = as_it_was or made
+            elif same_json(made.json, values.json):
+                return values
             elif not spoilt(made.json, edited, values.json):
                 return made
             else:
                 fallback = fallback or made
-        if fallback is not None:
+        if (fallback := fallback or as_it_was) is not None:
             return fallback  # one argument depends on another: the record names both
         assert refused is not None, "there is a candidate"
         raise refused

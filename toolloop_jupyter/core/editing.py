@@ -53,7 +53,8 @@ def _merged(edited: Any, shown: Any, again: Any) -> Any:
         unseen = {key: value for key, value in again.items() if key not in shown}
         return {key: value for key, value in {**unseen, **parts}.items() if value is not ABSENT}
     lists = isinstance(edited, list) and isinstance(shown, list) and isinstance(again, list)
-    if lists and len(shown) == len(again):
+    # A set, or what a validator has built: its items are known as they are shown, so a secret of it is not known.
+    if lists and len(shown) == len(again) and not (_has_note(edited) and same_json(shown, again)):
         places = _places(edited, shown)
         return [
             _merged(item, *((ABSENT, ABSENT) if at is None else (shown[at], again[at])))
@@ -61,22 +62,60 @@ def _merged(edited: Any, shown: Any, again: Any) -> Any:
         ]
     if _has_note(edited):
         raise InvalidArguments(
-            f"{shortened(edited)}: this stands for a value that is hidden, it is none; type it anew, or leave it as it was"
+            f"{shortened(edited)}: this stands for a hidden value, and which one is not certain here; "
+            "type it anew, or leave what stands beside it as it was"
         )
     return edited
 
 
 def _places(edited: list[Any], shown: list[Any]) -> list[int | None]:
-    """Which item each item of an edited list was; None for what is new, or could be one of several."""
-    if len(edited) == len(shown):
-        return list(range(len(shown)))
+    """Which item each item of an edited list was; None for what is new, or could be one of several.
+
+    An item that is there once before and after is the same one, wherever it stands; so is one that has only got new
+    secrets. What is left is taken by its index, in a list of the same length or in one that was only appended to: but an
+    item with a secret only where nothing else of it has changed, so that no secret goes to what has taken another's place.
+    """
     now, before = (
         [json.dumps(item, sort_keys=True, default=repr) for item in items] for items in (edited, shown)
     )
-    if now[: len(before)] == before:
-        return [*range(len(before)), *([None] * (len(now) - len(before)))]
-    seen, again = Counter(before), Counter(now)
-    return [before.index(item) if seen[item] == again[item] == 1 else None for item in now]
+    seen, again, stood = Counter(before), Counter(now), {item: index for index, item in enumerate(before)}
+    places = [stood[item] if seen[item] == again[item] == 1 else None for item in now]
+    _place_new_secrets(places, edited, shown)
+    if len(now) != len(before) and now[: len(before)] != before:
+        return places
+    taken = set(places)
+    for index, was in enumerate(shown):
+        if places[index] is None and index not in taken:
+            item = edited[index]
+            # A list of one has no other's secrets.
+            if len(shown) == 1 or not _has_note(item) or _same_but_secrets(item, was):
+                places[index] = index
+    return places
+
+
+def _place_new_secrets(places: list[int | None], edited: list[Any], shown: list[Any]) -> None:
+    taken = set(places)
+    free = [at for at, was in enumerate(shown) if at not in taken and _has_note(was)]
+    if not free:
+        return
+    left = [index for index, at in enumerate(places) if at is None]
+    pairs = [(index, at) for index in left for at in free if _same_but_secrets(edited[index], shown[at])]
+    once, of_once = Counter(index for index, _ in pairs), Counter(at for _, at in pairs)
+    for index, at in pairs:
+        if once[index] == of_once[at] == 1:
+            places[index] = at
+
+
+def _same_but_secrets(edited: Any, shown: Any) -> bool:
+    if isinstance(shown, str) and NOTE.fullmatch(shown):
+        return True
+    if isinstance(edited, Mapping) and isinstance(shown, Mapping):
+        return edited.keys() == shown.keys() and all(
+            _same_but_secrets(edited[key], shown[key]) for key in shown
+        )
+    if isinstance(edited, list) and isinstance(shown, list) and len(edited) == len(shown):
+        return all(map(_same_but_secrets, edited, shown))
+    return same_json(edited, shown)
 
 
 def _has_note(value: Any) -> bool:
@@ -86,18 +125,21 @@ def _has_note(value: Any) -> bool:
     return any(map(_has_note, items))
 
 
-def _touched(edited: Any, shown: Any, path: _Path = ()) -> Iterator[_Path]:
-    """Where the person changed or added something; what they took away is not there to be looked at."""
+def _touched(edited: Any, shown: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
+    """(where the person changed or added something, what was shown of it before).
+
+    What they took away is not there to be looked at.
+    """
     if shown is not ABSENT and same_json(edited, shown):
         return
     if isinstance(edited, Mapping) and isinstance(shown, Mapping):
         for key, value in edited.items():
             yield from _touched(value, shown.get(key, ABSENT), (*path, key))
     elif isinstance(edited, list) and isinstance(shown, list) and len(edited) == len(shown):
-        for index, value in enumerate(edited):
-            yield from _touched(value, shown[index], (*path, index))
+        for index, (value, at) in enumerate(zip(edited, _places(edited, shown), strict=True)):
+            yield from _touched(value, ABSENT if at is None else shown[at], (*path, index))
     else:
-        yield path
+        yield path, shown
 
 
 def _at(value: Any, path: _Path) -> Any:
@@ -114,20 +156,33 @@ def with_marks(
 ) -> dict[str, Any]:
     """The new call's JSON with a mark at each secret that was edited: it may be as long as the old one."""
     marked: dict[str, Any] = thawed(made)
-    for path in _touched(edited, shown):
-        before, now, holder = _at(shown, path), _at(marked, path), _at(marked, path[:-1])
+    for path, before in _touched(edited, shown):
+        now, holder = _at(marked, path), _at(marked, path[:-1])
         if all(isinstance(text, str) and NOTE.fullmatch(text) for text in (before, now)):
             holder[path[-1]] = f"{now} (edited)"
     return marked
 
 
-def unheeded(made: Mapping[str, Any], edited: Mapping[str, Any], shown: Mapping[str, Any]) -> str:
-    """Where an edit has changed nothing: the new call is still as the old one was shown. "" if there is no such place."""
-    for path in _touched(edited, shown):
-        value, before = _at(edited, path), _at(shown, path)
-        if before is not ABSENT and same_json(_at(made, path), before):
-            return f"{path_text(path)}: {shortened(value)} would change nothing, it stays {shortened(before)}"
-    return ""
+def unheeded(
+    made: Mapping[str, Any], edited: Mapping[str, Any], shown: Mapping[str, Any]
+) -> tuple[str, bool]:
+    """Where an edit has changed nothing, and whether that is wrong: the new call is still as the old one was shown.
+
+    It is not where the edit is read as what was there (`" a"` for "a"), nor mentioned for an equal number (1.0 for 1).
+    It is wrong in a field of an object: that may not be read under this name. ("", False) if there is no such place.
+    """
+    said = ""
+    for path, before in _touched(edited, shown):
+        value = _at(edited, path)
+        if before is ABSENT or value == before or not same_json(_at(made, path), before):
+            continue
+        said = (
+            said
+            or f"{path_text(path)}: {shortened(value)} would change nothing, it stays {shortened(before)}"
+        )
+        if len(path) > 1 and isinstance(path[-1], str):
+            return said, True
+    return said, False
 
 
 def spoilt(made: Any, edited: Any, shown: Any) -> bool:
@@ -137,5 +192,8 @@ def spoilt(made: Any, edited: Any, shown: Any) -> bool:
     if all(isinstance(one, Mapping) for one in (made, edited, shown)):
         return any(spoilt(made.get(key, ABSENT), edited[key], shown[key]) for key in edited if key in shown)
     if all(isinstance(one, list) for one in (made, edited, shown)) and len(made) == len(edited) == len(shown):
-        return any(map(spoilt, made, edited, shown))
+        places = _places(edited, shown)
+        return any(
+            spoilt(made[index], edited[index], shown[at]) for index, at in enumerate(places) if at is not None
+        )
     return False

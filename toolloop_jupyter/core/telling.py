@@ -154,7 +154,8 @@ def _by_kind(value: Any, kind: type, sent: Any) -> Told:
         return _told_list(list(value), sent)
     if kind in _SETS:
         told = _told_list(list(value), sent if sent is ABSENT else _UNKNOWN)
-        shown = sorted(told.shown, key=json.dumps)  # its order is nobody's, and another one after each edit
+        by_value = attempt(sorted, told.shown)  # its order is nobody's, and another one after each edit
+        shown = sorted(told.shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
         return Told(shown, shown, told.whole)
     if kind in _DICTS:
         return _told_dict(value, sent)
