@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pydantic_core import to_jsonable_python
+
+from ..core.foreign import Raised, attempt
 from ..core.hiding import hide_in
 from . import presenting
 from .mathtext import as_source
@@ -49,8 +53,9 @@ def as_json(result: Result) -> str:
     facts = {
         f.name: getattr(result, f.name)
         for f in dataclasses.fields(result)
-        if f.name not in ("events", "files")
+        if f.name not in ("events", "files", "output")
     }
+    facts["output"] = _output_json(result.output)
     facts["events"] = [_event(event) for event in result.events]
     facts["files"] = [_event(change) for change in result.files]
     data = json.loads(json.dumps(facts, default=_plain))  # so that a key in a live object is found, too
@@ -67,6 +72,12 @@ def _event(event: Any) -> dict[str, Any]:
     if decision is not None:
         shown["decision"] = dataclasses.asdict(decision)
     return {"event": type(event).__name__, **shown}
+
+
+def _output_json(output: Any) -> Any:
+    """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
+    told = attempt(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
+    return repr(output) if isinstance(told, Raised) else told
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,53 @@
+"""A run as JSON: whatever `output=` made, as data."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import enum
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toolloop_jupyter import Harness, agent
+from toolloop_jupyter.notebook.exporting import as_json
+from toolloop_jupyter.teaching import ScriptedModel
+
+
+class Color(enum.Enum):
+    RED = "r"
+
+
+@dataclasses.dataclass
+class Visit:
+    when: dt.date
+    color: Color
+    rooms: set[int]
+    file: Path
+
+
+VISIT = {"when": "2024-01-02", "color": "r", "rooms": [1], "file": "a"}
+OUTPUTS = {
+    "dates as keys": (dict[dt.date, int], {"2024-01-02": 1}),
+    "enums as keys": (dict[Color, int], {"r": 1}),
+    "a dataclass": (Visit, VISIT),
+    "dataclasses in a list": (list[Visit], [VISIT]),
+    "a set": (set[str], ["a"]),
+    "a date": (dt.date, "2024-01-02"),
+}
+
+
+@pytest.mark.parametrize(("output", "answer"), OUTPUTS.values(), ids=OUTPUTS)
+def test_an_output_is_exported_as_data(output: Any, answer: Any) -> None:
+    """Keys and parts of any type come as JSON, as the model wrote them, not as Python prints them."""
+    result = agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel(json.dumps(answer)), output=output)
+    assert json.loads(as_json(result))["output"] == answer
+
+
+def test_what_is_no_data_is_exported_as_it_prints() -> None:
+    """A live object in an output ends no export."""
+    result = agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("1"), output=int)
+    told = json.loads(as_json(dataclasses.replace(result, output={"a": 1 + 2j, ("b", 1): object})))["output"]
+    assert str(1 + 2j).strip("()") in str(told["a"])
