@@ -114,38 +114,54 @@ async def test_nobody_is_asked_about_a_call_that_cannot_run():
 # (permissions, what is said)
 WRONG = {
     "a typo": (
-        {"ff": "ask", "*": "full"},
-        "did you mean 'f'? (as it stands, permissions['*'], which is 'full', would",
+        {"delte": "ask", "*": "full"},
+        "did you mean 'delete'? (as it stands, permissions['*'], which is 'full', would hold for 'delete'; if another",
     ),
-    "a typo that denies": ({"F": "deny", "*": "ask"}, "permissions['F'] is 'deny', but no tool of this run"),
-    "a typo without a star": ({"ff": "deny"}, "(as it stands, 'ask' would hold for the tool that is meant)"),
-    "a python name": ({"send_mail": "ask", "*": "full"}, "did you mean 'mail-out'?"),
-    "nothing like it": ({"delete": "ask", "*": "full"}, "there are: f, mail-out"),
+    "letters that changed places": ({"delete": "ask", "read_flie": "ask", "*": "full"}, "mean 'read_file'?"),
+    "a typo that denies": (
+        {"DELETE": "deny", "*": "ask"},
+        "permissions['DELETE'] is 'deny', but no tool of this",
+    ),
+    "a typo without a star": ({"deletes": "deny"}, "(as it stands, 'ask' would hold for 'delete'"),
+    "a python name": ({"send_letter": "ask", "*": "full"}, "did you mean 'mail-out'?"),
+    "a dotted name": ({"fs.delete": "ask", "*": "full"}, "did you mean 'delete'?"),
+    "a blank that is not there": ({"readfile": "ask", "*": "full"}, "did you mean 'read_file'?"),
 }
 
 
+def _three():
+    return [make("delete", []), make("read_file", []), tool(name="mail-out")(make("send_letter", []))]
+
+
 @pytest.mark.parametrize(("policy", "said"), WRONG.values(), ids=WRONG)
-def test_a_rule_for_no_tool_is_a_mistake(policy, said):
-    """A name that no tool has, with a rule stricter than what would hold in its place, stops before anything runs."""
-    named = tool(name="mail-out")(make("send_mail", []))
+def test_a_rule_with_a_slip_in_its_name_is_a_mistake(policy, said):
+    """A name that a tool nearly has, with a rule stricter than what would hold in its place, stops before anything runs."""
     with pytest.raises(ValueError) as caught:
-        session_of([make("f", []), named], permissions=policy)
+        session_of(_three(), permissions=policy)
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "policy",
-    [{"ff": "full", "*": "ask"}, {"ff": "ask"}, {"ff": "ask", "f": "full"}, {"ff": "deny", "*": "deny"}],
+    [
+        {"delte": "full", "*": "ask"},
+        {"delte": "ask"},
+        {"delte": "ask", "delete": "full"},
+        {"delte": "deny", "*": "deny"},
+        {"drop": "ask", "*": "full"},
+        {"delete_all": "ask", "*": "full"},
+        {"delete_file": "ask", "move_file": "deny", "*": "full"},
+        {"fs.drop": "ask", 1: "ask", "*": "full"},
+    ],
 )
-async def test_a_rule_that_is_not_needed_is_none(policy):
-    """A name of no tool that opens nothing serves runs with other tools: the tool that is meant is asked about, or denied."""
-    session = session_of([make("f", [])], permissions=policy)
-    assert session.config.permissions is policy
+async def test_a_rule_for_other_runs_is_none_for_this(policy):
+    """A name of no tool that opens nothing, or of another tool than this run's: one mapping serves runs with other tools."""
+    assert session_of(_three(), permissions=policy).config.permissions is policy
 
 
 def test_one_mapping_for_several_cells():
-    """In a notebook, a rule for another function of it is no mistake; a name that is nothing there is one."""
+    """In a notebook, a rule for another function of it, or for a tool that the session had, is no typo however near."""
     from toolloop_jupyter.notebook import naming
 
     f, g = make("f", []), make("g", [])
@@ -154,6 +170,11 @@ def test_one_mapping_for_several_cells():
     names = {"f": f, "g": g, "send_mail": named, "rules": rules}
     assert naming.policy(names, "rules", [f]) == {"f": "ask", "*": "full"}
     assert naming.policy(names, "rules", [f, g, named]) is rules
+    lock = make("lock", [])
+    names |= {"lock": lock, "locks": {"unlock": "ask", "*": "full"}}
+    with pytest.raises(ValueError, match="did you mean 'lock'"):
+        session_of([lock], permissions=naming.policy(names, "locks", [lock]))
+    assert naming.policy(names, "locks", [lock], had=["lock", "unlock"]) == {"*": "full"}
     names["rules"] = {"send_mail": "ask", "gg": "ask", "*": "full"}
     assert naming.policy(names, "rules", [f, named]) is names["rules"]
     with pytest.raises(ValueError, match="did you mean 'mail-out'"):

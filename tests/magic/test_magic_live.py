@@ -110,6 +110,22 @@ def test_output_model_and_bound_method(kernel):
     assert run(kernel, "print(type(b.output).__name__, b.calls[0].name)").stdout == "Book find\n"
 
 
+def test_one_mapping_for_all_cells_of_a_session(kernel):
+    """The permissions that a session keeps are no mistake in a cell with other tools; in a cell of its own a slip is one."""
+    run(
+        kernel,
+        "class Door:\n"
+        "    def lock(self) -> str:\n        'Lock.'\n        return 'l'\n"
+        "    def unlock(self) -> str:\n        'Unlock.'\n        return 'u'\n"
+        "door = Door()\nrules = {'unlock': 'ask', 'not_defined_yet': 'ask', '*': 'full'}",
+    )
+    for tools in ("door.lock,door.unlock -p rules", "double", "door.lock"):
+        done = run(kernel, f"%%toolloop -s doors -t {tools}\nHello {tools[-4:]}")
+        assert done.status == "ok", done.text
+    assert "did you mean 'lock'?" in run(kernel, "%%toolloop -t door.lock -p rules\nHello").text
+    run(kernel, "%toolloop reset doors")
+
+
 def test_session_goes_on_and_is_listed(kernel):
     """Two cells of one session share the conversation."""
     run(kernel, "%%toolloop -s talk -t double\nDouble 2", silent=False)

@@ -6,6 +6,7 @@ import asyncio
 import dataclasses
 import difflib
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -59,28 +60,43 @@ def check_policy(policy: object) -> None:
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
-    """Raise ValueError for a rule about a tool that there is not, where the tool that is meant would be freer than it says.
+    """Raise ValueError for a rule with the name of a tool of this run misspelt, where the tool would be freer than it says.
 
-    A key that no tool has is harmless in `{"serch": "full", "*": "ask"}`, and lets a mapping serve runs with other
-    tools; in `{"delte": "ask", "*": "full"}` it lets `delete` run.
+    A mapping may serve many runs, so a rule for a tool that this run does not have is none of its business. But with
+    `{"delte": "ask", "*": "full"}` a run with `delete` would run it unasked. A tool with a rule of its own is not meant.
     """
-    if not isinstance(policy, Mapping) or not tools:
+    if not isinstance(policy, Mapping):
         return
-    known = {tool.name: tool.name for tool in tools}
+    known = {tool.name for tool in tools}
     otherwise = policy.get("*", "ask")
     for key, mode in policy.items():
         if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
             continue
-        renamed = {
-            other: tool.name for tool in tools for other in (tool.wire_name, python_name(tool.function))
-        }
-        near = difflib.get_close_matches(str(key), [*known, *renamed], 1)
-        hint = f"did you mean {(renamed | known)[near[0]]!r}?" if near else f"there are: {', '.join(known)}"
+        meant = next((tool.name for tool in tools if tool.name not in policy and _may_mean(key, tool)), None)
+        if meant is None:
+            continue
         instead = f"permissions['*'], which is {otherwise!r}," if "*" in policy else "'ask'"
         raise ValueError(
-            f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: {hint} "
-            f"(as it stands, {instead} would hold for the tool that is meant)"
+            f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: did you mean {meant!r}? (as it "
+            f"stands, {instead} would hold for {meant!r}; if another tool is meant, write a rule for {meant!r}, too)"
         )
+
+
+def _may_mean(key: object, tool: Tool) -> bool:
+    """Whether a rule's key is a slip for this tool: its Python name, a dotted name of it, or a typo."""
+    names = (tool.name, tool.wire_name, python_name(tool.function))
+    text = str(key)
+    return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
+
+
+def _is_typo(typed: str, name: str) -> bool:
+    """Compare word by word: of `read_file` and `delete_file` half the letters are the same, and one is not meant by the other."""
+    one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
+    if "".join(one) == "".join(other):
+        return True
+    return len(one) == len(other) and all(
+        difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in zip(one, other, strict=True)
+    )
 
 
 def asks_sometimes(policy: object) -> bool:

@@ -124,11 +124,11 @@ def model(names: Names, name: str) -> Any:
     )
 
 
-def policy(names: Names, name: str, functions: Sequence[Any] = ()) -> Any:
+def policy(names: Names, name: str, functions: Sequence[Any] = (), had: Iterable[str] = ()) -> Any:
     """The policy in a variable, or the words "full" and "ask" as they are.
 
     A mapping may serve several cells: what it says of other functions of the notebook than `functions`, the run's
-    tools, is left out. So a name that is nothing in the notebook is a mistake.
+    tools, and of tools that the session `had` in earlier cells, is left out. So none of these is taken for a typo.
     """
     if name in ("full", "ask"):
         return name
@@ -137,13 +137,15 @@ def policy(names: Names, name: str, functions: Sequence[Any] = ()) -> Any:
         hint = f"; did you mean {near[0]}?" if near else ""
         raise Mistake(f"--permissions takes full, ask or the variable of a policy, not {name!r}{hint}")
     found = lookup(names, name, "permissions policy")
-    return _without_others(found, names, functions) if isinstance(found, Mapping) else found
+    return _without_others(found, names, functions, had) if isinstance(found, Mapping) else found
 
 
-def _without_others(rules: Mapping[Any, Any], names: Names, functions: Sequence[Any]) -> Mapping[Any, Any]:
+def _without_others(
+    rules: Mapping[Any, Any], names: Names, functions: Sequence[Any], had: Iterable[str]
+) -> Mapping[Any, Any]:
     from ..core.tools import marked_tools, tool_name
 
-    others = {tool_name(function) for function in marked_tools(names)}
+    others = {tool_name(function) for function in marked_tools(names)} | {*had}
     others |= {key for key in rules if callable(names.get(key)) and tool_name(names[key]) == key}
     others -= {tool_name(function) for function in functions}
     return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules

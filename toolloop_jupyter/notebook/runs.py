@@ -90,12 +90,14 @@ class Notebook:
         }
         replayed = self.tapes.replays(options.replay)
         functions = self.functions(None if tools is None else list(tools))
+        found = self.sessions.get(self._name(options) or "")
+        policy = options.permissions or defaults.permissions
         return {
             "model": self.tapes.replay(options.replay, loose=options.replay_loose)
             if replayed
             else naming.model(self.names, options.model or defaults.default_model()),
             "tools": functions,
-            "permissions": naming.policy(self.names, options.permissions or defaults.permissions, functions),
+            "permissions": naming.policy(self.names, policy, functions, found.had if found else ()),
             "output": naming.output(self.names, output) if output else None,
             "instructions": options.instructions or defaults.instructions or None,
             "max_turns": defaults.max_turns if options.max_turns is None else options.max_turns,
@@ -183,6 +185,7 @@ class Notebook:
             raise Mistake(f"session {name!r} is running a turn; wait for it or stop it")
         before, now = ([tool.name for tool in one.config.tools] for one in (named.session, made))
         named.session.config = made.config
+        named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
         return named, [f"session {name!r} had other tools before; gone: {', '.join(gone)}" if gone else None]
 

@@ -42,6 +42,8 @@ class NamedSession:
     made_by: list[MadeBy] = field(default_factory=list)
     told: bool = False
     """Whether the person knows that running a cell again adds a turn here."""
+    had: set[str] = field(default_factory=set)
+    """The tools that its cells had: the permissions that it keeps may have rules for them."""
     states: list[tuple[str, MadeBy]] = field(default_factory=list)
     """With --keep-history: the states of the conversation that outputs have (see `resuming`), and whose they are."""
 
