@@ -223,19 +223,35 @@ def test_a_conversation_that_came_back_knows_its_cells(kernel, start_kernel, tmp
 def test_what_a_cell_no_longer_shows_is_kept_by_a_later_one(kernel, tmp_path, line):
     """A cell that runs again dry, with a mistake or as Python loses its outputs: the next cell has its turn for `resume`."""
     run(kernel, "%toolloop reset lost")
-    cells = {
-        number: run(kernel, say("lost", text, "--keep-history"), f"l{number}")
+    cells = [
+        run(kernel, say("lost", text, "--keep-history"), f"l{number}")
         for number, text in enumerate(["One.", "Two."])
-    }
+    ]
     cells[0] = run(kernel, line, "l0")
-    cells[2] = run(kernel, say("lost", "Three.", "--keep-history"), "l2")
-    notebook = tmp_path / "n.ipynb"
-    shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells.values()]
+    cells.append(run(kernel, say("lost", "Three.", "--keep-history"), "l2"))
+    assert kept_in(tmp_path, cells, "lost") == (0, ["One.", "Two.", "Three."])
+    assert conversation(kernel, "lost") == ["One.", "Two.", "Three."]
+
+
+def test_the_cell_that_resumes_may_have_kept_a_turn(kernel, tmp_path):
+    """`%toolloop resume` typed into the cell of a turn takes the place of its outputs: the next cell has the turn."""
+    cells = [
+        run(kernel, say("place", text, "--keep-history"), f"p{number}")
+        for number, text in enumerate(["One.", "Two."])
+    ]
+    kept_in(tmp_path, cells, "place")
+    cells[1] = run(kernel, f"%toolloop resume place {tmp_path / 'n.ipynb'}", "p1")
+    cells.append(run(kernel, say("place", "Three.", "--keep-history"), "p2"))
+    assert kept_in(tmp_path, cells, "place") == (0, ["One.", "Two.", "Three."])
+
+
+def kept_in(folder, cells, session):
+    """What a notebook with these cells keeps of a session: (lost turns, user messages)."""
+    notebook = folder / "n.ipynb"
+    shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells]
     notebook.write_text(json.dumps({"cells": shown}))
-    kept = find("lost", str(notebook), {})
-    asked = [message["content"] for message in kept.messages if message["role"] == "user"]
-    assert (kept.lost, asked) == (0, ["One.", "Two.", "Three."])
-    assert conversation(kernel, "lost") == asked
+    kept = find(session, str(notebook), {})
+    return kept.lost, [message["content"] for message in kept.messages if message["role"] == "user"]
 
 
 def test_a_result_shown_again_is_the_same(kernel):
