@@ -6,6 +6,8 @@ import asyncio
 import concurrent.futures
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -214,3 +216,28 @@ def test_what_breaks_into_the_wait_stops_the_step():
             break
         time.sleep(0.01)
     assert sorted(log) == ["cleaned up", "stopped"]
+
+
+FORKS = """
+import os, sys
+from toolloop_jupyter import Harness, agent
+from toolloop_jupyter.teaching import ScriptedModel
+
+def ask(): return agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("Answer.")).text
+
+assert ask() == "Answer."
+child = os.fork()
+if child == 0:
+    os._exit(0 if ask() == "Answer." else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+def test_a_forked_process_has_a_loop_of_its_own():
+    """`agent()` answers in a process that was forked from one which had called it, as multiprocessing does on Linux."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FORKS], timeout=60, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr

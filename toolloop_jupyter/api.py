@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import inspect
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from pathlib import Path
@@ -114,7 +115,8 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         if cards and config.on_approval is None and may_ask(config):
             from .notebook import showing
 
-            config = dataclasses.replace(config, cards=showing.card_handler())
+            kept = functools.partial(kernel.attending_to_cell, may_be_cleared=False)  # the decisions stay
+            config = dataclasses.replace(config, cards=showing.card_handler(), attend=kept)
     return config
 
 

@@ -94,3 +94,36 @@ def test_an_interrupt_ends_a_loop_of_runs(product):
     failed, after = product.submit("1 / 0"), product.submit("print('AFTER')")
     product.wait(failed, after, timeout=5)
     assert (failed.status, after.status) == ("error", "aborted")
+
+
+NESTED = """
+async def outer(x: int) -> str:
+    "Ask another model, on the loop."
+    return agent(Harness.TOOL_LOOP, 'In.', model=scripted('naps', s=9), tools=[naps]).text
+
+def threaded(x: int) -> str:
+    "Ask another model, in a thread, and a person."
+    return agent(Harness.TOOL_LOOP, 'In.', **asking()).text
+"""
+
+
+@pytest.mark.parametrize("tool", ["outer", "threaded"])
+@pytest.mark.parametrize("form", ["agent", "magic"])
+def test_an_interrupt_ends_nested_runs(product, tool, form):
+    """■ while a tool's own `agent()` runs ends both, with the loop around them, and no card stays up."""
+    run(product, NESTED + f"\nm = scripted({tool!r}, x=1)")
+    code = f"%%toolloop --model m -p full -t {tool} --as r\nGo."
+    if form == "agent":
+        code = (
+            f"for n in range(3):\n    print(n)\n"
+            f"    agent(Harness.TOOL_LOOP, 'Go.', model=scripted({tool!r}, x=1), tools=[{tool}])"
+        )
+    cell, after = product.submit(code, allow_stdin=True), product.submit("print('AFTER', runs)")
+    if tool == "threaded":
+        product.button("Approve")
+    product.settle(0.8)
+    product.interrupt()
+    product.wait(cell, after, timeout=8)
+    assert (cell.status, after.stdout) == ("ok", "AFTER []\n"), cell.text
+    assert cell.stdout == ("0\n" if form == "agent" else "")
+    product.wait_until(lambda: not product.open_widgets("ButtonModel"), 5)

@@ -76,3 +76,19 @@ def test_a_run_in_a_callback(product, way):
     assert "printed 4" in last.stdout
     product.wait_until(lambda: printed(product, "len(asyncio.all_tasks()) < 99") == "True")
     run(product, "[part.close() for part in (start.layout, start.style, start)]")
+
+
+@way
+def test_a_tool_clears_what_it_printed(product, way):
+    """`clear_output(wait=True)` in a tool, as live plots have it, leaves the last step alone; with a card nothing is cleared."""
+    run(
+        product,
+        "from IPython.display import clear_output\n"
+        "def steps(x: int) -> int:\n    'Steps.'\n"
+        "    for n in range(x): clear_output(wait=True); print('step', n)\n    return x",
+    )
+    assert run(product, cell_of(way, "steps", "x=3")).stdout == "step 2\n"
+    asked = product.submit(cell_of(way, "steps", "x=3", "ask"), allow_stdin=True)
+    product.click("Approve")
+    product.wait(asked, timeout=10)
+    assert "approved by click" in asked.text

@@ -235,6 +235,9 @@ class AsyncSession:
             if channel.reason is None:
                 raise  # not ours: the loop is shutting down
             _take_back_cancel()
+        else:
+            if channel.reason is not None:
+                await _let_cancel_come()
         if channel.reason is not None:
             return channel.reason, turn.note
         if outcome.error is None:
@@ -294,6 +297,14 @@ def _cut_off(turn: Turn, call_id: str, text: str) -> ToolResult:
     ran = turn.at_work is not None and turn.at_work[0] == call_id
     seconds = time.monotonic() - turn.at_work[1] if turn.at_work is not None and ran else 0.0
     return ToolResult(call_id, text, is_error=True, full_length=len(text), ran=ran, seconds=seconds)
+
+
+async def _let_cancel_come() -> None:
+    """Take a cancel that is still on its way: the turn ended by itself while it was told to stop."""
+    try:
+        await asyncio.sleep(0)
+    except asyncio.CancelledError:
+        _take_back_cancel()
 
 
 def _take_back_cancel() -> None:

@@ -139,6 +139,7 @@ class _Worker:
         """Do a job; False when this thread is to end."""
         self.thread.name = TOOL_THREAD
         value, raised = job.outcome()
+        asyncio.set_event_loop(None)  # a tool may have set one: not for the next
         with _lock:
             job.ended = True
             goes_on = not self._asked_to_stop

@@ -48,18 +48,25 @@ from importlib.util import find_spec
 from typing import Any, Literal, TypeVar
 
 from . import kernel_terminal
-from .kernel_cells import ends_its_cell, parent_of_output, stopped, taken_by_a_widget, unwatch, watch
+from .kernel_background import OneLoop
+from .kernel_cells import (
+    ends_its_cell,
+    in_callback,
+    parent_of_output,
+    stopped,
+    taken_by_a_widget,
+    unwatch,
+    watch,
+)
 from .kernel_loop import (
     PATIENCE,
     Interrupted,
-    OneLoop,
     drive,
     interruptible,
     uninterrupted,
 )
 from .kernel_output import (
     Bundle,
-    Place,
     Sink,
     capture,
     current_target,
@@ -68,6 +75,7 @@ from .kernel_output import (
     shell,
     unwrapped,
 )
+from .kernel_place import Place
 from .kernel_pump import Pump, aside
 
 __all__ = [
@@ -204,6 +212,8 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
             return drive(attended, context, _idle_loop())
     except Interrupted as error:
         error.args = tuple(text for text in said if text) or error.args
+        if cell is not None and in_callback(_kernel()):  # no cell shows its error
+            cell.display({"text/plain": f"KeyboardInterrupt: {error}"})
         ends_its_cell(error)
         raise
 
@@ -234,10 +244,10 @@ async def attending() -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def attending_to_cell() -> AsyncIterator[None]:
+async def attending_to_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
     """The same for a run of the API, whose tools' output goes to the cell that started it, whatever runs meanwhile."""
     async with attending():
-        with Cell.here().run():
+        with Cell.here().run(may_be_cleared=may_be_cleared):
             yield
 
 
@@ -291,8 +301,7 @@ def watch_cells() -> None:
 
 def unwatch_cells() -> None:
     """Undo `watch_cells`."""
-    if shell() is not None:
-        unwatch(shell().events)
+    unwatch(shell().events)
 
 
 class Cell(Place):
@@ -377,10 +386,12 @@ class _KernelTarget:
                 data=dict(bundle), metadata=dict(bundle.metadata), transient=transient, update=bundle.replaces
             )
 
-    def clear(self) -> None:
+    may_be_cleared = False
+
+    def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002 - IPython's own signature
         flush(self)
         with into(self if self._copied else None):
-            self._publisher.clear_output(wait=True)
+            self._publisher.clear_output(wait=wait)
 
 
 def has_subshells() -> bool:

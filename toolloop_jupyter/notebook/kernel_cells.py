@@ -47,10 +47,15 @@ def parent_of_output(kernel: Any) -> Mapping[str, Any]:
     """The message in answer to which something is to be shown that is shown now."""
     parent: Mapping[str, Any] = kernel.get_parent("shell")
     header = parent.get("header") or {}
-    is_comm = str(header.get("msg_type", "")).startswith("comm_")
-    if is_comm and _last and not taken_by_a_widget(str(header.get("msg_id"))):
+    if in_callback(kernel) and _last and not taken_by_a_widget(str(header.get("msg_id"))):
         return _last[0]
     return parent
+
+
+def in_callback(kernel: Any) -> bool:
+    """Whether a widget's message is being handled."""
+    header = kernel.get_parent("shell").get("header") or {}
+    return str(header.get("msg_type", "")).startswith("comm_")
 
 
 def taken_by_a_widget(msg_id: str) -> bool:

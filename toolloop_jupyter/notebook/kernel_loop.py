@@ -14,10 +14,6 @@ nest_asyncio does 1 to 3 by replacing Task, Future, run and the loop's methods f
 nest_asyncio2 (1.7.4) keeps the handles of 4 back until the nested run has ended, and a click is one of them. Either
 may have been applied by somebody else: what is done here holds with it, without it, and on Python 3.14.
 
-A sync stream is read step by step, and between two steps nobody turns a loop (`OneLoop`). Where none is running, its
-turn is therefore on a loop of its own thread, and each step may be asked for by another thread: by a web server's pool,
-by a tool's own.
-
 The private names `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same
 in CPython 3.10 to 3.14 (run on 3.10 to 3.13). A public way to turn a running loop would replace them; none is planned.
 """
@@ -26,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import os
 import signal
 import threading
 import time
@@ -42,7 +39,7 @@ PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3
 """Seconds after which a loop that did not take up an interrupt counts as blocked by one of its callbacks."""
-_LISTENS = 0.1
+LISTENS = 0.1
 """Seconds after which a thread that waits for a step looks up: only then does Python stop it (a cancelled tool; Windows)."""
 _AFTERWARDS = 0.3
 """Seconds after an interrupt in which a cell that it has ended stays, so that a second one of a nervous finger still
@@ -109,8 +106,12 @@ class Interrupts:
     def _interrupt(self, signum: int, frame: FrameType | None) -> None:
         now = time.monotonic()
         if self._asked_at is None or (self._taken_up and now - self._asked_at > PATIENCE):
-            self._asked_at, self._taken_up = now, False
-            self._loop.call_soon_threadsafe(self._cancel)  # the threadsafe one also wakes a quiet loop
+            for run in _listening:  # the runs around this one, too: a tool may have called `agent()`
+                run._asked_at, run._taken_up = now, False
+                run._loop.call_soon_threadsafe(run._cancel)  # the threadsafe one also wakes a quiet loop
+            outermost = _listening[0]._found
+            if str(getattr(outermost, "__module__", "")).startswith("ipykernel"):
+                outermost(signum, frame)  # it cancels the awaited cell around them
         elif not self._taken_up and now - self._asked_at > _BLOCKED:
             raise KeyboardInterrupt
 
@@ -173,71 +174,6 @@ async def uninterrupted(awaitable: Awaitable[T]) -> T:
     return run.result()
 
 
-class OneLoop:
-    """Runs the steps of one stream, all on one loop: the one that runs where the first is asked for, or the background one."""
-
-    def __init__(self, run_sync: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]) -> None:
-        """`run_sync` runs a step on the loop that is running here."""
-        self._run_sync = run_sync
-        self._loop: asyncio.AbstractEventLoop | None = None
-
-    def __call__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """Run `make()` to its end from sync code, in any thread, and return its result. Raises as `drive` does."""
-        try:
-            here = asyncio.get_running_loop()
-        except RuntimeError:
-            here = None
-        loop = self._loop = self._loop or here or _background_loop()
-        if loop is here:
-            return self._run_sync(make)  # type: ignore[no-any-return]
-        if not loop.is_running():
-            raise RuntimeError("the event loop on which this stream began has ended: make a new stream")
-        if here is None:
-            return _elsewhere(loop, make)
-
-        async def awaited() -> T:
-            return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(make(), loop))
-
-        return self._run_sync(awaited)  # type: ignore[no-any-return]
-
-
-def _elsewhere(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run `make()` on a loop of another thread, in the context of this one.
-
-    An interrupt (or what else is raised in this thread) cancels it; an interrupt waits for its end, a second one does not.
-    """
-    tasks: list[asyncio.Task[T]] = []
-    ended, interrupted = threading.Event(), False
-
-    def begin() -> None:
-        tasks.append(loop.create_task(make()))
-        tasks[0].add_done_callback(lambda _: ended.set())
-
-    def cancel() -> None:  # comes to the loop after `begin`
-        tasks[0].cancel()
-
-    loop.call_soon_threadsafe(begin)
-    while True:
-        try:
-            while not ended.wait(_LISTENS):
-                pass
-            break
-        except KeyboardInterrupt:
-            loop.call_soon_threadsafe(cancel)
-            if interrupted:
-                raise
-            interrupted = True
-        except BaseException:
-            loop.call_soon_threadsafe(cancel)
-            raise
-    try:
-        return tasks[0].result()
-    except asyncio.CancelledError as error:
-        if interrupted:
-            raise Interrupted(str(error) or STOPPED) from None
-        raise
-
-
 async def let_a_second_one_pass(asked_at: float) -> int:
     """Wait as long as an interrupt may follow at once upon the one at `asked_at` (monotonic); returns how many it ignored."""
     ignored = 0
@@ -265,7 +201,7 @@ def drive(
         loop = asyncio.get_running_loop()
     except RuntimeError:
         if threading.current_thread() is not threading.main_thread():
-            return context.run(asyncio.run, make())
+            return context.run(asyncio.run, _ticking(make()))
         loop = idle or _kept_loop()
         wait = _outermost
     else:
@@ -282,6 +218,21 @@ def drive(
     if task.cancelled() and interrupts.happened:
         raise Interrupted(STOPPED)
     return task.result()
+
+
+async def _ticking(work: Coroutine[Any, Any, T]) -> T:
+    """Wake the loop again and again: what is raised in this thread from outside (a tool's stop) breaks in only then."""
+    loop = asyncio.get_running_loop()
+    timer: list[asyncio.TimerHandle] = []
+
+    def tick() -> None:
+        timer[:] = [loop.call_later(LISTENS, tick)]
+
+    tick()
+    try:
+        return await work
+    finally:
+        timer[0].cancel()
 
 
 def _outermost(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
@@ -337,43 +288,18 @@ def _nothing() -> None:
     pass
 
 
-_kept: list[asyncio.AbstractEventLoop] = []
-"""The loop of the main thread, once there is one."""
+_kept: list[tuple[asyncio.AbstractEventLoop, int]] = []
+"""The loop of the main thread, once there is one, and the process that made it: a forked one cannot use it."""
 
 
 def _kept_loop() -> asyncio.AbstractEventLoop:
-    if not _kept or _kept[-1].is_closed():
-        _kept[:] = [asyncio.new_event_loop()]
-        atexit.register(_close, _kept[-1])
-    return _kept[-1]
+    if not _kept or _kept[-1][0].is_closed() or _kept[-1][1] != os.getpid():
+        _kept[:] = [(asyncio.new_event_loop(), os.getpid())]
+        atexit.register(close_at_exit, _kept[-1][0])
+    return _kept[-1][0]
 
 
-_background: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
-"""The loop that runs in a thread of its own, once there is one."""
-_lock = threading.Lock()
-"""Held while it is made."""
-
-
-def _background_loop() -> asyncio.AbstractEventLoop:
-    with _lock:
-        # A forked process has the loop, but not the thread.
-        if not _background or not _background[-1][1].is_alive():
-            loop = asyncio.new_event_loop()
-            thread = threading.Thread(target=loop.run_forever, name="toolloop-background", daemon=True)
-            thread.start()
-            _background[:] = [(loop, thread)]
-            atexit.register(_end, loop, thread)
-        return _background[-1][0]
-
-
-def _end(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
-    if thread.is_alive():
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(1)  # no longer: a tool may block it
-    _close(loop)
-
-
-def _close(loop: asyncio.AbstractEventLoop) -> None:
+def close_at_exit(loop: asyncio.AbstractEventLoop) -> None:
     """End what is left on a loop at exit, as `asyncio.run` does after each call."""
     if loop.is_closed() or loop.is_running():
         return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from contextvars import Context, ContextVar, copy_context
 from typing import Any, Protocol
 
@@ -43,7 +43,10 @@ class Target(Protocol):
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
     def publish(self, bundle: Bundle) -> None: ...
-    def clear(self) -> None: ...
+    def clear(self, wait: bool = True) -> None: ...  # noqa: FBT001, FBT002 - IPython's own signature
+
+    may_be_cleared: bool
+    """Whether `clear_output()` of the code inside reaches it: not where that would take a transcript away."""
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output", default=None)
@@ -75,6 +78,11 @@ def _target_here() -> Target | None:
         return target
     owner: Target | None = strays.target_of(threading.current_thread())
     return owner
+
+
+def let_be(target: Target | None) -> None:
+    """Let `target` be that of what runs in the current context from now on."""
+    _target.set(target)
 
 
 def clean_context() -> Context:
@@ -136,7 +144,7 @@ def _outlast(target: Target, left: list[threading.Thread]) -> None:
         with into(target):
             standing.set()
             for thread in left:
-                thread.join()
+                strays.wait_for(thread)
 
     threading.Thread(target=wait, name=strays.WAITING, daemon=True).start()
     standing.wait(1.0)
@@ -155,7 +163,9 @@ class _SinkTarget:
     def publish(self, bundle: Bundle) -> None:
         self._sink("display", bundle)
 
-    def clear(self) -> None:
+    may_be_cleared = False
+
+    def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002
         pass  # what was captured is not on a screen
 
 
@@ -292,8 +302,11 @@ class _PublisherHook:
             target.publish(Bundle(data, metadata or {}, display_id, replaces=bool(kwargs.get("update"))))
 
         def clear_output(*args: Any, **kwargs: Any) -> None:
-            if _target_here() is None:
+            target = _target_here()
+            if target is None:
                 found_clear(*args, **kwargs)
+            elif getattr(target, "may_be_cleared", False):
+                target.clear(*args, **kwargs)
 
         publish._toolloop_hook = self  # type: ignore[attr-defined]
         self._ours = {"publish": publish, "clear_output": clear_output}
@@ -310,83 +323,3 @@ class _PublisherHook:
                     delattr(self._publisher, name)
                 if name in self._before:
                     setattr(self._publisher, name, self._before[name])
-
-
-class Place:
-    """A place for output: a target, or (None) the terminal.
-
-    `can_update` says whether `update()` shows anything: not in a terminal, where `display()` prints the text/plain.
-    """
-
-    def __init__(self, target: Target | None) -> None:
-        self._target = target
-        self.can_update = target is not None
-
-    def display(
-        self,
-        bundle: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
-        display_id: str | None = None,
-    ) -> None:
-        """Show a MIME bundle (values of JSON types, or bytes for pictures) as a new output."""
-        self._publish(Bundle(bundle, metadata or {}, display_id, replaces=False))
-
-    def update(
-        self, bundle: Mapping[str, Any], display_id: str, metadata: Mapping[str, Any] | None = None
-    ) -> None:
-        """Replace what was shown under `display_id`. Does nothing where `can_update` is False."""
-        if self.can_update:
-            self._publish(Bundle(bundle, metadata or {}, display_id, replaces=True))
-
-    def clear(self) -> None:
-        """Take everything away that the place shows, as soon as the next output comes."""
-        if self._target is not None:
-            self._target.clear()
-
-    def display_object(self, value: object) -> None:
-        """Show a widget or any other object as IPython's `display()` does."""
-        if shell() is None:
-            self._publish(Bundle({"text/plain": repr(value)}, {}, None, replaces=False))
-            return
-        import IPython.display
-
-        show: Any = IPython.display.display
-        with self.outputs():
-            show(value)
-
-    def outputs(self) -> AbstractContextManager[None]:
-        """Send prints and displays of the code inside, and of what it starts, to this place.
-
-        Threads count when they run in a copy of the context. One that may outlive the run enters it itself, in the
-        thread: then what it prints afterwards still goes here.
-        """
-        return nullcontext() if self._target is None else self._inside(self._target)
-
-    @contextmanager
-    def _inside(self, target: Target) -> Iterator[None]:
-        with into(target):
-            try:
-                yield
-            finally:  # before what the cell prints next
-                flush(target)
-
-    def let_be_here(self) -> None:
-        """Let this be the place of what runs in the current context from now on."""
-        _target.set(self._target)
-
-    def run(self) -> AbstractContextManager[None]:
-        """The same for a whole run: what its tools leave behind writes to this place, too."""
-        return nullcontext() if self._target is None else self._whole_run(self._target)
-
-    @contextmanager
-    def _whole_run(self, target: Target) -> Iterator[None]:
-        with keeping(target), self._inside(target):
-            yield
-
-    def _publish(self, bundle: Bundle) -> None:
-        if self._target is not None:
-            self._target.publish(bundle)
-        elif shell() is not None:
-            shell().display_pub.publish(data=dict(bundle), metadata=dict(bundle.metadata))
-        elif "text/plain" in bundle:
-            sys.stdout.write(f"{bundle['text/plain']}\n")

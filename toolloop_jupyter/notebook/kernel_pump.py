@@ -12,6 +12,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar, TypeAlias
 
+from .kernel_cells import in_callback
 from .kernel_output import clean_context, flush
 
 _TICK = 0.2
@@ -186,16 +187,11 @@ def aside(kernel: Any, outer: asyncio.Task[Any] | None) -> Iterator[None]:
     if pump is not None:
         with pump.aside():
             yield
-    elif outer is None or kernel is None or hasattr(kernel, "msg_queue") or not _handles_comm(kernel):
+    elif outer is None or kernel is None or hasattr(kernel, "msg_queue") or not in_callback(kernel):
         yield
     else:
         with _HeldBack.cells(kernel):
             yield
-
-
-def _handles_comm(kernel: Any) -> bool:
-    header = kernel.get_parent("shell").get("header") or {}
-    return str(header.get("msg_type", "")).startswith("comm_")
 
 
 class _HeldBack:

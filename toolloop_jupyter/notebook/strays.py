@@ -48,6 +48,13 @@ class Capture:
         return around
 
 
+def wait_for(thread: threading.Thread) -> None:
+    """Wait until a thread has ended, or a tool's thread its tool: it goes on to other work then."""
+    is_tools = thread.name == TOOL_THREAD
+    while thread.is_alive() and (not is_tools or thread.name == TOOL_THREAD):
+        thread.join(0.2)
+
+
 def _may_write(thread: threading.Thread) -> bool:
     """No subclasses: such threads are a library's own (tqdm's monitor), and stay as long as the kernel."""
     return type(thread) in (threading.Thread, threading.Timer) and not thread.name.startswith(_NOT_LEFT)
