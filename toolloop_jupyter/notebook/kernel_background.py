@@ -58,12 +58,16 @@ def _elsewhere(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any
         tasks.append(loop.create_task(make()))
         tasks[0].add_done_callback(lambda _: ended.set())
 
-    def cancel() -> None:  # comes to the loop after `begin`
-        tasks[0].cancel()
+    def cancel() -> None:  # comes to the loop after `begin`, where that was called
+        if tasks:
+            tasks[0].cancel()
 
-    loop.call_soon_threadsafe(begin)
+    asked = False
     while True:
         try:
+            if not asked:  # in here: something may be raised at any moment, also right after it
+                asked = True
+                loop.call_soon_threadsafe(begin)
             while not ended.wait(LISTENS):
                 pass
             break
