@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items):
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("stacks")
         if any(item.get_closest_marker(tier) for tier in DRIVEN):
-            item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
     items.sort(
         key=lambda item: max(
             (n for n, tier in enumerate(TIERS, 1) if item.get_closest_marker(tier)), default=0
