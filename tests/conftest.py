@@ -61,6 +61,17 @@ def serve():
 
 
 @pytest.fixture
+def call(serve):
+    """The keywords that send a run to a scripted server, and the server."""
+
+    def make(*script):
+        server = serve(list(script))
+        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
+
+    return make
+
+
+@pytest.fixture
 def start_kernel():
     """Start live kernels: `start_kernel(python=…, env=…)` gives a LiveKernel; it ends with the test."""
     running = []

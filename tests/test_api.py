@@ -47,17 +47,6 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-@pytest.fixture
-def call(serve):
-    """The keywords that send a run to a scripted server, and the server."""
-
-    def make(*script):
-        server = serve(list(script))
-        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
-
-    return make
-
-
 # --- the surface --------------------------------------------------------------------------------------------------
 
 

@@ -19,17 +19,6 @@ from toolloop_jupyter.teaching import call as asks
 LOOP = Harness.TOOL_LOOP
 
 
-@pytest.fixture
-def call(serve):
-    """The keywords that send a run to a scripted server, and the server."""
-
-    def make(*script):
-        server = serve(list(script))
-        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
-
-    return make
-
-
 # --- names --------------------------------------------------------------------------------------------------------
 
 

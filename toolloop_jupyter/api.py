@@ -31,7 +31,6 @@ from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
 from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
-from .core.stream import RunSync
 from .notebook import kernel, presenting
 
 Result.presenter = presenting
@@ -120,14 +119,6 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     return config
 
 
-def _run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    return kernel.run_sync(make)
-
-
-def _one_loop() -> RunSync:
-    return kernel.one_loop()
-
-
 @_with_keywords
 def aagent(
     harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
@@ -158,9 +149,9 @@ def agent(
     if stream:
         session = AsyncSession(config, lasting=False)
         inner = AsyncEventStream(session, prompt, interactive=True, close_session=True)
-        return EventStream(inner, _one_loop())
+        return EventStream(inner, kernel.one_loop())
     session = AsyncSession(config, interactive=False, lasting=False)
-    return _run_sync(
+    return kernel.run_sync(
         lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
     )
 
@@ -181,7 +172,7 @@ def agent_session(
     harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
-    return Session(aagent_session(harness, history=history, **keywords), _run_sync, _one_loop)
+    return Session(aagent_session(harness, history=history, **keywords), kernel.run_sync, kernel.one_loop)
 
 
 def agent_resume(state: object, **keywords: object) -> None:

@@ -22,7 +22,7 @@ from litellm import harness as theirs
 import toolloop_jupyter as ours
 from support.servers import ScriptedServer, Step
 
-MODEL = "openai/stub"
+MODEL = "openai/priced"
 PRICE = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
 """US dollars; a stub without a price would hide whether costs are the same."""
 
@@ -40,7 +40,7 @@ HEADERS = ("authorization", "x-litellm-tags", "x-litellm-spend-logs-metadata", "
 
 
 def set_prices() -> None:
-    """Let LiteLLM know a price for the scripted model."""
+    """Let LiteLLM know a price for the scripted model. It stays known: no other test's model has this name."""
     entry = {**PRICE, "litellm_provider": "openai", "mode": "chat", "max_tokens": 4096}
     litellm.register_model({MODEL: entry})
     litellm.suppress_debug_info = True

@@ -45,16 +45,10 @@ def delete(name: str) -> str:
     return "gone"
 
 
-@pytest.fixture
-def call(serve):
-    """The keywords that send a run to a scripted server."""
+@pytest.fixture(autouse=True)
+def nothing_has_run():
+    """No call of the test before is in RUN."""
     RUN.clear()
-
-    def make(*script):
-        server = serve(list(script))
-        return {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}, server
-
-    return make
 
 
 def named_by_scenarios():

@@ -97,9 +97,8 @@ class _Form:
 
     def begins_at(self, text: str) -> int:
         """Where a beginning of it stands at the end of `text`, or the text's length."""
-        before = max(
-            0, len(text) - 16 * len(self.chars)
-        )  # so much do few writings need; the work stays bounded
+        # So much do few writings need; the work stays bounded.
+        before = max(0, len(text) - 16 * len(self.chars))
         begins = len(text)
         for special in (_TAGS_DROPPED, _TAGS_READ) if "<" in text[before:] else (_TAGS_DROPPED,):
             reading = _Reading(text[before:], special)

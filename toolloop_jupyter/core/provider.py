@@ -49,7 +49,6 @@ _EXCEPTIONS: Mapping[int | None, str] = {
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }
-# LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name.
 _TRANSPORT = (
     "api_key",
     "api_base",
@@ -61,6 +60,7 @@ _TRANSPORT = (
     "timeout",
 )
 """Options of `acompletion` that LiteLLM keeps to itself: no provider gets them."""
+# LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name.
 _PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "user", "verbosity")
 
 

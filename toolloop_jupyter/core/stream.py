@@ -197,9 +197,8 @@ class AsyncEventStream:
     async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
         """The Done event; then, at the next call, OutputInvalid or the end."""
         if self._result is None:
-            self._ended = (
-                task.cancelled()
-            )  # by somebody else: no more events, and not the same again and again
+            # Cancelled by somebody else: there are no more events, and not the same end again and again.
+            self._ended = task.cancelled()
             self._result = task.result()
             if self._close_session:
                 await self._session.aclose()

@@ -255,9 +255,8 @@ async def _answer(book: Notebook, model: str) -> Finding:
         session = book.new_session(Options(model=model, tools=[], permissions="full", timeout=30.0))
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    session.config = dataclasses.replace(
-        session.config, on_result=lambda _: None
-    )  # no run for `%toolloop show`
+    # No run for `%toolloop show`.
+    session.config = dataclasses.replace(session.config, on_result=lambda _: None)
     try:
         result = await collect(session.astream("Answer with one word: ready"))
     except asyncio.CancelledError:

@@ -86,7 +86,6 @@ __all__ = [
     "attending",
     "attending_to_cell",
     "capture",
-    "ends_its_cell",
     "executes_notebooks",
     "has_stdin",
     "has_subshells",
@@ -192,7 +191,9 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         outer = None
 
     said: list[str] = []
-    cell = Cell.here() if in_kernel() else None
+    kernel = _kernel()
+    # Of a widget's callback, now: while it waits, the cell that it came amid is the parent again.
+    cell = Cell.here() if kernel is not None and in_callback(kernel) else None
 
     async def attended() -> T:
         async with _attending(outer):
@@ -203,16 +204,16 @@ def run_sync(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
                 raise
 
     context = copy_context()
-    if cell is not None:  # now: while it waits, the cell that a callback came amid is the parent again
+    if cell is not None:
         context.run(cell.let_be_here)
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
     try:
-        with into(None), aside(_kernel(), outer):
+        with into(None), aside(kernel, outer):
             return drive(attended, context, _idle_loop())
     except Interrupted as error:
         error.args = tuple(text for text in said if text) or error.args
-        if cell is not None and in_callback(_kernel()):  # no cell shows its error
+        if cell is not None:  # no cell shows the callback's error
             cell.display({"text/plain": f"KeyboardInterrupt: {error}"})
         ends_its_cell(error)
         raise
@@ -325,9 +326,8 @@ class Cell(Place):
         cell.cell_id = getattr(target, "cell_id", None)
         cell.execution = getattr(target, "execution", "")
         if isinstance(target, _KernelTarget) and taken_by_a_widget(target.execution):
-            cell.can_update = (
-                False  # JupyterLab's Output widget (jupyterlab_widgets 3) drops update_display_data
-            )
+            # JupyterLab's Output widget (jupyterlab_widgets 3) drops update_display_data.
+            cell.can_update = False
         return cell
 
 

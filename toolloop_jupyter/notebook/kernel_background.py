@@ -13,7 +13,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from .kernel_loop import LISTENS, STOPPED, Interrupted, close_at_exit
+from ..core.stream import STOPPED
+from .kernel_loop import LISTENS, Interrupted, close_at_exit
 
 T = TypeVar("T")
 

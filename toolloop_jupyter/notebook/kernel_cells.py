@@ -17,7 +17,7 @@ from .kernel_loop import let_a_second_one_pass
 from .kernel_output import shell
 
 _last: list[Mapping[str, Any]] = []
-"""The request of the cell that ran last; {} before the first one that was seen."""
+"""The request of the cell that ran last, once one was seen."""
 _watching: list[Callable[..., None]] = []
 
 
@@ -28,7 +28,7 @@ def watch(kernel: Any, events: Any) -> None:
 
     def note(*_: object) -> None:
         parent = kernel.get_parent("shell")
-        if (parent.get("header") or {}).get("msg_type") == "execute_request":
+        if _header(parent).get("msg_type") == "execute_request":
             _last[:] = [parent]
 
     note()
@@ -46,15 +46,22 @@ def unwatch(events: Any) -> None:
 def parent_of_output(kernel: Any) -> Mapping[str, Any]:
     """The message in answer to which something is to be shown that is shown now."""
     parent: Mapping[str, Any] = kernel.get_parent("shell")
-    header = parent.get("header") or {}
-    if in_callback(kernel) and _last and not taken_by_a_widget(str(header.get("msg_id"))):
+    header = _header(parent)
+    if _is_of_a_widget(header) and _last and not taken_by_a_widget(str(header.get("msg_id"))):
         return _last[0]
     return parent
 
 
 def in_callback(kernel: Any) -> bool:
     """Whether a widget's message is being handled."""
-    header = kernel.get_parent("shell").get("header") or {}
+    return _is_of_a_widget(_header(kernel.get_parent("shell")))
+
+
+def _header(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    return message.get("header") or {}
+
+
+def _is_of_a_widget(header: Mapping[str, Any]) -> bool:
     return str(header.get("msg_type", "")).startswith("comm_")
 
 

@@ -32,9 +32,10 @@ from contextvars import Context
 from types import FrameType
 from typing import Any, TypeVar
 
+from ..core.stream import STOPPED
+
 T = TypeVar("T")
 
-STOPPED = "the run was stopped"
 PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3

@@ -128,9 +128,7 @@ class Notebook:
         if options.dry_run:
             await self._dry_run(options, prompt, cell, back)
             return None
-        recorder = self.tapes.recorder(
-            options.record
-        )  # a file that cannot be written is said before anything changes
+        recorder = self.tapes.recorder(options.record)  # one that cannot be written is said before all else
         named, notes = self._session(options, going_back=back is not None)
         if not options.append:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)

@@ -32,20 +32,20 @@ class Capture:
 
     def end(self) -> list[threading.Thread]:
         """End it; returns the threads that go on and may write to its target."""
+        is_innermost = _innermost() is self
         _captures.remove(self)
         left = [thread for thread in threading.enumerate() if thread not in self.known and _may_write(thread)]
-        if all(one in self._around() for one in _captures):
+        if is_innermost:
             mine = [thread for thread in left if thread.name != TOOL_THREAD and thread not in _owners]
             _owners.update((thread, self.target) for thread in mine)
         return left
 
-    def _around(self) -> list[Capture]:
-        """Those that this one is inside of."""
-        around, outer = [], self.outer
-        while found := [one for one in _captures if one.target is outer and one not in around]:
-            around += found
-            outer = found[0].outer
-        return around
+
+def _innermost() -> Capture | None:
+    """The capture that all others are around; None where two go on side by side, or none does."""
+    around = {id(capture.outer) for capture in _captures if capture.outer is not capture.target}
+    innermost = [capture for capture in _captures if id(capture.target) not in around]
+    return innermost[0] if len(innermost) == 1 else None
 
 
 def wait_for(thread: threading.Thread) -> None:
@@ -62,10 +62,8 @@ def _may_write(thread: threading.Thread) -> bool:
 
 def target_of(thread: threading.Thread) -> Any:
     """The target of a thread whose context has none, or None."""
-    around = {id(capture.outer) for capture in _captures}
-    innermost = [capture for capture in _captures if id(capture.target) not in around]
-    if len(innermost) != 1 or thread in _owners:
+    only = _innermost()
+    if only is None or thread in _owners:
         return _owners.get(thread)
-    (only,) = innermost
     foreign = thread.name.startswith("Dummy-")  # not started by Python: the kernel's own
     return None if foreign or thread in only.known else only.target

@@ -372,9 +372,6 @@ class ClickTest(_Panel):
             self._close()
 
 
-__all__ = ["WIDGET_MIME", "ApprovalCard", "ClickTest", "StepCard", "Toolbar"]
-
-
 def output_for(msg_id: str) -> bool:
     """Whether an Output widget is entered that takes what is shown in answer to the message of this id."""
     # private: _instances, ipywidgets 8; before, it was `Widget.widgets`, which 8 still has but warns of.
@@ -383,3 +380,6 @@ def output_for(msg_id: str) -> bool:
         instances = ipywidgets.Widget.widgets
     outputs = [widget for widget in list(instances.values()) if isinstance(widget, ipywidgets.Output)]
     return any(output.msg_id == msg_id for output in outputs)
+
+
+__all__ = ["WIDGET_MIME", "ApprovalCard", "ClickTest", "StepCard", "Toolbar", "output_for"]
