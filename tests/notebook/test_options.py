@@ -6,6 +6,8 @@ import dataclasses
 
 import pytest
 
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent
+from toolloop_jupyter.core.errors import ArgumentInvalid
 from toolloop_jupyter.notebook.options import Mistake, Options, help_text, pairs, parse
 
 
@@ -106,3 +108,15 @@ def test_help_has_every_option() -> None:
     for item in dataclasses.fields(Options):
         assert item.metadata["flags"][-1] in text
         assert item.metadata["help"].replace("%%", "%") in text
+
+
+def test_set_cannot_take_a_run_elsewhere() -> None:
+    """`--set fallbacks=…` ends in one line that names it and what to do instead, before anything starts."""
+    kwargs = pairs(parse("--set 'fallbacks=[\"openai/other\"]'").set, "--set")
+    with pytest.raises(ArgumentInvalid) as caught:
+        aagent(Harness.TOOL_LOOP, "Go.", model="toolloop/demo", options=ToolLoopOptions(kwargs))
+    (line,) = caught.value._render_traceback_()
+    assert line.startswith(
+        "ValueError: fallbacks in completion_kwargs (--set) is refused: it would take the conversation"
+    )
+    assert line.endswith("; run again with another model=, or try the same one again with num_retries")

@@ -174,8 +174,11 @@ DIFFERENCES = [
     Difference(
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
-        "the loop sends",
-        "they go where nothing else is said; `model=`, `api_base=`, the gateway, messages and tools stay as they are",
+        "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",
+        "the first three go where nothing else is said: `model=`, `api_base=`, the gateway, messages and tools stay as they "
+        "are; the others are refused by name, on a gateway also in `extra_body`. Outside this: what you set on the module "
+        "`litellm` (`api_base`, `model_alias_map`, an HTTP session) and what one provider makes of fields of its own "
+        "(OpenRouter's `models`)",
         "a run stays where its budget, its log and its key are",
     ),
     Difference(

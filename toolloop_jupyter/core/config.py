@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 from . import secrets as hidden
 from .approvals import ApprovalHandler, check_names, check_policy
+from .completion_options import MANAGED, check_completion_options
 from .errors import CapabilityUnsupported, OptionsMismatch
 from .events import Result
 from .observer import Observer
@@ -24,8 +25,6 @@ from .tools import Tool, make_tools
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
-MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
-"""What the loop decides, whatever `completion_kwargs` says."""
 _GATEWAY_HEADERS = hidden.OWN_HEADERS | {"authorization", "x-litellm-api-key"}
 
 
@@ -237,10 +236,12 @@ class Config:
         return frozenset(managed)
 
     def _without_managed(self, name: str, value: Any) -> Any:
-        """An option without what would overrule the loop from within: a body's `messages`, another key to the gateway."""
+        """An option without what would overrule the loop from within: a body's `messages`, a query's `model`, another key."""
         managed: frozenset[str] = frozenset()
         if name == "extra_body":
             managed = self._managed() if self._on_gateway else self._managed() & MANAGED
+        elif name == "extra_query" and self._on_gateway:
+            managed = self._managed()
         elif name in ("extra_headers", "headers") and self._on_gateway:
             managed = _GATEWAY_HEADERS
         if not managed or not isinstance(value, Mapping):
@@ -359,8 +360,10 @@ def build_config(
     facts = dict(metadata or {})
     made = make_tools(tools)
     check_names(permissions, made)
+    goes_to = route(model, api_key, api_base, facts)
+    check_completion_options(checked.completion_kwargs, gateway=goes_to.model.startswith(PROXY))
     return Config(
-        route=route(model, api_key, api_base, facts),
+        route=goes_to,
         tools=made,
         instructions=instructions,
         permissions=permissions,

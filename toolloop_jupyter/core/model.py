@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from . import provider
 from .assembly import Assembly, get, plain
+from .completion_options import explain_switch
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
@@ -226,6 +227,8 @@ class ModelCall:
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
         litellm = load_litellm()
+        if wrong := explain_switch():  # set since the run's options were checked
+            raise ModelCallFailed(wrong)
         provider.ensure(self.request.model)
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0

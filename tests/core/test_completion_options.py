@@ -1,0 +1,289 @@
+"""A run stays with its model, address and key: what would take it elsewhere is refused by name before anything starts."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from pathlib import Path
+
+import pytest
+
+from support.servers import answer, failure
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter.core.completion_options import Kind, check_completion_options, option_of
+from toolloop_jupyter.core.model import load_litellm
+
+KEY = "sk-gateway-0123456789"
+ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}
+INSTEAD = {
+    "elsewhere": "another model=, or try the same one again with num_retries",
+    "one": "name one model with model=",
+    "address": "use api_base= and api_key=",
+    "azure": "write model='azure/DEPLOYMENT'",
+    "gateway": "write model='litellm_proxy/GROUP'",
+    "mock": "use model='toolloop/demo' or a ScriptedModel",
+    "headers": "use extra_headers",
+    "prompt": "use instructions=",
+    "out": "leave it out",
+}
+
+
+def make_client(base):
+    import openai
+
+    return openai.AsyncOpenAI(base_url=base, api_key=KEY, max_retries=0)
+
+
+EVERYWHERE = {
+    "fallbacks": (lambda b: [{"model": "openai/other", "api_base": b}], "elsewhere"),
+    "context_window_fallback_dict": (lambda b: dict.fromkeys(ROUTES.values(), "openai/other"), "elsewhere"),
+    "context_window_fallbacks": (lambda b: [{"coder": ["other"]}], "elsewhere"),
+    "client": (make_client, "address"),
+    "litellm_credential_name": (lambda b: "theirs", "address"),
+    "model_list": (
+        lambda b: [
+            {"model_name": m, "litellm_params": {"model": "openai/other", "api_base": b}}
+            for m in ROUTES.values()
+        ],
+        "one",
+    ),
+    "silent_model": (lambda b: "openai/other", "one"),
+    "user_config": (lambda b: {"model_list": []}, "one"),
+    "router_settings_override": (lambda b: {"fallbacks": [{"coder": ["other"]}]}, "one"),
+    "deployment_id": (lambda b: "other", "azure"),
+    "azure": (lambda b: True, "azure"),
+    "use_litellm_proxy": (lambda b: True, "gateway"),
+    "mock_response": (lambda b: "made up", "mock"),
+    "provider_specific_header": (
+        lambda b: {
+            "custom_llm_provider": "litellm_proxy",
+            "extra_headers": {"Authorization": "Bearer other"},
+        },
+        "headers",
+    ),
+    "prompt_id": (lambda b: "stored", "prompt"),
+    "text_completion": (lambda b: True, "out"),
+}
+ON_GATEWAY = {
+    "provider's address": lambda b: {"aws_bedrock_runtime_endpoint": b},
+    "provider's account": lambda b: {"vertex_credentials": "{}"},
+    "body, fallbacks": lambda b: {"extra_body": {"fallbacks": [{"model": "openai/other", "api_base": b}]}},
+    "body, model_list": lambda b: {"extra_body": {"model_list": []}},
+    "body, user_config": lambda b: {"extra_body": {"user_config": {"model_list": []}}},
+    "body, router": lambda b: {"extra_body": {"router_settings_override": {"fallbacks": []}}},
+    "body, mock": lambda b: {"extra_body": {"mock_response": "made up"}},
+    "body, provider": lambda b: {"extra_body": {"sagemaker_base_url": b}},
+    "body, price": lambda b: {"extra_body": {"input_cost_per_token": 0}},
+    "body, log": lambda b: {"extra_body": {"no-log": True}},
+    "body, another log": lambda b: {"extra_body": {"langfuse_host": b}},
+    "body, headers": lambda b: {"extra_body": {"headers": {"authorization": "Bearer other"}}},
+    "body, body": lambda b: {"extra_body": {"extra_body": {"api_base": b}}},
+    "query, fallbacks": lambda b: {"extra_query": {"fallbacks": "other"}},
+    "header, host": lambda b: {"extra_headers": {"Host": b.split("/")[2]}},
+    "header, log": lambda b: {"headers": {"X-LiteLLM-Disable-Callbacks": "all"}},
+}
+
+
+@pytest.fixture
+def others_credential(serve, monkeypatch):
+    """Server B; everything in the environment and in LiteLLM that could lead there does."""
+    server = serve([answer("other")])
+    litellm = load_litellm()
+    for name in ("LITELLM_PROXY_API_BASE", "AZURE_API_BASE"):
+        monkeypatch.setenv(name, server.base_url)
+    values = {"api_base": server.base_url}
+    item = litellm.types.utils.CredentialItem(
+        credential_name="theirs", credential_values=values, credential_info={}
+    )
+    monkeypatch.setattr(litellm, "credential_list", [item])
+    return server
+
+
+async def check_refused(ours, other, model, kwargs, words):
+    with pytest.raises(ValueError, match="is refused: ") as caught:
+        await aagent(
+            Harness.TOOL_LOOP,
+            "Go.",
+            model=model,
+            api_base=ours.base_url,
+            api_key=KEY,
+            options=ToolLoopOptions(completion_kwargs=kwargs),
+        )
+    said = str(caught.value)
+    assert all(word in said for word in words)
+    assert "\n" not in said
+    assert other.requests == []
+    assert ours.requests == []
+
+
+@pytest.mark.parametrize("model", ROUTES.values(), ids=ROUTES)
+@pytest.mark.parametrize("name", EVERYWHERE)
+async def test_an_option_that_leads_elsewhere_is_refused(serve, others_credential, name, model):
+    """No request goes out, to nobody, and one line names the option and what to write instead."""
+    make, instead = EVERYWHERE[name]
+    kwargs = {name: make(others_credential.base_url), "max_retries": 0}
+    words = (f"{name} in completion_kwargs", INSTEAD[instead])
+    await check_refused(serve([failure(500)]), others_credential, model, kwargs, words)
+
+
+@pytest.mark.parametrize("make", ON_GATEWAY.values(), ids=ON_GATEWAY)
+async def test_a_gateway_gets_nothing_that_reroutes(serve, others_credential, make):
+    """Neither by an option that only a provider's own route has, nor in the body, the query or the headers."""
+    kwargs = make(others_credential.base_url)
+    ((where, value),) = kwargs.items()
+    name = where if isinstance(value, str) else next(iter(value))
+    place = "completion_kwargs" if isinstance(value, str) else where
+    await check_refused(
+        serve([answer("ok")]), others_credential, ROUTES["gateway"], kwargs, (name, place, "; ")
+    )
+
+
+async def test_the_query_names_no_other_model(serve):
+    """A gateway takes `?model=` for the model: it is not sent, in whatever way LiteLLM sends the rest of the query."""
+    server = serve([answer("ok")])
+    kwargs = {"extra_query": {"model": "other", "own": "one"}}
+    await aagent(
+        Harness.TOOL_LOOP,
+        "Go.",
+        model=ROUTES["gateway"],
+        api_base=server.base_url,
+        api_key=KEY,
+        options=ToolLoopOptions(completion_kwargs=kwargs),
+    )
+    (request,) = server.requests
+    sent = request.path + request.raw.decode()
+    assert "one" in sent
+    assert "other" not in sent
+
+
+async def test_a_direct_route_does_not_become_a_gateways(serve, others_credential):
+    """`custom_llm_provider` cannot say so: the run would miss its tags."""
+    kwargs = {"custom_llm_provider": "litellm_proxy"}
+    words = ("custom_llm_provider", INSTEAD["gateway"])
+    await check_refused(serve([answer("ok")]), others_credential, ROUTES["direct"], kwargs, words)
+
+
+PASSED = {
+    "temperature": 0.5,
+    "seed": 7,
+    "user": "me",
+    "n": 1,
+    "stop": ["END"],
+    "stream": False,
+    "tool_choice": "auto",
+    "reasoning_effort": "low",
+    "num_retries": 0,
+    "max_retries": 0,
+    "timeout": 30,
+    "metadata": {"team": "a"},
+    "caching": False,
+    "drop_params": False,
+    "allowed_openai_params": ["reasoning_effort"],
+    "extra_headers": {"x-own": "1"},
+    "extra_body": {"guardrails": [], "cache": {"no-cache": True}, "metadata": {"team": "a"}, "own": 1},
+    "a_name_of_one_provider": 1,
+    "input_cost_per_token": 0.1,
+    "ssl_verify": True,
+    "fallbacks": None,
+    "client": None,
+    "model_list": None,
+    "mock_response": None,
+}
+
+
+@pytest.mark.parametrize("model", ROUTES.values(), ids=ROUTES)
+async def test_what_stays_is_passed(serve, model):
+    """What LiteLLM documents for a call is taken as it is; None counts as not given."""
+    server = serve([answer("ok")])
+    options = ToolLoopOptions(completion_kwargs=PASSED)
+    result = await aagent(
+        Harness.TOOL_LOOP, "Go.", model=model, api_base=server.base_url, api_key=KEY, options=options
+    )
+    assert result.text == "ok", result.error
+    (request,) = server.requests
+    sent = {"temperature": 0.5, "seed": 7, "stop": ["END"], "own": 1, "guardrails": []}
+    assert {name: request.body.get(name) for name in sent} == sent
+    assert request.headers["x-own"] == "1"
+
+
+def test_an_account_of_a_provider_is_for_its_own_route():
+    """Addresses and accounts of providers pass on a direct route; so does what a body holds there."""
+    kwargs = {"aws_region_name": "eu-1", "vertex_project": "p", "extra_body": {"models": ["a"], "rpm": 1}}
+    check_completion_options(kwargs, gateway=False)
+
+
+async def test_the_module_has_no_fallbacks_either(serve, monkeypatch):
+    """`litellm.model_fallbacks` is refused before a run, and before the next call where it is set later."""
+    server, litellm = serve([answer("ok")]), load_litellm()
+    keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": KEY}
+    async with aagent_session(Harness.TOOL_LOOP, **keywords) as session:
+        monkeypatch.setattr(litellm, "model_fallbacks", ["openai/other"])
+        result = await session.arun("Go.")
+    assert "set litellm.model_fallbacks = None" in result.error
+    with pytest.raises(ValueError, match=r"litellm\.model_fallbacks is refused"):
+        await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
+    assert server.requests == []
+
+
+def names_that_litellm_reads():
+    """The parameters of its calls, its own list of all that it keeps to itself, and what its code takes from `kwargs`."""
+    litellm = load_litellm()
+    from litellm import constants
+    from litellm.litellm_core_utils import get_litellm_params as module
+    from litellm.types.utils import all_litellm_params
+
+    names = {*all_litellm_params, *constants.OPENAI_CHAT_COMPLETION_PARAMS}
+    names |= {*constants.DEFAULT_CHAT_COMPLETION_PARAM_VALUES, *getattr(module, "OPTIONAL_KWARGS_KEYS", ())}
+    for function in (litellm.acompletion, litellm.completion, module.get_litellm_params):
+        parameters = inspect.signature(function).parameters.values()
+        names |= {p.name for p in parameters if p.kind is not p.VAR_KEYWORD}
+        tree = ast.parse(inspect.getsource(inspect.unwrap(function)))
+        names |= {name for node in ast.walk(tree) if (name := read_from_kwargs(node))}
+    return names
+
+
+def read_from_kwargs(node):
+    """The name that `kwargs.get("name")` or its like reads, else None."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(id=owner), attr="get" | "pop"),
+            args=[ast.Constant(value=str(name)), *_],
+        ) if owner.endswith("kwargs"):
+            return name
+    return None
+
+
+def test_every_name_that_litellm_knows_is_sorted():
+    """A LiteLLM with a new option fails here until somebody has decided what becomes of it."""
+    names = names_that_litellm_reads()
+    assert len(names) > 200
+    assert {"fallbacks", "temperature", "mock_delay", "prompt_version"} <= names
+    assert sorted(name for name in names if option_of(name) is None) == []
+
+
+def test_what_is_read_here_alone_is_not_sent():
+    """A LOCAL option is one that LiteLLM keeps to itself, or a gateway would get it as a part of the body."""
+    from litellm.types.utils import all_litellm_params
+
+    local = {name for name in names_that_litellm_reads() if option_of(name).kind is Kind.LOCAL}
+    assert local <= {*all_litellm_params}
+
+
+def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
+    """Each name in the proxy's own list of what a request may not hold is refused here, or left to the loop."""
+    path = Path(load_litellm().__file__).parent / "proxy" / "auth" / "auth_utils.py"
+    if not path.exists():
+        pytest.skip("this LiteLLM comes without its proxy")
+    banned = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) in (
+            "_BANNED_REQUEST_BODY_PARAMS",
+            "_AZURE_ENTRA_CREDENTIAL_PARAMS",
+        ):
+            banned |= {item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)}
+    assert {"user_config", "aws_role_name", "tenant_id"} <= banned
+    managed = {name for name in banned if (option := option_of(name)) and option.kind is Kind.MANAGED}
+    assert managed == {"api_base", "base_url"}
+    for name in banned - managed:
+        with pytest.raises(ValueError, match=f"^{name} in extra_body is refused: "):
+            check_completion_options({"extra_body": {name: "x"}}, gateway=True)

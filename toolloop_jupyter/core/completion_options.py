@@ -1,0 +1,194 @@
+"""Each option that LiteLLM's `acompletion` knows, and what becomes of it in `completion_kwargs`.
+
+A run stays with the model, the address and the key that it was started with. LiteLLM (1.110) has options that take a
+call elsewhere, with the same key and in silence: `fallbacks`, `client`, `model_list`, … They are refused by name before
+anything starts. On a gateway so are those that only a provider's own route should have, also inside `extra_body`: the
+proxy reads it as it reads the request. A name that is not here is an option of one provider; it is passed on.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any
+
+MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
+"""What the loop decides, whatever `completion_kwargs` says."""
+
+
+class Kind(Enum):
+    """What becomes of an option."""
+
+    PASSED = "goes to every model call, and in extra_body to a gateway"
+    MANAGED = "the loop or the route says it; this one counts where they say nothing"
+    LOCAL = "goes to LiteLLM in this process; refused in the extra_body of a gateway run"
+    DIRECT = "the address, account or key of a provider; refused on a gateway"
+    REFUSED = "refused on every route"
+
+
+@dataclass(frozen=True)
+class Option:
+    """The kind of an option and, for a refused one, why, and what to write instead."""
+
+    kind: Kind
+    instead: str = ""
+
+
+_ELSEWHERE = "it would take the conversation to another model, address or key"
+_NAME_ONE = f"{_ELSEWHERE}; name one model with model="
+_RUN_AGAIN = f"{_ELSEWHERE}; run again with another model=, or try the same one again with num_retries"
+_NOT_ASKED = "the model would not be asked; use model='toolloop/demo' or a ScriptedModel"
+_AZURE = f"{_ELSEWHERE}; write model='azure/DEPLOYMENT'"
+_GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
+_ADDRESS = f"{_ELSEWHERE}; use api_base= and api_key="
+_PROMPTS = "a stored prompt brings its own model and messages; use instructions="
+_INTERNAL = "it belongs to LiteLLM's own machinery; leave it out"
+_ON_GATEWAY = "the gateway decides the model, address, account, price and log; leave it out"
+
+_NAMES: tuple[tuple[Option, str], ...] = (
+    (Option(Kind.MANAGED), " ".join(sorted(MANAGED))),
+    (Option(Kind.MANAGED), "api_base api_key base_url custom_llm_provider"),
+    (
+        Option(Kind.PASSED),
+        """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens max_tokens
+        modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
+        reasoning_effort safety_identifier seed service_tier stop store stream_options temperature thinking tool_choice
+        top_k top_logprobs top_p user verbosity web_search_options context_management
+        extra_body extra_headers extra_query headers api_version responses_api_version
+        timeout request_timeout force_timeout stream_timeout num_retries max_retries
+        metadata litellm_metadata tags guardrails litellm_session_id litellm_trace_id litellm_call_id session_id id
+        cache caching ttl enable_prompt_caching drop_params additional_drop_params allowed_openai_params
+        assistant_continue_message user_continue_message ensure_alternating_roles supports_system_message
+        litellm_system_prompt merge_reasoning_content_in_choices thought_signature_in_tool_call_id
+        disable_add_transform_inline_image_block enable_json_schema_validation""",
+    ),
+    (
+        Option(Kind.LOCAL),
+        """allow_client_keepalive_override allowed_model_region base_model bos_token budget_duration cache_key
+        caching_groups complete_response completion_call_id cooldown_time custom_prompt_dict daily_reset_time
+        data_residency default_api_key_rpm_limit default_api_key_tpm_limit enable_tag_filtering eos_token
+        final_prompt_value hf_model_name initial_prompt_value itpm keepalive_seconds kubernetes_pod_discovery
+        litellm_disabled_callbacks litellm_request_debug log_client_error_tracebacks logger_fn max_agentic_loops
+        max_budget max_file_size_mb max_parallel_requests model_file_id_mapping model_info no-log order otpm
+        output_vector_size preset_cache_key provider_affinity_header retry_policy retry_strategy roles routing_strategy
+        rpd rpm search_tool_name shared_session ssl_verify stream_chunk_size stream_timeout_by_service_tier tag_regex
+        tiered_pricing timeout_by_service_tier tpd tpm turn_off_message_logging use_chat_completions_api
+        use_in_pass_through verbose weight""",
+    ),
+    (
+        Option(Kind.DIRECT),
+        """agentcore_runtime_session_id allow_legacy_cloud_file_ids anthropic-workspace-id bucket_name chatgpt_auth_file
+        client_id client_secret configurable_clientside_auth_params custom_endpoint deployment_url
+        fireworks_forward_user_id litellm_embedding_config no_log nvcf_function_id organization region_name riva_offline rust
+        tenant_id use_ssl use_xai_oauth user_api_key_auth_metadata user_provider_credentials workspace_id""",
+    ),
+    (Option(Kind.REFUSED, _RUN_AGAIN), "attempted_targets"),
+    (Option(Kind.REFUSED, _NAME_ONE), "fastest_response model_alias_map model_list silent_model user_config"),
+    (Option(Kind.REFUSED, _NAME_ONE), "hugging_face replicate together_ai"),
+    (Option(Kind.REFUSED, _ADDRESS), "client litellm_credential_name"),
+    (Option(Kind.REFUSED, _AZURE), "api_type azure deployment_id"),
+    (Option(Kind.REFUSED, _GATEWAY), "use_client use_litellm_proxy"),
+    (
+        Option(Kind.REFUSED, _PROMPTS),
+        "prompt_environment prompt_id prompt_label prompt_variables prompt_version",
+    ),
+    (
+        Option(Kind.REFUSED, "it could replace the key that is sent; use extra_headers"),
+        "default_headers provider_specific_header",
+    ),
+    (Option(Kind.REFUSED, "the loop calls tools only; use tools="), "functions"),
+    (Option(Kind.REFUSED, "the loop calls tools only; use tool_choice"), "function_call"),
+    (
+        Option(Kind.REFUSED, _INTERNAL),
+        """acompletion aembedding aimg_generation allm_passthrough_route async_call atext_completion client_side_timeout
+        litellm_logging_obj litellm_trusted_callback_vars model_config proxy_server_request secret_fields self stream_response text_completion""",
+    ),
+)
+_KNOWN: Mapping[str, Option] = {name: option for option, names in _NAMES for name in names.split()}
+
+_FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
+    (option, re.compile(names))
+    for option, names in (
+        (Option(Kind.REFUSED, _RUN_AGAIN), "fallback"),
+        (Option(Kind.REFUSED, _NOT_ASKED), "^mock_"),
+        (Option(Kind.REFUSED, _NAME_ONE), "(^|_)router(_|$)"),
+        (Option(Kind.REFUSED, _INTERNAL), "^_"),
+        (Option(Kind.LOCAL), "(^|_)cost(_|$)|_uplift_"),
+        (
+            Option(Kind.LOCAL),
+            "^(arize|dd|gcs|humanloop|langfuse|langsmith|newrelic|posthog|signoz|wandb|weave)_",
+        ),
+        (
+            Option(Kind.DIRECT),
+            "^(aws|azure|bedrock|gigachat|github_copilot|oci|s3|sagemaker|token_exchange|vertex|watsonx)_",
+        ),
+        (
+            Option(Kind.DIRECT),
+            "^anthropic_(disable|federation|identity|issuer|keycloak|organization|service_account|workspace)_",
+        ),
+        (Option(Kind.DIRECT), "^openai_(identity|service_account)_"),
+    )
+)
+"""Names that LiteLLM has many of, and gets more of. The first expression that is found in a name counts."""
+
+_KEYWORDS = "completion_kwargs"
+_ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
+"""Options that hold what a request carries beside LiteLLM's own; none of them inside another."""
+_HEADERS_ELSEWHERE = frozenset(
+    {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
+)
+"""Headers by which a gateway, or what stands in front of it, picks another host or model, or keeps no log."""
+
+
+def option_of(name: str) -> Option | None:
+    """What becomes of an option of this name; None for one that LiteLLM does not know itself: it is passed."""
+    if known := _KNOWN.get(name):
+        return known
+    return next((option for option, names in _FAMILIES if names.search(name)), None)
+
+
+def check_completion_options(options: Mapping[str, Any], *, gateway: bool) -> None:
+    """Raise ValueError, in one line, for an option or a switch that would take the run elsewhere. None is no option."""
+    for where, name, value in _list_given(options, gateway=gateway):
+        if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
+            place = f"{where} (--set)" if where == _KEYWORDS else where
+            raise ValueError(f"{name} in {place} is refused: {why}")
+    if wrong := explain_switch():
+        raise ValueError(wrong)
+
+
+def explain_switch() -> str:
+    """What is wrong with a switch on LiteLLM's module that reroutes every call, or "". Does not import it."""
+    if not getattr(sys.modules.get("litellm"), "model_fallbacks", None):
+        return ""
+    return f"litellm.model_fallbacks is refused: {_ELSEWHERE}; set litellm.model_fallbacks = None"
+
+
+def _list_given(options: Mapping[str, Any], *, gateway: bool) -> Iterator[tuple[str, str, Any]]:
+    """(where, name, value) of each option; of a gateway run also what is inside its body, query and headers."""
+    for name, value in options.items():
+        yield _KEYWORDS, str(name), value
+        if gateway and name in _ENVELOPE and isinstance(value, Mapping):
+            yield from ((str(name), str(key), item) for key, item in value.items())
+
+
+def _explain_refusal(where: str, name: str, value: Any, *, gateway: bool) -> str:
+    """Why an option may not be there and what to write instead, or ""."""
+    if where in ("extra_headers", "headers"):
+        return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
+    within = where != _KEYWORDS
+    if within and name in _ENVELOPE:
+        return _ON_GATEWAY
+    option = option_of(name)
+    if option is None:
+        return ""
+    if option.kind is Kind.REFUSED:
+        return option.instead
+    if gateway and (option.kind is Kind.DIRECT or (option.kind is Kind.LOCAL and within)):
+        return _ON_GATEWAY
+    if name == "custom_llm_provider" and value == "litellm_proxy" and not gateway:
+        return _GATEWAY
+    return ""
