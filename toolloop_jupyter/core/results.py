@@ -55,7 +55,9 @@ def describe(value: Any, limit: int | None = None) -> Described:
     if isinstance(described, Raised):
         text = _textless(value, described)
         described = Described(text, len(text))
-    text = cut(_encodable(described.text), limit, _size(value), described.full_length)
+    size = attempt(_size, value)
+    size = "" if isinstance(size, Raised) else size
+    text = cut(_encodable(described.text), limit, size, described.full_length)
     return Described(text, max(described.full_length, len(text)))
 
 
