@@ -16,7 +16,7 @@ import pytest
 
 from support.servers import Entry, ScriptedServer, answer, calls
 from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
-from toolloop_jupyter.core import history
+from toolloop_jupyter.core import history, running
 from toolloop_jupyter.core.config import ToolLoopOptions
 from toolloop_jupyter.core.events import Approval, ToolCall, ToolResult
 from toolloop_jupyter.core.observer import Observer
@@ -24,11 +24,23 @@ from toolloop_jupyter.teaching import ScriptedModel, call, pause, reasoning
 
 
 class StopAt:
-    """Runs a coroutine and, at its n-th suspension, calls `stop` before it goes on. Counts as it goes."""
+    """Counts the suspensions of coroutines and, at the n-th of them all, calls `stop` before that one goes on."""
 
-    def __init__(self, work, number, stop):
-        self._work, self._number, self._stop = work, number, stop
-        self.count = 0
+    def __init__(self, number, stop):
+        self._number, self._stop = number, stop
+        self._count = 0
+
+    def suspended(self):
+        self._count += 1
+        if self._count == self._number:
+            self._stop()
+
+
+class Counted:
+    """Runs a coroutine, whose suspensions `stop_at` counts."""
+
+    def __init__(self, work, stop_at):
+        self._work, self._stop_at = work, stop_at
 
     def __await__(self):
         inner = self._work.__await__()
@@ -38,9 +50,7 @@ class StopAt:
                 future = inner.throw(raised) if raised is not None else inner.send(value)
             except StopIteration as end:
                 return end.value
-            self.count += 1
-            if self.count == self._number:
-                self._stop()
+            self._stop_at.suspended()
             try:
                 value, raised = (yield future), None
             except BaseException as error:
@@ -123,8 +133,11 @@ async def one_turn(number, how, model):
         reached.append(number)
         how(stream)
 
-    session._run = lambda turn, channel: awaited(StopAt(original(turn, channel), number, stop))
-    events = [event async for event in stream]
+    stop_at, attempt = StopAt(number, stop), running.attempt
+    session._run = lambda turn, channel: awaited(Counted(original(turn, channel), stop_at))
+    with pytest.MonkeyPatch.context() as patched:  # a model call and a tool run in tasks of their own
+        patched.setattr(running, "attempt", lambda work: attempt(Counted(work, stop_at)))
+        events = [event async for event in stream]
     session._run = original
     result = events[-1].result
     check(await session.history(), result, tools.finished)
@@ -621,11 +634,11 @@ async def test_an_observer_that_ends_the_run():
 
 
 async def test_keyboard_interrupt_in_a_tool_ends_the_turn_not_the_kernel():
-    """A tool that raises KeyboardInterrupt or SystemExit ends the turn as cancelled, with a result that says so."""
+    """A tool that raises KeyboardInterrupt ends the turn as cancelled, with a result that says so."""
 
     def leave() -> str:
         """Leave."""
-        raise SystemExit(3)
+        raise KeyboardInterrupt
 
     session = aagent_session(
         Harness.TOOL_LOOP, model=ScriptedModel([call("leave"), call("leave")], "Next."), tools=[leave]

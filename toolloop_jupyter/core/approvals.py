@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
-from .running import attempt, attempt_apart
+from .foreign import message_of, words_of
+from .running import RunEnded, attempt_apart
 from .signatures import python_name
 from .versions import Version
 from .workers import in_thread
@@ -127,13 +128,16 @@ def _mode(answer: object) -> Mode:
 async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
 
-    A policy callable that raises, or answers something else than a mode or a bool, means "ask".
+    A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
     """
-    outcome = await attempt(_policy_mode(policy, call))
+    outcome = await attempt_apart(_policy_mode(policy, call))
     mode: Mode = "ask"
-    why = f"the permissions callable raised {outcome.error!r}"
     if outcome.error is None:
         mode, why = outcome.value
+    elif isinstance(outcome.error, RunEnded):
+        raise outcome.error
+    else:
+        why = f"the permissions callable raised {words_of(outcome.error)}"
     own = call.tool.settings.permissions
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
@@ -180,7 +184,12 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
     if outcome.error is None and inspect.isawaitable(outcome.value):
         outcome = await attempt_apart(outcome.value)
     if outcome.error is not None:
-        approval.deny(f"on_approval raised: {outcome.error}", by="callback")
+        said = (
+            message_of if isinstance(outcome.error, Exception) else words_of
+        )  # LiteLLM gives the message alone
+        approval.deny(f"on_approval raised: {said(outcome.error)}", by="callback")
+        if isinstance(outcome.error, RunEnded):
+            raise outcome.error
     elif outcome.value is True:
         approval.allow(by="callback")
     elif outcome.value is None or outcome.value is False:
@@ -205,6 +214,10 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
             asking.cancel()
             # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
             await asyncio.wait({asking}, timeout=HANDLER_GRACE)
+    if asking is not None and asking.done() and not asking.cancelled():
+        error = asking.exception()
+        if isinstance(error, RunEnded):
+            raise error
     decision = approval.decision
     assert decision is not None
     return decision

@@ -19,7 +19,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 
 from .complaints import InvalidArguments, complaint, kind_of_json, path_text, shortened, steps
 from .editing import candidates, spoilt, unheeded, with_marks
-from .foreign import Raised, attempt
+from .foreign import Raised, attempt, words_of
 from .frozen import same_json
 from .schema import OMITTED, default_json
 from .signatures import Parameter
@@ -172,7 +172,7 @@ class Arguments:
             if isinstance(values.error, ValidationError):
                 raise values.error
             # Raised by a validator of the person's own types.
-            text = f"{type(values.error).__name__}: {values.error}"
+            text = words_of(values.error)
             raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
         if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
             raise InvalidArguments(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from . import secrets as hidden
 from .cleaning import plain
+from .foreign import message_of
 from .hiding import HIDDEN, hide
 from .provider import PlainRefusal, is_ours
 from .unset import key_name, what_is_not_set
@@ -136,13 +137,13 @@ def _host(request: Request) -> str:
     return repr(redact(base, secrets_of(request))) if base else f"the provider of {request.model!r}"
 
 
-def explain(error: Exception, request: Request) -> tuple[str, str]:
+def explain(error: BaseException, request: Request) -> tuple[str, str]:
     """(what happened, what to do) for an error of a model call: each one line, but for what our own models say."""
     if said := _said_by_ours(error):
         return redact(plain(said), secrets_of(request)), ""
     original = getattr(error, "original_exception", None)
     kind = type(error).__name__
-    text = redact(plain(str(error)), secrets_of(request))
+    text = redact(plain(message_of(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):

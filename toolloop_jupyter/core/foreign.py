@@ -13,16 +13,44 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
+class ToolStopped(BaseException):
+    """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
+
+
 @dataclass(frozen=True)
 class Raised:
     """What the code raised instead of returning."""
 
-    error: Exception
+    error: BaseException
 
 
 def attempt(code: Callable[..., T], *arguments: object) -> T | Raised:
-    """What `code(*arguments)` returns, or what it raised; `KeyboardInterrupt` and its like go through."""
+    """What `code(*arguments)` returns, or what it raised; only what stops it from outside goes through."""
     try:
         return code(*arguments)
-    except Exception as error:  # noqa: BLE001 - see the top of this file
+    except BaseException as error:
+        if is_interrupt(error) or isinstance(error, ToolStopped):
+            raise
         return Raised(error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    # By its name: on Python 3.10 the class is a package's.
+    is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
+    inner = attempt(getattr, error, "exceptions", ()) if is_group else ()
+    return isinstance(inner, tuple) and any(is_interrupt(one) for one in inner)
+
+
+def message_of(error: BaseException) -> str:
+    """An error's own text; never raises, whatever its `__str__` does."""
+    message = attempt(str, error)
+    return f"<without a text: {type(message.error).__name__}>" if isinstance(message, Raised) else message
+
+
+def words_of(error: BaseException) -> str:
+    """An error in one text, "Name: message" or "Name"; never raises."""
+    message = message_of(error)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -71,7 +71,7 @@ def pictures_in(value: Any) -> list[Any]:
     Draws nothing.
     """
     found: dict[int, Any] = {}
-    _collect(value, found, 2)
+    attempt(_collect, value, found, 2)
     return list(found.values())
 
 

@@ -21,7 +21,7 @@ from .images import with_pictures
 from .model import Reply, takes_response_format
 from .outcomes import ToolTimeout
 from .output import OutputProblem
-from .running import RunEnded, attempt_apart, call_function
+from .running import RunEnded, attempt, attempt_apart, call_function
 from .tools import BoundCall, Tool, suggest
 from .turn import Turn, TurnEnded, call_model, make_request
 from .versions import Version
@@ -303,20 +303,18 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
 async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
     """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
     took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
-    task = asyncio.ensure_future(running)
-    task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # nobody else may ask for it
+    task = asyncio.ensure_future(attempt(running))
     try:
         await asyncio.wait({task}, timeout=limit)
         if task.done():
-            if (
-                not task.cancelled()
-                and task.exception() is None
-                and (took := time.monotonic() - began) > limit + 0.1
-            ):
+            outcome = task.result()
+            if outcome.error is not None:
+                raise outcome.error
+            if (took := time.monotonic() - began) > limit + 0.1:
                 raise ToolTimeout(
                     f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
                 )
-            return task.result()
+            return outcome.value
     finally:
         if not task.done():
             task.cancel()

@@ -25,8 +25,9 @@ from .completion_options import explain_switch
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
+from .foreign import message_of
 from .pricing import UNMAPPED, is_free, priced, told_in_header
-from .running import RunEnded, attempt
+from .running import RunEnded, attempt_apart
 from .upstream import (
     CLEAN_END,
     Breath,
@@ -233,8 +234,10 @@ class ModelCall:
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0
         while True:
-            outcome = await attempt(self._once(litellm))
+            outcome = await attempt_apart(self._once(litellm))
             error = outcome.error
+            if isinstance(error, RunEnded):
+                raise error
             if error is None or self._is_complete(error):
                 await self._take_back("the second try says less")
                 return self._reply(litellm, time.monotonic() - started)
@@ -244,24 +247,24 @@ class ModelCall:
                 raise ModelCallFailed(*explain(error, self.request)) from None
             await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
 
-    def _count_broken(self, litellm: Any, error: Exception) -> None:
+    def _count_broken(self, litellm: Any, error: BaseException) -> None:
         """Count a try that failed, unless it costs nothing: the server has refused the request, or has never got it."""
         if self._under_way == "answering" or is_cut(litellm, error):
             self._broken += 1
         self._under_way = ""
 
-    def _is_complete(self, error: Exception) -> bool:
+    def _is_complete(self, error: BaseException) -> bool:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in str(error)
+        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in message_of(error)
 
-    def _may_retry(self, litellm: Any, error: Exception) -> bool:
+    def _may_retry(self, litellm: Any, error: BaseException) -> bool:
         """What another try may help: not a refusal of the request itself, also not one in the middle of the stream."""
         cause = getattr(error, "original_exception", None) or error
         status = getattr(cause, "status_code", None)
         final = (litellm.BadRequestError, litellm.AuthenticationError, litellm.NotFoundError)
-        return status not in FINAL and not isinstance(cause, (RunEnded, *final))
+        return status not in FINAL and not isinstance(cause, final)
 
     async def _try_again(self, number: int, error: str, wait: float | None) -> None:
         self._before, self._caught = self.shown, 0

@@ -12,6 +12,7 @@ from typing import Any
 
 from . import images
 from .events import ToolCall, ToolResult
+from .foreign import Raised, attempt, words_of
 from .results import LIMIT, cut, describe
 from .terminal import settled
 from .tools import BoundCall
@@ -80,7 +81,7 @@ def _printed(bound: BoundCall, captured: object) -> tuple[str, list[Any]]:
 def raised(
     call: ToolCall,
     bound: BoundCall,
-    error: Exception,
+    error: BaseException,
     *,
     captured: object,
     seconds: float,
@@ -138,8 +139,14 @@ _MOST_FOREIGN = 3
 def persons_traceback(error: BaseException) -> str:
     """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
 
-    Where nothing is the person's own (a library's function as a tool), its last frames stay.
+    Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
+    (its notes, its text) fails has only its words. Never raises.
     """
+    made = attempt(_traceback, error)
+    return f"{words_of(error)}\n" if isinstance(made, Raised) else made
+
+
+def _traceback(error: BaseException) -> str:
     whole = traceback.TracebackException.from_exception(error)
     for part in _chain(whole):
         frames = [frame for frame in part.stack if not _is_ours(frame.filename)]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from pydantic import (
@@ -22,6 +22,7 @@ from pydantic import (
 
 from . import strict
 from .annotations import understood
+from .foreign import Raised, attempt, words_of
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
@@ -89,15 +90,15 @@ class Output:
                 problems.append(problem)
                 continue
             try:
-                return self._adapter.validate_python(candidate)
+                return _validated(self._adapter.validate_python, candidate)
             except ValidationError:
                 pass
             try:  # JSON mode: dates, enums and sets as text
-                return self._adapter.validate_json(json.dumps(candidate))
+                return _validated(self._adapter.validate_json, json.dumps(candidate))
             except ValidationError as error:
                 problems.append(_problem(error))
         try:  # a text, a date, one of several words
-            return self._adapter.validate_python(cleaned)
+            return _validated(self._adapter.validate_python, cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
@@ -123,6 +124,16 @@ class Output:
     def correction(self, problem: str) -> str:
         """The user message after an answer that did not validate."""
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
+
+
+def _validated(validate: Callable[..., Any], given: Any) -> Any:
+    """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
+    value = attempt(validate, given)
+    if not isinstance(value, Raised):
+        return value
+    if isinstance(value.error, ValidationError):
+        raise value.error
+    raise OutputProblem(words_of(value.error)) from value.error
 
 
 def _candidates(text: str) -> Iterator[Any]:

@@ -26,7 +26,7 @@ from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from . import pictures, tables
-from .foreign import Raised, attempt
+from .foreign import Raised, attempt, words_of
 
 LIMIT = 20_000
 """Characters of a result that the model gets unless the tool or the run says otherwise."""
@@ -55,7 +55,9 @@ def describe(value: Any, limit: int | None = None) -> Described:
     if isinstance(described, Raised):
         text = _textless(value, described)
         described = Described(text, len(text))
-    text = cut(_encodable(described.text), limit, _size(value), described.full_length)
+    size = attempt(_size, value)
+    size = "" if isinstance(size, Raised) else size
+    text = cut(_encodable(described.text), limit, size, described.full_length)
     return Described(text, max(described.full_length, len(text)))
 
 
@@ -208,8 +210,7 @@ def _model_fields(model: BaseModel) -> Any:
 def _words(value: Any) -> str:
     """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
     if isinstance(value, BaseException):
-        message = str(value)
-        return f"{type(value).__name__}: {message}" if message else type(value).__name__
+        return words_of(value)
     kind = type(value)
     if hasattr(kind, "__next__"):
         return f"<{_type_name(value)}, an iterator whose items were not read>"

@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from .foreign import is_interrupt, message_of, words_of
 from .workers import in_thread
 
 WAS_CANCELLED = "what it waited for was cancelled"
+NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
 
 
 class RunEnded(Exception):
-    """A tool raised KeyboardInterrupt or SystemExit: the run ends, the kernel lives."""
+    """Foreign code raised KeyboardInterrupt: the run ends, the kernel lives."""
 
 
 class Cancelled(Exception):
@@ -29,44 +34,90 @@ class Outcome:
     """What came of foreign code: `value`, or the `error` that it raised."""
 
     value: Any = None
-    error: Exception | None = None
+    error: BaseException | None = None
 
 
 async def attempt(work: Awaitable[Any]) -> Outcome:
-    """Await foreign code; an exception is returned, not raised. Cancellation goes through.
+    """Await foreign code; whatever it raises is returned, not raised. Cancellation goes through.
 
-    KeyboardInterrupt and SystemExit become `RunEnded` here, inside the task: asyncio raises those two out of the
-    event loop itself, which would end the kernel.
+    KeyboardInterrupt becomes `RunEnded` here, inside the task: asyncio raises it (and SystemExit) out of the event
+    loop itself, which would end the kernel.
     """
+    task = asyncio.current_task()
     try:
         return Outcome(await work)
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        return Outcome(error=Cancelled(str(error) or WAS_CANCELLED))
-    except (KeyboardInterrupt, SystemExit) as exit_request:
-        return Outcome(error=RunEnded(f"{type(exit_request).__name__}: {exit_request}".rstrip(": ")))
-    except Exception as error:  # noqa: BLE001 - the one place: foreign code may raise anything
-        return Outcome(error=error)
+        return Outcome(error=Cancelled(message_of(error) or WAS_CANCELLED))
+    except BaseException as error:
+        if isinstance(error, GeneratorExit) and not _is_at_work(task):
+            raise
+        return Outcome(error=RunEnded(words_of(error)) if is_interrupt(error) else error)
 
 
 async def attempt_apart(work: Awaitable[Any]) -> Outcome:
-    """Like `attempt`, and also on Python 3.10 a CancelledError of the work's own is an error of the work.
+    """Like `attempt`, in a task of the work's own: one that cancels its task has failed, and the run is not cancelled.
 
-    3.10 cannot tell whose cancellation it is, so there the work gets a task of its own, which passes ours on.
+    A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
+    that comes out of a future would end all that awaits it.
     """
-    if hasattr(asyncio.Task, "cancelling"):
-        return await attempt(work)
     task, cancelled = asyncio.ensure_future(attempt(work)), False
     while not task.done():
         try:
             await asyncio.wait({task})
         except asyncio.CancelledError:
             cancelled = True
-            task.cancel()
-    if task.cancelled() and cancelled:
+            if not task.cancel():  # it has come to its end by itself
+                raise
+    outcome = Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
+    if cancelled and isinstance(outcome.error, Cancelled):
         raise asyncio.CancelledError
-    return Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
+    return outcome
+
+
+def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
+    """Whether this is a step of the task; else its coroutine is being closed, which raises GeneratorExit in it."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no loop is running any more
+        return False
+
+
+_kept_going: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("toolloop_kept_going", default=None)
+"""The loop that code of this context must not stop."""
+_keeping: Counter[int] = Counter()
+"""How many runs are on the loop with this id."""
+
+
+@contextmanager
+def keeping_the_loop() -> Iterator[None]:
+    """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
+
+    A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing for a loop
+    that takes no `stop` of ours, or has somebody else's.
+    """
+    loop: Any = asyncio.get_running_loop()
+    ours, stop = _keeping[id(loop)] > 0, loop.stop
+    if not ours and "stop" in getattr(loop, "__dict__", {"stop": stop}):
+        yield
+        return
+
+    def stop_for_others() -> None:
+        if _kept_going.get() is loop and _keeping[id(loop)]:
+            raise RuntimeError(NOT_TO_STOP)
+        stop()
+
+    _kept_going.set(loop)  # not taken back: the context ends with the task
+    if not ours:
+        loop.stop = stop_for_others
+    _keeping[id(loop)] += 1
+    try:
+        yield
+    finally:
+        _keeping[id(loop)] -= 1
+        if not _keeping[id(loop)]:
+            del _keeping[id(loop)], loop.stop
 
 
 def _is_cancelled() -> bool:

@@ -17,10 +17,11 @@ from .assembly import whole_characters
 from .config import Config
 from .errors import HarnessError, ModelCallFailed, OutputInvalid, SessionClosed
 from .events import Event, Result, StopReason, ToolCall, ToolResult, Usage
+from .foreign import words_of
 from .loop import output_in_words, run_turn
 from .model import Request, loaded
 from .observer import Observer
-from .running import Outcome, attempt
+from .running import Outcome, RunEnded, attempt, keeping_the_loop
 from .sandbox import Watch
 from .stream import AsyncEventStream, Channel, EventStream, RunSync, collect, shown_text
 from .turn import Turn, TurnEnded, make_request
@@ -151,9 +152,7 @@ class AsyncSession:
     def cost(self) -> float | None:
         """US dollars of all turns; None when one of them is not known."""
         costs = [result.cost for result in self.results]
-        return (
-            None if any(cost is None for cost in costs) else sum(cost for cost in costs if cost is not None)
-        )
+        return None if None in costs else sum(cost for cost in costs if cost is not None)
 
     @property
     def closed(self) -> bool:
@@ -230,7 +229,8 @@ class AsyncSession:
         try:
             channel.checkpoint()
             await watch.start()
-            outcome = await attempt(run_turn(turn))
+            with keeping_the_loop():
+                outcome = await attempt(run_turn(turn))
         except asyncio.CancelledError:
             if channel.reason is None:
                 raise  # not ours: the loop is shutting down
@@ -244,10 +244,11 @@ class AsyncSession:
             return "done", turn.note
         if isinstance(outcome.error, TurnEnded):
             return outcome.error.reason, outcome.error.error
-        if isinstance(outcome.error, ModelCallFailed):
-            return "runtime_error", str(outcome.error)
+        if isinstance(outcome.error, (ModelCallFailed, RunEnded)):
+            interrupted = isinstance(outcome.error, RunEnded)
+            return "cancelled" if interrupted else "runtime_error", str(outcome.error)
         _log.error("a turn ended in an error that nobody expected", exc_info=outcome.error)
-        return "runtime_error", f"{type(outcome.error).__name__}: {outcome.error}"
+        return "runtime_error", words_of(outcome.error)
 
     def _result(
         self, turn: Turn, channel: Channel, reason: StopReason, error: str | None, files: list[Any]
@@ -286,9 +287,8 @@ def _missing_results(turn: Turn, recorded: Sequence[Event]) -> list[ToolResult]:
     open_calls = [event.id for event in recorded if isinstance(event, ToolCall) and event.id not in answered]
     missing = []
     for call_id in open_calls:
-        text = turn.history.answer_of(call_id)
         kept = turn.unsent if turn.unsent is not None and turn.unsent.id == call_id else None
-        missing.append(kept or _cut_off(turn, call_id, text))
+        missing.append(kept or _cut_off(turn, call_id, turn.history.answer_of(call_id)))
     return missing
 
 

@@ -55,7 +55,7 @@ class StreamCut(Exception):
     """A stream that ended, without an error, in the middle of a tool call."""
 
 
-def retry_after(error: Exception) -> float | None:
+def retry_after(error: BaseException) -> float | None:
     """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `MOST_WAIT`."""
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     headers = getattr(error, "litellm_response_headers", None) or headers
@@ -69,7 +69,7 @@ def retry_after(error: Exception) -> float | None:
     return None
 
 
-def is_cut(litellm: Any, error: Exception) -> bool:
+def is_cut(litellm: Any, error: BaseException) -> bool:
     """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
     broke. Not one that was refused, and not one for which there was no connection at all.
 

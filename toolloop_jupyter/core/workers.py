@@ -18,6 +18,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from .foreign import ToolStopped, words_of
+
 TOOL_THREAD = "toolloop-tool"
 """The name of a thread while it runs a tool."""
 IDLE_THREAD = "toolloop-idle"
@@ -28,10 +30,6 @@ STOP_GRACE = 0.2
 """Seconds that a cancelled tool's thread gets to notice that it is stopped."""
 
 
-class ToolStopped(BaseException):
-    """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
-
-
 async def in_thread(function: Callable[[], Any], on_left_behind: Callable[[bool], None] | None = None) -> Any:
     """Run `function` in a daemon thread with a copy of the current context variables.
 
@@ -39,31 +37,36 @@ async def in_thread(function: Callable[[], Any], on_left_behind: Callable[[bool]
     and reports through `on_left_behind(stopped)` whether it ended or runs on. Its result is dropped then.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    future: asyncio.Future[Any] = loop.create_future()
+    future: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
     job = _Job(functools.partial(context.run, function), functools.partial(_deliver, loop, future))
     worker = _Worker.given(job)
     try:
-        return await future
+        value, raised = await future
     except asyncio.CancelledError:
         if future.cancelled() and not job.ended:
             stopped = await asyncio.shield(worker.stop(job))
             if on_left_behind is not None:
                 on_left_behind(stopped)
         raise
+    if raised is not None:
+        raise raised
+    return value
 
 
 def _deliver(
-    loop: asyncio.AbstractEventLoop, future: asyncio.Future[Any], value: object, raised: BaseException | None
+    loop: asyncio.AbstractEventLoop,
+    future: asyncio.Future[tuple[Any, BaseException | None]],
+    value: object,
+    raised: BaseException | None,
 ) -> None:
-    """Hand a thread's outcome to the loop; nobody takes it when the wait was cancelled or the loop is closed."""
+    """Hand a thread's outcome to the loop; nobody takes it when the wait was cancelled or the loop is closed.
+
+    Both as a value: a future that raised GeneratorExit or StopIteration would end all that awaits it.
+    """
 
     def settle() -> None:
-        if future.done():
-            return
-        if raised is not None:
-            future.set_exception(raised)
-        else:
-            future.set_result(value)
+        if not future.done():
+            future.set_result((value, raised))
 
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)
@@ -83,8 +86,8 @@ class _Job:
             return self.function(), None
         except ToolStopped:
             raise
-        except StopIteration as error:  # a future cannot carry it
-            return None, RuntimeError(f"StopIteration: {error}")
+        except StopIteration as error:  # a coroutine cannot raise it
+            return None, RuntimeError(words_of(error))
         except BaseException as error:  # noqa: BLE001 - carried to the loop, where `attempt` sorts it
             return None, error
 

@@ -51,9 +51,14 @@ class Shown:
 def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
     """Show what a tool returned.
 
-    `said` is the text that the model got, used when the value shows nothing better. `expression` is what a person
-    types for the whole value, named where something is left out.
+    `said` is the text that the model got, used when the value shows nothing better, or fails as it is looked at.
+    `expression` is what a person types for the whole value, named where something is left out.
     """
+    shown = attempt(_show_value, value, said, expression)
+    return show_text(said, expression) if isinstance(shown, Raised) else shown
+
+
+def _show_value(value: Any, said: str, expression: str) -> Shown:
     if value is None:
         return show_text(said, expression) if said not in ("", "None", "null") else Shown("", "", "nothing")
     if isinstance(value, str):

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from toolloop_jupyter.core.errors import HarnessError
+from toolloop_jupyter.core.foreign import words_of
 from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError
 from toolloop_jupyter.core.running import attempt
 
@@ -148,7 +149,7 @@ class ReplyWith:
             raise error
         if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            told = f"turn {turn.number} of {turn.shown_as}: {name} raised {type(error).__name__}: {error}"
+            told = f"turn {turn.number} of {turn.shown_as}: {name} raised {words_of(error)}"
             raise PlainRefusal(told, 400) from error
         async for delta in turn.play(outcome.value):
             yield delta

@@ -1,0 +1,329 @@
+"""Whatever code that is not ours raises is its own error: only an interrupt and the run's own cancel end a run."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import gc
+
+import pytest
+from pydantic import BaseModel, field_validator
+
+from toolloop_jupyter import Harness, aagent_session, agent, tool
+from toolloop_jupyter.core import history
+from toolloop_jupyter.core.running import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+class Panic(BaseException):
+    """As PyO3 raises when Rust code panics: no Exception."""
+
+
+class Mute(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self):
+        raise SystemExit(9)
+
+
+class OddNotes(Exception):
+    """An error whose notes are no texts."""
+
+    __notes__ = 5
+
+
+class NoNotes(Exception):
+    """An error whose notes cannot be had."""
+
+    @property
+    def __notes__(self):
+        raise Panic
+
+
+class Clock(asyncio.CancelledError):
+    """A cancellation whose text cannot be had."""
+
+    def __str__(self):
+        raise Panic
+
+
+def group(*errors):
+    kind = getattr(builtins, "BaseExceptionGroup", None)
+    if kind is None:
+        pytest.skip("Python 3.10 has no groups")
+    return kind("several", errors)
+
+
+def tool_that(kind, act):
+    """A tool of this kind that does `act`."""
+
+    def sync() -> str:
+        """Do it."""
+        return act()
+
+    async def on_loop() -> str:
+        """Do it."""
+        return act()
+
+    def generator():
+        """Do it after an item."""
+        yield 1
+        act()
+
+    async def async_generator():
+        """Do it after an item."""
+        yield 1
+        act()
+
+    async def in_a_task() -> str:
+        """Do it in a task of its own."""
+
+        async def work():
+            await asyncio.sleep(0)
+            return act()
+
+        return await asyncio.create_task(work())
+
+    made, settings = {
+        "thread": (sync, {}),
+        "here": (sync, {"thread": False}),
+        "async": (on_loop, {}),
+        "limited": (on_loop, {"timeout": 9}),
+        "generator": (generator, {}),
+        "async generator": (async_generator, {}),
+        "task": (in_a_task, {}),
+    }[kind]
+    return tool(name="f", **settings)(made)
+
+
+KINDS = ["thread", "here", "async", "limited", "generator", "async generator"]
+
+
+def raising(make):
+    def act(*_):
+        raise make()
+
+    return act
+
+
+async def run(f, **keywords):
+    """The Result of a run that calls `f` once and then answers; its history is valid."""
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=ScriptedModel(call("f"), "Next."), tools=[f], **keywords
+    )
+    result = await session.arun("Go.")
+    messages = await session.history()
+    assert history.validate(messages) == []
+    told = [message["content"] for message in messages if message["role"] == "tool"]
+    assert [made.output for made in result.tool_results] == told, "the model is told"
+    return result
+
+
+RAISED = [
+    (lambda: Panic("rust"), "Panic: rust"),
+    (lambda: GeneratorExit("g"), "GeneratorExit: g"),
+    (lambda: group(Panic(), SystemExit()), "BaseExceptionGroup: several (2 sub-exceptions)"),
+    (Mute, "Mute: <without a text: SystemExit>"),
+    (lambda: OddNotes("n"), "OddNotes: n"),
+    (lambda: NoNotes("n"), "NoNotes: n"),
+]
+# Of a task that a tool has made itself, asyncio lets SystemExit out of the loop, and forgets what a cancelled one raised.
+NOT_IN_A_TASK = [
+    (lambda: SystemExit(2), "SystemExit: 2"),
+    (SystemExit, "SystemExit"),
+    (lambda: asyncio.CancelledError("mine"), "Cancelled: mine"),
+    (Clock, "Cancelled: <without a text: Panic>"),
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "make", "told"),
+    [(kind, *one) for kind in KINDS for one in RAISED + NOT_IN_A_TASK] + [("task", *one) for one in RAISED],
+)
+async def test_what_a_tool_raises_is_its_error(kind, make, told):
+    """No kind of tool ends the run with what it raises, whatever that is."""
+    if told.startswith("Cancelled") and not hasattr(asyncio.Task, "cancelling"):
+        told = f"Cancelled: {WAS_CANCELLED}"  # Python 3.10 forgets the words
+    result = await run(tool_that(kind, raising(make)))
+    assert (result.stop_reason, result.text) == ("done", "Next.")
+    assert [(made.is_error, made.output) for made in result.tool_results] == [(True, told)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [KeyboardInterrupt, lambda: group(ValueError(), group(KeyboardInterrupt()))])
+async def test_an_interrupt_ends_the_run(kind, make):
+    """KeyboardInterrupt, also in a group of errors, is the one thing that ends the run."""
+    result = await run(tool_that(kind, raising(make)))
+    assert result.stop_reason == "cancelled"
+    assert "ended the run" in result.tool_results[0].output
+
+
+@pytest.mark.parametrize("kind", ["here", "async", "limited", "async generator", "task"])
+async def test_a_tool_that_cancels_its_own_task_has_failed(kind):
+    """A tool that cancels the task it is in has cancelled itself, and not the run."""
+    result = await run(tool_that(kind, lambda: asyncio.current_task().cancel()))
+    assert result.stop_reason == "done"
+    assert result.tool_results[0].output.startswith("Cancelled: ")
+
+
+@pytest.mark.parametrize("kind", ["here", "async", "limited", "async generator", "task"])
+async def test_a_tool_does_not_stop_the_loop(kind):
+    """`loop.stop()` in a tool is an error of the tool, and the loop is as it was found afterwards."""
+    result = await run(tool_that(kind, lambda: asyncio.get_running_loop().stop()))
+    assert result.stop_reason == "done"
+    assert result.tool_results[0].output == f"RuntimeError: {NOT_TO_STOP}"
+    assert "stop" not in vars(asyncio.get_running_loop())
+
+
+def test_everybody_else_stops_the_loop():
+    """What is not of a run (a kernel that shuts down) stops the loop also while a tool is at work."""
+    loop, log = asyncio.new_event_loop(), []
+
+    async def f() -> str:
+        """Wait."""
+        loop_stop.set()
+        await asyncio.sleep(0.01)
+        log.append("on")
+        return "x"
+
+    async def stop():
+        await loop_stop.wait()
+        loop.stop()
+        log.append("stopped")
+
+    loop_stop = asyncio.Event()
+    task, _ = loop.create_task(run(f)), loop.create_task(stop())
+    loop.run_forever()
+    assert log == ["stopped"]
+    assert loop.run_until_complete(task).stop_reason == "done"
+    loop.close()
+
+
+def test_the_sync_api_survives_too():
+    """`agent()`, on a loop of its own, ends with the answer."""
+    for act in (raising(SystemExit), lambda: asyncio.get_running_loop().stop()):
+        model = ScriptedModel(call("f"), "Next.")
+        assert agent(Harness.TOOL_LOOP, "Go.", model=model, tools=[tool_that("async", act)]).text == "Next."
+
+
+@pytest.mark.parametrize("error", [SystemExit(3), GeneratorExit()])
+@pytest.mark.parametrize(
+    "method", ["__repr__", "__str__", "_repr_html_", "_repr_png_", "__len__", "__getattr__"]
+)
+@pytest.mark.parametrize("base", [object, list, dict])
+async def test_a_value_that_cannot_be_looked_at_is_a_result(error, method, base):
+    """Whatever a value's own methods raise, the run goes on, and the model reads something."""
+
+    def fail(self, *given):
+        raise error
+
+    odd = type("Odd", (base,), {method: fail})()
+    for value in (odd, [odd], {"a": odd}):
+        result = await run(tool_that("async", lambda value=value: value))
+        assert (result.stop_reason, result.tool_results[0].is_error) == ("done", False)
+        assert result.tool_results[0].output
+
+
+@pytest.mark.parametrize("make", [lambda: SystemExit(3), Panic, GeneratorExit, Mute, Clock])
+async def test_a_policy_and_a_handler_that_raise_anything_ask_and_deny(make):
+    """A policy that exits means "ask", a handler that exits denies, sync or async; nothing hangs."""
+
+    async def handler(approval):
+        raise make()
+
+    f = tool_that("thread", lambda: "ran")
+    asked = await run(f, permissions=raising(make), on_approval=lambda approval: True)
+    assert asked.tool_results[0].output == "ran"
+    for on_approval in (handler, raising(make)):
+        denied = await run(f, permissions="ask", on_approval=on_approval)
+        assert denied.stop_reason == "done"
+        assert denied.tool_results[0].output.startswith("denied: on_approval raised")
+
+
+async def test_an_interrupt_in_a_policy_or_a_handler_ends_the_run():
+    """Ctrl-C at an `input()` that asks for an approval stops the run, and the tool does not run."""
+    f = tool_that("thread", lambda: "ran")
+    for keywords in (
+        {"permissions": raising(KeyboardInterrupt), "on_approval": lambda approval: True},
+        {"permissions": "ask", "on_approval": raising(KeyboardInterrupt)},
+    ):
+        result = await run(f, **keywords)
+        assert result.stop_reason == "cancelled"
+        assert not result.tool_results[0].ran
+
+
+@pytest.mark.parametrize("make", [lambda: SystemExit(3), Panic, lambda: KeyError("k")])
+async def test_a_validator_that_exits_refuses_what_it_was_given(make):
+    """The model is told what a validator of an argument or of the answer raised, and may try again."""
+    failing = [True]
+
+    class Number(BaseModel):
+        n: int
+
+        @field_validator("n")
+        @classmethod
+        def check(cls, n: int) -> int:
+            if failing:
+                raise make()
+            return n
+
+    def f(number) -> str:
+        """Take one."""
+        return "ran"
+
+    f.__annotations__["number"] = Number
+
+    model = ScriptedModel(call("f", number={"n": 1}), "Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[f])
+    result = await session.arun("Go.")
+    assert result.stop_reason == "done"
+    assert type(make()).__name__ in result.tool_results[0].output
+
+    def mended(messages):
+        failing.clear()
+        return '{"n": 4}'
+
+    model = ScriptedModel('{"n": 3}', mended)
+    result = await aagent_session(Harness.TOOL_LOOP, model=model, output=Number).arun("Go.")
+    assert (result.stop_reason, result.output) == ("done", Number(n=4))
+    assert type(make()).__name__ in model.requests[1].messages[-1]["content"]
+
+
+async def test_a_coroutine_that_is_closed_is_closed():
+    """The GeneratorExit of a coroutine that nobody awaits any more is not taken for an error of the work."""
+    log = []
+
+    async def outer():
+        await attempt(asyncio.sleep(9))
+        log.append("went on")
+
+    waiting = outer()
+    waiting.send(None)
+    waiting.close()
+    gc.collect()
+    assert log == []
+
+
+async def test_a_cancel_is_passed_on_and_not_lost():
+    """Work in a task of its own is cancelled with the one who waits for it, who is cancelled also when it had ended."""
+    ended = asyncio.Event()
+
+    async def long():
+        try:
+            await asyncio.sleep(9)
+        finally:
+            ended.set()
+
+    waiting = asyncio.ensure_future(attempt_apart(long()))
+    await asyncio.sleep(0.01)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert ended.is_set()
+
+    async def short():
+        asyncio.get_running_loop().call_soon(lambda: waiting.cancel())
+
+    waiting = asyncio.ensure_future(attempt_apart(short()))
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
