@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from . import provider
 from .assembly import Assembly, get, plain
+from .bounds import TooManyCalls
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
@@ -248,9 +249,7 @@ class ModelCall:
         self._under_way = ""
 
     def _is_complete(self, error: Exception) -> bool:
-        """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
-        calls can run all the same.
-        """
+        """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut: whole calls can run all the same."""
         return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in str(error)
 
     def _may_retry(self, litellm: Any, error: Exception) -> bool:
@@ -321,7 +320,7 @@ class ModelCall:
         delta = get(choice, "delta")
         if self._tap is not None:
             self._tap(time.monotonic(), plain(delta) or {})
-        await self._show(*self.assembly.add(delta))
+        await self._add(delta)
         if reason := get(choice, "finish_reason"):
             self.assembly.finish_reason = reason
 
@@ -336,7 +335,13 @@ class ModelCall:
         if self._tap is not None:
             self._tap(time.monotonic(), plain(message) or {})
         self.assembly.finish_reason = get(choices[0], "finish_reason")
-        await self._show(*self.assembly.add(message))
+        await self._add(message)
+
+    async def _add(self, delta: Any) -> None:
+        """Take a delta in and show what is new of it. Raises TooManyCalls, so that no more of the answer is read."""
+        await self._show(*self.assembly.add(delta))
+        if self.assembly.has_too_many_calls:
+            raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
         """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says
