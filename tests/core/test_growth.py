@@ -151,7 +151,7 @@ def test_duplicate_names_are_found_without_comparing_each_with_each():
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
     with pytest.raises(InvalidArguments):
-        parsing._Members().unique(pairs)
+        parsing._unique(pairs)
     assert _CountedName.compared < 20 * size
 
 
@@ -229,8 +229,8 @@ def test_what_a_conversation_keeps(raw, stored):
     [
         ('{"a": "' + "x" * bounds.LONGEST_ARGUMENTS + '"}', "more than 1,000,000 characters"),
         (json.dumps({"a": [0] * bounds.MOST_VALUES}), "more than 20,000 values"),
-        (json.dumps(unique(bounds.MOST_VALUES)), "more than 20,000 values"),
-        ('{"a": ' + "[{}," * 1 + "{}," * bounds.MOST_VALUES + "{}]}", "more than 20,000 values"),
+        (json.dumps(unique(bounds.MOST_VALUES + 1)), "more than 20,000 values"),
+        ('{"a": ' + "[" + "{}," * bounds.MOST_VALUES + "{}]}", "more than 20,000 values"),
         (unique(bounds.MOST_VALUES + 1), "more than 20,000 values"),
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "more than 100 levels"),
     ],
@@ -246,7 +246,18 @@ def test_as_much_as_is_taken():
     """Just within the bounds all of it is read."""
     text = "x" * (bounds.LONGEST_ARGUMENTS - 10)
     assert parse_arguments(json.dumps({"a": text})) == {"a": text}
-    assert len(parse_arguments(json.dumps(unique(bounds.MOST_VALUES - 1)))) == bounds.MOST_VALUES - 1
+    text = '","\\' * 100_000  # commas in a text are text
+    assert parse_arguments(json.dumps({"a": text})) == {"a": text}
+    assert len(parse_arguments(json.dumps(unique(bounds.MOST_VALUES)))) == bounds.MOST_VALUES
+
+
+def test_texts_with_json_hold_together_no_more_values_than_are_taken():
+    """Where many texts stand for lists, all that is read of them counts."""
+    (tool,) = make_tools([take])
+    text = json.dumps([1] * 9_000)
+    assert tool.bind({"items": [text] * 2}).json["items"] == [[1] * 9_000] * 2
+    with pytest.raises(InvalidArguments, match=r"items\[2\]: expected"):
+        tool.bind({"items": [text] * 4})
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ rest goes back to the model. A number for a text parameter does, too: how it was
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -235,7 +236,7 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
 
 def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
-    changed, tried = False, set()
+    changed, tried, count = False, set(), itertools.count()
     for problem in problems:
         text = problem["input"]
         if (
@@ -250,7 +251,7 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
             continue
         tried.add(id(text))  # once, also where each member of a union has refused it
         try:
-            holder[key] = parse_part(text)
+            holder[key] = parse_part(text, count)
         except InvalidArguments:
             continue
         changed = True

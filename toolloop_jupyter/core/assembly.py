@@ -33,7 +33,7 @@ from .parsing import split_objects
 LEGACY_INDEX = -1
 """Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
 
-_STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _KEPT_APART = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
 
@@ -64,20 +64,19 @@ class _Call:
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def extend(self, text: str) -> None:
-        """Append to the arguments; looks at each character once, however they are cut."""
+        """Append to the arguments; looks at each character once, however they are cut, and in C."""
         text = text[: self._room]
         self._room -= len(text)
         self._parts.append(text)
         self.begun = self.begun or not text.isspace()
-        text, self._escape = self._escape + text, ""
-        for match in _STEP.finditer(text):
-            step = match.group()
-            if step == "\\":
-                self._escape = step
-            elif step == '"':
-                self._in_string = not self._in_string
-            elif not self._in_string and len(step) == 1:
-                self._depth += 1 if step in "{[" else -1
+        text = _ESCAPED.sub(
+            "", self._escape + text
+        )  # a backslash that is left can only be the last character
+        self._escape = "\\" if text.endswith("\\") else ""
+        pieces = text.removesuffix("\\").split('"')
+        outside = "".join(pieces[self._in_string :: 2])
+        self._in_string ^= len(pieces) % 2 == 0
+        self._depth += sum(map(outside.count, "{[")) - sum(map(outside.count, "}]"))
 
 
 @dataclass

@@ -26,7 +26,7 @@ class TooManyCalls(Exception):
     """An answer asks for more than MOST_CALLS calls."""
 
     def __init__(self) -> None:
-        super().__init__(f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run")
+        super().__init__(f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run.")
 
 
 def is_deeper(value: Any, levels: int = DEEPEST) -> bool:

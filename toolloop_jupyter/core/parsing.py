@@ -16,6 +16,7 @@ from typing import Any
 from .bounds import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, some
 from .complaints import InvalidArguments, kind_of_json, path_text, shortened
 
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
 _TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
@@ -95,13 +96,18 @@ def _loads(text: str) -> tuple[Any, bool]:
     """(what the JSON text says, whether it is strict): a line break inside a string is what many models send, and
     means just that.
     """
+    # Commas outside of strings: there are more values than these, and only so many are built.
+    if text.count(",") > MOST_VALUES:
+        unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
+        if unquoted.count(",") > MOST_VALUES:
+            raise InvalidArguments(_TOO_MANY)
     try:
         try:
-            return json.JSONDecoder(object_pairs_hook=_Members().unique).decode(text), True
+            return _DECODER.decode(text), True
         except json.JSONDecodeError as error:
             if not error.msg.startswith("Invalid control character"):
                 raise
-        return json.JSONDecoder(strict=False, object_pairs_hook=_Members().unique).decode(text), False
+        return _LENIENT.decode(text), False
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             rest = shortened(text[error.pos :].strip())
@@ -120,27 +126,25 @@ def _loads(text: str) -> tuple[Any, bool]:
         raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
 
 
-class _Members:
-    """Reads the members of the objects of one JSON text, each name once and not too many."""
-
-    def __init__(self) -> None:
-        self._left = MOST_VALUES
-
-    def unique(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        self._left -= len(pairs) + 1
-        if self._left < 0:
-            raise InvalidArguments(_TOO_MANY)
-        result = dict(pairs)
-        if len(result) < len(pairs):
-            counted = Counter(name for name, _ in pairs)
-            twice = sorted(name for name, count in counted.items() if count > 1)
-            raise InvalidArguments(f"arguments have {some(map(shortened, twice))} more than once")
-        return result
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        twice = sorted(name for name, count in counted.items() if count > 1)
+        raise InvalidArguments(f"arguments have {some(map(shortened, twice))} more than once")
+    return result
 
 
-def parse_part(text: str) -> Any:
-    """What a JSON text within the arguments says, under the same rules. Raises InvalidArguments."""
-    return _private_copy(_loads(text)[0], (), itertools.count())
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
+_LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
+
+
+def parse_part(text: str, count: Iterator[int]) -> Any:
+    """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
+
+    Raises InvalidArguments.
+    """
+    return _private_copy(_loads(text)[0], (), count)
 
 
 def _checked_copy(value: Mapping[str, Any]) -> dict[str, Any]:
