@@ -239,17 +239,12 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     changed, tried, count = False, set(), itertools.count()
     for problem in problems:
         text = problem["input"]
-        if (
-            id(text) in tried
-            or problem["type"] not in _NESTED
-            or not isinstance(text, str)
-            or text.lstrip()[:1] not in ("[", "{")
-        ):
+        if problem["type"] not in _NESTED or not isinstance(text, str) or text.lstrip()[:1] not in ("[", "{"):
             continue
         holder, key = _place(given, problem["loc"])
-        if holder is None or holder[key] is not text:
+        if holder is None or holder[key] is not text or (id(holder), key) in tried:
             continue
-        tried.add(id(text))  # once, also where each member of a union has refused it
+        tried.add((id(holder), key))  # once, also where each member of a union has refused it
         try:
             holder[key] = parse_part(text, count)
         except InvalidArguments:
