@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated
+
+import numpy as np
 import pytest
+from pydantic import BeforeValidator
 
 from toolloop_jupyter import Harness, aagent_session, tool
+from toolloop_jupyter.core.arguments import InvalidArguments
 from toolloop_jupyter.core.events import Approval
 from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.notebook import asking
 from toolloop_jupyter.teaching import ScriptedModel, call
 
 
@@ -56,6 +64,69 @@ class _NotABool:
         raise ValueError("nor")
 
 
+class _Liar:
+    """Equal to everything, true, and found in every dict under the key "full"."""
+
+    def __eq__(self, other):
+        return True
+
+    def __ne__(self, other):
+        return False
+
+    def __bool__(self):
+        return True
+
+    def __hash__(self):
+        return hash("full")
+
+
+class _LyingText(str):
+    """A text that is equal to every mode."""
+
+    __slots__ = ()
+
+    def __eq__(self, other):
+        return other == "full"
+
+    def __hash__(self):
+        return hash("full")
+
+
+class _Unspeakable(Exception):
+    def __str__(self):
+        raise ValueError("not to be told")
+
+    __repr__ = __str__
+
+
+def _unspeakable(asked):
+    raise _Unspeakable
+
+
+class _Odd(Mapping):
+    """A mapping that says "ask" until it is asked about a call."""
+
+    def __init__(self, answer):
+        self.answer = answer
+
+    def __getitem__(self, key):
+        if key != "f" or self.answer is None:
+            raise KeyError(key)
+        return self.answer
+
+    def __contains__(self, key):
+        return key == "f"
+
+    def __iter__(self):
+        return iter(["f"])
+
+    def __len__(self):
+        return 1
+
+    def items(self):
+        return [("f", "ask")]
+
+
 # (permissions of the run, the tool's own, what becomes of the call, a part of why)
 TABLE = {
     "full": ("full", None, "full", None),
@@ -82,7 +153,42 @@ TABLE = {
     "callable none": (lambda asked: None, None, "ask", "answered None"),
     "callable one": (lambda asked: 1, None, "ask", "answered 1"),
     "callable nonsense": (lambda asked: "yes, sure", None, "ask", "answered 'yes, sure'"),
-    "callable strange": (lambda asked: _NotABool(), None, "ask", "raised ValueError"),
+    "callable strange": (
+        lambda asked: _NotABool(),
+        None,
+        "ask",
+        "of type _NotABool, which is neither a mode nor",
+    ),
+    "callable with another error": (lambda asked: 1 / 0, None, "ask", "raised ZeroDivisionError"),
+    "callable raises what cannot be told": (_unspeakable, None, "ask", "raised <_Unspeakable>"),
+    "callable one-element array": (
+        lambda asked: np.array(["full"]),
+        None,
+        "ask",
+        "of type ndarray, which is neither",
+    ),
+    "callable array that denies": (
+        lambda asked: np.array(["deny"]),
+        None,
+        "ask",
+        "of type ndarray, which is neither",
+    ),
+    "callable NumPy bool": (lambda asked: np.bool_(True), None, "ask", "neither a mode nor a bool"),
+    "callable NumPy text": (lambda asked: np.str_("full"), None, "ask", "of type str_, which is neither"),
+    "callable liar": (lambda asked: _Liar(), None, "ask", "of type _Liar, which is neither"),
+    "callable lying text": (
+        lambda asked: _LyingText("no"),
+        None,
+        "ask",
+        "of type _LyingText, which is neither",
+    ),
+    "callable true lying text": (lambda asked: _LyingText("full"), None, "ask", "of type _LyingText"),
+    "callable that tells too much": (lambda asked: "x" * 10_000, None, "ask", "x…"),
+    "mapping, array": (_Odd(np.array(["full"])), None, "ask", "permissions['f'] is array(['full']"),
+    "mapping, liar": (_Odd(_Liar()), None, "ask", "of type _Liar, which is neither"),
+    "mapping, lying text": (_Odd(_LyingText("no")), None, "ask", "of type _LyingText, which is neither"),
+    "mapping raises": (_Odd(None), None, "ask", "the permissions raised KeyError"),
+    "own ask, lying answer": (lambda asked: _Liar(), "ask", "ask", "the tool's own permissions are 'ask'"),
     "callable exits": (lambda asked: exit(), None, "ask", "raised"),
     "callable async": (_async_deny, None, "deny", "answered 'deny'"),
 }
@@ -301,3 +407,189 @@ async def test_scopes_that_are_offered():
         if isinstance(event, Approval):
             assert event.scopes == ("call", "run")
             event.allow()
+
+
+# --- answers that are none ------------------------------------------------------------------------------------
+
+NONSENSE = {
+    "array": np.array(["full"]),
+    "array of truth": np.array([True]),
+    "NumPy bool": np.bool_(True),
+    "NumPy text": np.str_("full"),
+    "liar": _Liar(),
+    "lying text": _LyingText("full"),
+    "not a bool": _NotABool(),
+    "one": 1,
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_settings_that_only_look_like_modes_are_refused(answer):
+    """`permissions=`, the rules of a mapping and `@tool(permissions=…)` take plain texts only."""
+    if answer is not NONSENSE["one"] and callable(answer):
+        pytest.skip("a callable is a policy")
+    for policy in (answer, {"f": answer}):
+        with pytest.raises(ValueError, match="permissions"):
+            session_of([make("f", [])], permissions=policy)
+    with pytest.raises(ValueError, match="permissions must be"):
+        tool(permissions=answer)
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+async def test_settings_that_came_in_unchecked_ask(answer):
+    """A policy or a tool's setting that was put into the run by another way is held to its type all the same."""
+    for run, own in ((answer, None), ("full", answer)):
+        ran = []
+        session = session_of([make("f", ran)], call("f"))
+        tools = tuple(
+            dataclasses.replace(one, settings=dataclasses.replace(one.settings, permissions=own))
+            for one in session.config.tools
+        )
+        session.config = dataclasses.replace(session.config, permissions=run, tools=tools)
+        async for event in session.astream("Go."):
+            if isinstance(event, Approval):
+                event.deny()
+        assert session.results[0].approvals
+        assert ran == []
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_an_on_approval_that_says_nonsense_denies(answer, is_async):
+    """Only True itself allows."""
+    ran = []
+
+    async def answer_later(approval):
+        return answer
+
+    handler = answer_later if is_async else (lambda approval: answer)
+    result = await session_of([make("f", ran)], call("f"), on_approval=handler).arun("Go.")
+    assert ran == []
+    assert "only True allows" in result.tool_results[0].output
+
+
+class _WithoutClass:
+    """What cannot even be looked at."""
+
+    @property
+    def __class__(self):
+        raise _Unspeakable
+
+
+@pytest.mark.parametrize("kind", [_Unspeakable, _WithoutClass])
+async def test_an_on_approval_that_cannot_be_understood_denies(kind):
+    """Also when its error or its answer raises at each look, nothing runs and nobody waits for ever."""
+    ran = []
+
+    def handler(approval):
+        if kind is _Unspeakable:
+            raise kind
+        return kind()
+
+    session = session_of([make("f", ran)], call("f"), on_approval=handler, timeout=20)
+    result = await session.arun("Go.")
+    assert ran == []
+    assert result.stop_reason == "done"
+    assert "denied: on_approval" in result.tool_results[0].output
+
+
+async def test_a_handler_that_is_false_is_asked():
+    """A callable object is the handler, whatever it says of its own truth."""
+
+    class Empty:
+        def __len__(self):
+            return 0
+
+        def __call__(self, approval):
+            return True
+
+    ran = []
+    await session_of([make("f", ran)], call("f"), on_approval=Empty()).arun("Go.")
+    assert ran == [("f", 1)]
+
+
+@pytest.mark.parametrize(
+    "scope", [np.array(["run"]), _Liar(), _LyingText("run"), np.str_("run"), "all", None]
+)
+async def test_a_scope_that_is_none_decides_nothing(scope):
+    """Neither for this call nor for those that follow."""
+    approval = Approval("f", {})
+    with pytest.raises(ValueError, match="scope must be"):
+        approval.allow(scope=scope)
+    assert not approval.answered
+
+
+@pytest.mark.parametrize(
+    "answer", [True, {"x": 5}, _Liar(), np.array([1])], ids=["true", "dict", "liar", "array"]
+)
+async def test_a_check_that_gives_no_call_runs_nothing(answer):
+    """Edited arguments run only as the call that was made of them."""
+    ran = []
+    async for event in (session := session_of([make("f", ran)], call("f"))).astream("Go."):
+        if isinstance(event, Approval):
+            object.__setattr__(event, "check", lambda arguments: answer)
+            event.allow({"x": 5})
+    assert ran == []
+    assert "were not checked" in session.results[0].tool_results[0].output
+
+
+@pytest.mark.parametrize("unattended", [np.array(["allow"]), _Liar(), _LyingText("allow"), np.str_("allow")])
+async def test_an_unattended_setting_that_is_none_denies(unattended):
+    """What becomes of requests where nobody is there is decided by a plain text, or it is no."""
+    approval = Approval("f", {})
+    decision = await asking.ask(approval, _no_card, unattended=unattended)
+    assert not decision.allowed
+
+
+async def _no_card(approval):
+    raise AssertionError("nobody is there")
+
+
+@pytest.mark.parametrize("line", [_Liar(), _LyingText("y"), np.array(["y"]), None])
+def test_a_keyboard_that_gives_no_text_denies(line):
+    """A patched `input` that answers with something else has not said yes."""
+    approval = Approval("f", {})
+    asking.ask_at_prompt(approval, read=lambda prompt: line)
+    assert not approval.decision.allowed
+
+
+@pytest.mark.parametrize(
+    "made", [np.array(["null", "x"]), _Liar(), _NotABool()], ids=["array", "liar", "not a bool"]
+)
+def test_what_a_validator_made_is_not_compared(made):
+    """An error about a value of a validator's own making is a message to the model, whatever the value says of itself."""
+
+    def f(x) -> str:
+        """Do it."""
+
+    f.__annotations__["x"] = Annotated[int, BeforeValidator(lambda sent: made)]
+    (checked,) = make_tools([f])
+    with pytest.raises(InvalidArguments, match="x: expected an integer"):
+        checked.bind({"x": "null"})
+
+
+def test_a_validator_whose_error_cannot_be_told():
+    """It is a message to the model, too."""
+
+    def refuse(sent):
+        raise _Unspeakable
+
+    def f(x) -> str:
+        """Do it."""
+
+    f.__annotations__["x"] = Annotated[int, BeforeValidator(refuse)]
+    (checked,) = make_tools([f])
+    with pytest.raises(InvalidArguments, match="_Unspeakable: <_Unspeakable>"):
+        checked.bind({"x": 1})
+
+
+def test_a_name_that_lies_is_taken_by_its_letters():
+    """The name of a tool is compared with the rules of policies as the text that it is."""
+
+    @tool(name=_LyingText("delete"))
+    def f() -> str:
+        """Do it."""
+
+    (made,) = make_tools([f])
+    assert type(made.name) is str
+    assert made.name == "delete"

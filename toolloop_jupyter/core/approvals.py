@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
-from .foreign import message_of, words_of
+from .foreign import is_exactly, message_of, told, words_of
 from .running import RunEnded, attempt_apart
 from .signatures import python_name
 from .versions import Version
@@ -39,8 +39,23 @@ class PolicyCall:
     input: Mapping[str, object]
 
 
+def mode_of(answer: object) -> Mode | None:
+    """The mode that user code's answer means; None for one that means none.
+
+    Only an exact text or bool counts. Any other object says itself what it is equal to and whether it is true (a NumPy
+    array of one text, a subclass of `str`), so it is never compared.
+    """
+    if type(answer) is bool:
+        return "full" if answer else "deny"
+    return answer if is_exactly(answer, *_STRICTNESS) else None  # type: ignore[return-value]
+
+
 def check_policy(policy: object) -> None:
     """Raise for a `permissions=` that is none, naming what would be."""
+    if isinstance(policy, str) and type(policy) is not str:
+        raise ValueError(
+            f"permissions must be plain text, got {told(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
+        )
     if isinstance(policy, str):
         if policy in ("read-only", "edit"):
             raise CapabilityUnsupported(
@@ -53,8 +68,9 @@ def check_policy(policy: object) -> None:
         return
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
-            if mode not in _STRICTNESS:
-                raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {mode!r}")
+            if not is_exactly(mode, *_STRICTNESS):
+                given = told(mode) if type(mode) is str else f"{told(mode)} of type {type(mode).__name__}"
+                raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
         return
     if not callable(policy):
         raise ValueError(f"permissions must be 'full', 'ask', a mapping or a callable, got {policy!r}")
@@ -69,14 +85,15 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
     if not isinstance(policy, Mapping):
         return
     known = {tool.name for tool in tools}
-    otherwise = policy.get("*", "ask")
-    for key, mode in policy.items():
+    rules: dict[Any, Mode] = {key: mode_of(mode) or "ask" for key, mode in policy.items()}
+    otherwise = rules.get("*", "ask")
+    for key, mode in rules.items():
         if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
             continue
-        meant = next((tool.name for tool in tools if tool.name not in policy and _may_mean(key, tool)), None)
+        meant = next((tool.name for tool in tools if tool.name not in rules and _may_mean(key, tool)), None)
         if meant is None:
             continue
-        instead = f"permissions['*'], which is {otherwise!r}," if "*" in policy else "'ask'"
+        instead = f"permissions['*'], which is {otherwise!r}," if "*" in rules else "'ask'"
         raise ValueError(
             f"permissions[{key!r}] is {mode!r}, but no tool of this run has that name: did you mean {meant!r}? (as it "
             f"stands, {instead} would hold for {meant!r}; if another tool is meant, write a rule for {meant!r}, too)"
@@ -102,7 +119,7 @@ def _is_typo(typed: str, name: str) -> bool:
 
 def asks_sometimes(policy: object) -> bool:
     """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
-    return policy == "ask"
+    return mode_of(policy) == "ask"
 
 
 async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
@@ -110,19 +127,22 @@ async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         key = call.tool.name if call.tool.name in policy else "*"
         if key not in policy:  # a tool that a policy forgot is asked about, not let through
             return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
-        return _mode(policy[key]), f"permissions[{key!r}] is {policy[key]!r}"
+        return _mode(policy[key], f"permissions[{key!r}] is")
     if isinstance(policy, str):
-        return _mode(policy), f"permissions are {policy!r}"
+        return _mode(policy, "permissions are")
     answer = policy(PolicyCall(call.tool.name, call.json))
     if inspect.isawaitable(answer):
         answer = await answer
-    return _mode(answer), f"the permissions callable answered {answer!r}"
+    return _mode(answer, "the permissions callable answered")
 
 
-def _mode(answer: object) -> Mode:
-    """A mode from a mode's name or a bool; anything else asks."""
-    named = {True: "full", False: "deny"}.get(answer) if isinstance(answer, bool) else answer
-    return named if named in ("full", "deny") else "ask"
+def _mode(answer: object, said: str) -> tuple[Mode, str]:
+    """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
+    why = f"{said} {told(answer)}"
+    mode = mode_of(answer)
+    if mode is None:
+        return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
+    return mode, why
 
 
 async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
@@ -137,8 +157,10 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     elif isinstance(outcome.error, RunEnded):
         raise outcome.error
     else:
-        why = f"the permissions callable raised {words_of(outcome.error)}"
-    own = call.tool.settings.permissions
+        raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
+        why = f"{raised} raised {words_of(outcome.error, 500)}"
+    setting = call.tool.settings.permissions
+    own = None if setting is None else mode_of(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
     return mode, why
@@ -187,7 +209,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         said = (
             message_of if isinstance(outcome.error, Exception) else words_of
         )  # LiteLLM gives the message alone
-        approval.deny(f"on_approval raised: {said(outcome.error)}", by="callback")
+        approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
         if isinstance(outcome.error, RunEnded):
             raise outcome.error
     elif outcome.value is True:
@@ -206,6 +228,8 @@ HANDLER_GRACE = 1.0
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
     """The decision on `approval`: asked of the handler, or awaited from whoever reads the stream."""
     asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
+    if asking is not None:
+        asking.add_done_callback(lambda ended: _deny_unanswered(approval, ended))
     try:
         await approval.wait()
     finally:
@@ -221,6 +245,13 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
     decision = approval.decision
     assert decision is not None
     return decision
+
+
+def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
+    """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
+    error = None if ended.cancelled() else ended.exception()
+    why = "" if error is None else f": {message_of(error, 500)}"
+    approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
 
 
 def refusal(decision: Decision) -> str:

@@ -9,7 +9,7 @@ rest goes back to the model. A number for a text parameter does, too: how it was
 from __future__ import annotations
 
 import copy
-import json
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,18 +17,17 @@ from typing import Any, NamedTuple
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 
-from .complaints import InvalidArguments, complaint, kind_of_json, path_text, shortened, steps
+from .complaints import InvalidArguments, complaint, steps
 from .editing import candidates, spoilt, unheeded, with_marks
 from .foreign import Raised, attempt, words_of
 from .frozen import same_json
+from .parsing import SentArguments, parse_arguments, parse_part
 from .schema import OMITTED, default_json
 from .signatures import Parameter
 from .telling import ABSENT, Told, is_plain, tell
 
-__all__ = ["Arguments", "InvalidArguments", "Values", "parse_arguments"]
+__all__ = ["Arguments", "InvalidArguments", "SentArguments", "Values", "parse_arguments"]
 
-_MAX_DEPTH = 100  # pydantic's serialiser stops at 255, Python's recursion soon after
-_TOO_DEEP = f"arguments are nested more than {_MAX_DEPTH} levels deep"
 _NESTED = frozenset(
     {
         "list_type",
@@ -172,7 +171,7 @@ class Arguments:
             if isinstance(values.error, ValidationError):
                 raise values.error
             # Raised by a validator of the person's own types.
-            text = words_of(values.error)
+            text = words_of(values.error, 500)
             raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
         if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
             raise InvalidArguments(
@@ -235,106 +234,19 @@ def _default(parameter: Parameter) -> tuple[Any, bool]:
         return default, False
 
 
-def parse_arguments(raw: object) -> dict[str, Any]:
-    """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
-
-    None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
-    Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
-    are possible, or none.
-    """
-    value = raw
-    for _ in range(3):
-        if isinstance(value, (bytes, bytearray)):
-            value = value.decode("utf-8", "replace")
-        if value is None or (isinstance(value, str) and not value.strip()):
-            return {}
-        if not isinstance(value, str):
-            break
-        try:
-            value = _loads(value)
-        except InvalidArguments:
-            if value is raw or isinstance(raw, (bytes, bytearray)):
-                raise
-            break  # a JSON string that holds no JSON in turn: it is just a string
-    if not isinstance(value, Mapping):
-        raise InvalidArguments(
-            f"arguments must be a JSON object, got {kind_of_json(value)}: {shortened(value)}"
-        )
-    return {_sound(str(key), ()): _private_copy(item, (str(key),)) for key, item in value.items()}
-
-
-def _loads(text: str) -> Any:
-    try:
-        return _DECODER.decode(text)
-    except json.JSONDecodeError as error:
-        if error.msg == "Extra data":
-            rest = shortened(text[error.pos :].strip())
-            raise InvalidArguments(
-                f"arguments are not a single JSON object: after its end comes {rest}"
-            ) from None
-        near = shortened(text[max(0, error.pos - 30) : error.pos + 10])
-        raise InvalidArguments(
-            f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
-        ) from None
-    except RecursionError:
-        raise InvalidArguments(_TOO_DEEP) from None
-    except InvalidArguments:
-        raise
-    except ValueError:  # Python's limit on the digits of an int
-        raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result = dict(pairs)
-    if len(result) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidArguments(f"arguments have {', '.join(map(shortened, twice))} more than once")
-    return result
-
-
-_DECODER = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
-"""Not strict: a line break inside a string is what many models send, and means just that."""
-
-
-def _private_copy(value: Any, path: tuple[int | str, ...]) -> Any:
-    """A copy of JSON data, checked: no other call and no caller can change it later."""
-    if len(path) > _MAX_DEPTH:
-        raise InvalidArguments(_TOO_DEEP)
-    if isinstance(value, Mapping):
-        return {_sound(str(key), path): _private_copy(item, (*path, str(key))) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_private_copy(item, (*path, index)) for index, item in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments(f"{path_text(path)}: expected a finite number, got {value} (or one too large)")
-    return _sound(value, path) if isinstance(value, str) else value
-
-
-def _sound(text: str, path: tuple[int | str, ...]) -> str:
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        sent = shortened(text)
-        raise InvalidArguments(
-            f"{path_text(path)}: half of a surrogate pair is no character, got {sent}"
-        ) from None
-    return text
-
-
 def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
-    changed = False
+    changed, tried, count = False, set(), itertools.count()
     for problem in problems:
         text = problem["input"]
         if problem["type"] not in _NESTED or not isinstance(text, str) or text.lstrip()[:1] not in ("[", "{"):
             continue
         holder, key = _place(given, problem["loc"])
-        if holder is None or holder[key] is not text:
+        if holder is None or holder[key] is not text or (id(holder), key) in tried:
             continue
+        tried.add((id(holder), key))  # once, also where each member of a union has refused it
         try:
-            holder[key] = _private_copy(_loads(text), ())
+            holder[key] = parse_part(text, count)
         except InvalidArguments:
             continue
         changed = True
@@ -343,12 +255,18 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
 
 def _with_null(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
     """A copy with null for each refused text "null"; None when there is no such text."""
+    # What a validator has made of it is never compared: it says itself what it is equal to.
+    refused = [
+        problem for problem in problems if type(problem["input"]) is str and problem["input"] == "null"
+    ]
+    if not refused:
+        return None
     copied: dict[str, Any] = copy.deepcopy(given)
-    places = [_place(copied, problem["loc"]) for problem in problems if problem["input"] == "null"]
+    places = [_place(copied, problem["loc"]) for problem in refused]
     for holder, key in places:
         if holder is not None and holder[key] == "null":
             holder[key] = None
-    return copied if places else None
+    return copied
 
 
 def _place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:

@@ -12,7 +12,7 @@ share an index, so tool calls are put together here, by these rules:
 - a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
 - several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
   an empty one in front of another is a placeholder;
-- a call without an id, or with an id already used (by another call of the message, or earlier), gets one of ours.
+- a call without an id, with one of absurd length or already used (by another call, or earlier), gets one of ours.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
 history without them (Anthropic's signatures, Gemini's thought signatures).
@@ -27,12 +27,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .bounds import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS
+from .parsing import split_objects
+
 LEGACY_INDEX = -1
 """Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
 
-_STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_OWN_FIELDS = frozenset({"index", "id", "type", "function", "custom"})
+_KEPT_APART = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
 
 
 @dataclass
@@ -46,6 +49,8 @@ class _Call:
     _in_string: bool = False
     _escape: str = ""
     """A backslash at the end of a fragment: what it escapes comes with the next one."""
+    _room: int = LONGEST_ARGUMENTS + 1
+    """Characters that are still taken: with the last of them the arguments are too long, and are refused."""
     begun: bool = False
     """Whether the arguments have more than blanks."""
 
@@ -56,21 +61,22 @@ class _Call:
     @property
     def whole(self) -> bool:
         """Whether the arguments so far end where a JSON value ends."""
-        return self.begun and self._depth <= 0 and not self._in_string
+        return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def extend(self, text: str) -> None:
-        """Append to the arguments; looks at each character once, however they are cut."""
+        """Append to the arguments; looks at each character once, however they are cut, and in C."""
+        text = text[: self._room]
+        self._room -= len(text)
         self._parts.append(text)
         self.begun = self.begun or not text.isspace()
-        text, self._escape = self._escape + text, ""
-        for match in _STEP.finditer(text):
-            step = match.group()
-            if step == "\\":
-                self._escape = step
-            elif step == '"':
-                self._in_string = not self._in_string
-            elif not self._in_string and len(step) == 1:
-                self._depth += 1 if step in "{[" else -1
+        text = _ESCAPED.sub(
+            "", self._escape + text
+        )  # a backslash that is left can only be the last character
+        self._escape = "\\" if text.endswith("\\") else ""
+        pieces = text.removesuffix("\\").split('"')
+        outside = "".join(pieces[self._in_string :: 2])
+        self._in_string ^= len(pieces) % 2 == 0
+        self._depth += sum(map(outside.count, "{[")) - sum(map(outside.count, "}]"))
 
 
 @dataclass
@@ -147,36 +153,13 @@ def _cut_half(text: str) -> tuple[str, str]:
     return whole_characters(whole), half
 
 
-_SEAM = re.compile(r"\}\s*\{")
-"""Without this there can be no second object, and most arguments need not be parsed for it."""
-
-
-def split_objects(arguments: str) -> list[str]:
-    """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
-    if _SEAM.search(arguments) is None:
-        return [arguments]
-    decoder, position, found = json.JSONDecoder(), 0, []
-    text = arguments.strip()
-    while position < len(text):
-        if text[position] != "{":
-            return [arguments]
-        try:
-            _, end = decoder.raw_decode(text, position)
-        except (ValueError, RecursionError):
-            return [arguments]
-        found.append(text[position:end])
-        position = end
-        while position < len(text) and text[position].isspace():
-            position += 1
-    if len(found) < 2:
-        return [arguments]
-    distinct = list(dict.fromkeys(found))
-    return [text for text in distinct if json.loads(text)] or distinct[:1]
-
-
 def new_call_id() -> str:
     """A call id of the form that providers use, unique over sessions."""
     return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _as_text(item: Any) -> str:
+    return json.dumps(item, sort_keys=True, default=repr)
 
 
 class Assembly:
@@ -198,6 +181,7 @@ class Assembly:
         self._items: list[Any] = []
         self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
+        self._in_provider: dict[str, set[str]] = {}  # what the lists among them have, as JSON
         self.finish_reason: str | None = None
 
     @property
@@ -213,6 +197,11 @@ class Assembly:
     @property
     def has_calls(self) -> bool:
         return bool(self._calls)
+
+    @property
+    def has_too_many_calls(self) -> bool:
+        """Whether there are more than are taken; those that come behind them are not looked at."""
+        return len(self._calls) > MOST_CALLS
 
     @property
     def has_reasoning(self) -> bool:
@@ -242,6 +231,8 @@ class Assembly:
         if refusal := get(delta, "refusal"):
             text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
+            if self.has_too_many_calls:
+                break
             self._add_call(fragment)
         if legacy := get(delta, "function_call"):
             self._add_call({"index": LEGACY_INDEX, "function": legacy})
@@ -335,16 +326,22 @@ class Assembly:
 
     def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
         for key, value in fields.items():
-            known = self._provider.get(key)
-            if isinstance(known, list) and isinstance(value, list):
-                self._provider[key] = known + [item for item in value if item not in known]
+            if isinstance(self._provider.get(key), list) and isinstance(value, list):
+                there = self._in_provider[key]
+                self._provider[key] += [item for item in value if _as_text(item) not in there]
+                there.update(map(_as_text, value))
             elif value is not None:
                 self._provider[key] = value
+                self._in_provider[key] = set(map(_as_text, value)) if isinstance(value, list) else set()
 
     def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
+        room = MOST_CALLS
         for call in self._calls:
-            for arguments in split_objects(call.arguments):
-                call_id = whole_characters(call.id)
+            several = split_objects(call.arguments)
+            if (room := room - len(several)) < 0:
+                several = [call.arguments]  # refused as what is no single object
+            for arguments in several:
+                call_id = whole_characters(call.id) if len(call.id) <= LONGEST_ID else ""
                 call_id = call_id if call_id and call_id not in used else new_call_id()
                 used.add(call_id)
                 function = {"name": self._sendable(call.name), "arguments": arguments}
@@ -384,15 +381,17 @@ class Assembly:
 
 def _keep_extra(call: _Call, fragment: object, body: object) -> None:
     more = fragment if isinstance(fragment, Mapping) else getattr(fragment, "model_extra", None) or {}
-    call.extra.update({k: plain(v) for k, v in more.items() if k not in _OWN_FIELDS and v is not None})
+    call.extra.update({k: plain(v) for k, v in more.items() if k not in _KEPT_APART and v is not None})
     fields = get(fragment, "provider_specific_fields") or get(body, "provider_specific_fields")
     if fields:
-        known = call.extra.get("provider_specific_fields") or {}
-        call.extra["provider_specific_fields"] = {**known, **plain(fields)}
+        call.extra.setdefault("provider_specific_fields", {}).update(plain(fields))
 
 
 def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
     """The call's name after a fragment that carries `name`."""
+    if len(call.name) > LONGEST_NAME:
+        return call.name
+    name = name[: LONGEST_NAME + 1]
     if call.name + name in names:
         return call.name + name
     if not name or name == call.name or (call.name and call.begun):

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+from .foreign import Raised, attempt, told
 
 
 class InvalidArguments(ValueError):
@@ -15,6 +18,8 @@ class InvalidArguments(ValueError):
 
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
+_MOST_TEXTS = 50  # of one place: what each member of a union expects
+_KEY_MARK = "[key]"
 _LINE = 500  # characters of one problem: a made-up name or a list of choices may be of any length
 
 _EXPECTED: Mapping[str, str] = {
@@ -82,15 +87,16 @@ def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], know
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
-    found: dict[str, list[str]] = {}
-    sent: dict[str, Any] = {}
+    found: dict[tuple[int | str, ...], list[Any]] = {}
     for problem in problems:
-        path = _path(given, problem)
-        sent[path] = problem["input"]
-        found.setdefault(path, []).append(_words(problem, path, given, known))
-    lines = [_line(f"- {path}: {_join(texts)}{_got(texts, sent[path])}") for path, texts in found.items()]
-    if len(lines) > _MOST:
-        lines = [*lines[:_MOST], f"- and {len(lines) - _MOST} more"]
+        found.setdefault(_place(given, problem), []).append(problem)
+    lines: list[str] = []
+    for place, of_place in itertools.islice(found.items(), _MOST):
+        path = _path(place, of_place[0])
+        texts = [_words(problem, path, given, known) for problem in of_place[:_MOST_TEXTS]]
+        lines.append(_line(f"- {path}: {_join(texts)}{_got(texts, of_place[-1]['input'])}"))
+    if len(found) > _MOST:
+        lines.append(f"- and {len(found) - _MOST} more")
     return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
 
 
@@ -111,19 +117,25 @@ def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | st
     return way
 
 
-def _path(given: Any, problem: Any) -> str:
-    """`items[0].name`, from a pydantic location."""
+def _place(given: Any, problem: Any) -> tuple[int | str, ...]:
+    """The keys of what is wrong, with pydantic's own mark for an error in a key of a dict at their end."""
     location = problem["loc"]
     keys = [key for _, key in steps(given, location)]
-    if problem["type"] in _MISSING:
+    if problem["type"] in _MISSING or (location and location[-1] == _KEY_MARK):
         keys.append(location[-1])
-    # Pydantic's own mark for an error in a key of a dict.
-    return path_text(keys) + (" (the key)" if location and location[-1] == "[key]" else "")
+    return tuple(keys)
+
+
+def _path(place: Sequence[int | str], problem: Any) -> str:
+    """`items[0].name`, from what `_place` gives."""
+    if place and place[-1] == _KEY_MARK and problem["loc"][-1] == _KEY_MARK:
+        return f"{path_text(place[:-1])} (the key)"
+    return path_text(place)
 
 
 def path_text(keys: Sequence[int | str]) -> str:
     """`items[0].name`; "arguments" for the whole."""
-    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)
+    text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
     return text.removeprefix(".") or "arguments"
 
 
@@ -172,6 +184,20 @@ def shortened(value: object) -> str:
     """The value as JSON, at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    text = json.dumps(value, ensure_ascii=False, default=repr)
+    parts = attempt(_first_parts, value)
+    text = told(value) if isinstance(parts, Raised) else parts
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=told)
+
+
+def _first_parts(value: object) -> str:
+    """The beginning of the value's JSON: no more of it is made than is shown."""
+    text = ""
+    for part in _ENCODER.iterencode(value):
+        text += part
+        if len(text) > _SHOWN:
+            break
+    return text

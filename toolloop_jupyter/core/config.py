@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Literal
 
 from . import secrets as hidden
-from .approvals import ApprovalHandler, check_names, check_policy
+from .approvals import ApprovalHandler, check_names, check_policy, mode_of
 from .completion_options import MANAGED, check_completion_options
 from .errors import CapabilityUnsupported, OptionsMismatch
 from .events import Result
@@ -255,8 +255,9 @@ class Config:
 
 def may_ask(config: Config) -> bool:
     """Whether a person may have to be asked: by the run's policy or by a tool's own."""
-    return config.permissions not in ("full", "deny") or any(
-        tool.settings.permissions == "ask" for tool in config.tools
+    return mode_of(config.permissions) not in ("full", "deny") or any(
+        tool.settings.permissions is not None and mode_of(tool.settings.permissions) != "full"
+        for tool in config.tools
     )
 
 

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from .bounds import some
 from .cleaning import plain
 from .hiding import hide
 
@@ -104,7 +105,7 @@ class HistoryInvalid(HarnessError, ValueError):
     """Messages that are not a valid OpenAI conversation. `problems` lists what is wrong where."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("history is not a valid conversation: " + "; ".join(problems))
+        super().__init__("history is not a valid conversation: " + some(problems, 20, "; "))
         self.problems = tuple(problems)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from . import checks
+from .foreign import is_exactly, told
 from .frozen import frozen, same_json, thawed
 from .hiding import hide_in_repr
 
@@ -139,17 +140,16 @@ class Approval:
     ) -> None:
         """Let the call run: as shown, or with edited `arguments`.
 
-        Raises ValueError, and decides nothing, when the edited arguments do not validate. From any thread.
+        Raises ValueError, and decides nothing, when these do not validate, or for another scope. From any thread.
         """
         call, edited = None, None
+        if not is_exactly(scope, "call", "run", "session"):
+            raise ValueError(f"scope must be 'call', 'run' or 'session', got {told(scope)}")
         if arguments is not None and not self.editable:
-            raise ValueError(
-                "this request cannot be run with other arguments; allow() it as it is, or deny() it"
-            )
+            raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
         if arguments is not None:
-            given = thawed(dict(arguments))
-            call = self.check(given)
-            edited = frozen(getattr(call, "json", given))
+            call = self.check(given := thawed(dict(arguments)))
+            edited = frozen(made if isinstance(made := getattr(call, "json", None), dict) else given)
             if same_json(edited, self.input):
                 call, edited = None, None
         self._decide(Decision(True, "", edited, by, scope), call)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from . import secrets as hidden
+from .bounds import TooManyCalls
 from .cleaning import plain
 from .foreign import message_of
 from .hiding import HIDDEN, hide
@@ -141,6 +142,8 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     """(what happened, what to do) for an error of a model call: each one line, but for what our own models say."""
     if said := _said_by_ours(error):
         return redact(plain(said), secrets_of(request)), ""
+    if isinstance(error, TooManyCalls):
+        return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
     kind = type(error).__name__
     text = redact(plain(message_of(error)), secrets_of(request))

@@ -44,13 +44,31 @@ def is_interrupt(error: BaseException) -> bool:
     return isinstance(inner, tuple) and any(is_interrupt(one) for one in inner)
 
 
-def message_of(error: BaseException) -> str:
-    """An error's own text; never raises, whatever its `__str__` does."""
+def is_exactly(value: object, *texts: str) -> bool:
+    """Whether the value is one of these texts. An object of another class is not asked: it says what it is equal to."""
+    return type(value) is str and value in texts
+
+
+def told(value: object, most: int = 80) -> str:
+    """A value as its own `__repr__` tells it, cut; its type's name where that raises."""
+    text = attempt(repr, value)
+    return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
+
+
+def message_of(error: BaseException, most: int | None = None) -> str:
+    """An error's own text, at most so many characters of it; never raises, whatever its `__str__` does."""
     message = attempt(str, error)
-    return f"<without a text: {type(message.error).__name__}>" if isinstance(message, Raised) else message
+    if isinstance(message, Raised):
+        return f"<without a text: {type(message.error).__name__}>"
+    return _cut(message, most)
 
 
-def words_of(error: BaseException) -> str:
-    """An error in one text, "Name: message" or "Name"; never raises."""
-    message = message_of(error)
+def words_of(error: BaseException, most: int | None = None) -> str:
+    """An error in one text, "Name: message" or "Name", with at most so many characters of the message; never raises."""
+    message = message_of(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _cut(text: str, most: int | None) -> str:
+    text = str.__str__(text)  # an exact text, whatever class `__repr__` gave
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .assembly import whole_characters
+from .bounds import DEEPEST, is_deeper, some
 from .errors import HistoryInvalid
+from .foreign import told
 from .hiding import hide_in
 
 NOT_RUN = "This call did not run: the turn ended before it."
@@ -31,9 +34,10 @@ class History:
 
         `turns` are the indexes of the messages where its turns began, as `starts` told them; wrong ones are left out.
         """
-        self._messages = [copy.deepcopy(dict(message)) for message in _mappings(messages)]
-        if problems := validate(self._messages):
+        given = _mappings(messages)
+        if problems := validate(given):
             raise HistoryInvalid(problems)
+        self._messages = [copy.deepcopy(dict(message)) for message in given]
         self._answers: dict[str, dict[str, Any]] = {}
         self._sent: list[dict[str, Any]] = []
         """The copies that the last model call got."""
@@ -194,15 +198,18 @@ def _request_copy(message: dict[str, Any]) -> dict[str, Any]:
 def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     """Say what is wrong where; an empty list means that a provider will take the conversation."""
     problems: list[str] = []
-    waiting: list[str] = []
+    waiting: OrderedDict[str, None] = OrderedDict()
     seen: set[str] = set()
     entries: Sequence[Any] = messages  # from outside: anything
     for number, message in enumerate(entries):
         where = f"message {number}"
         role = message.get("role") if isinstance(message, Mapping) else None
         if role not in _ROLES:
-            what = f"role {role!r}" if isinstance(message, Mapping) else type(message).__name__
+            what = f"role {told(role)}" if isinstance(message, Mapping) else type(message).__name__
             problems.append(f"{where}: {what} is none of {', '.join(_ROLES)}")
+            continue
+        if is_deeper(message):
+            problems.append(f"{where}: nested more than {DEEPEST} levels deep")
             continue
         if not _is_encodable(message):
             problems.append(f"{where}: half of a surrogate pair, which no request can carry")
@@ -210,8 +217,8 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
             problems.extend(_answer_problems(message, where, waiting))
             continue
         if waiting:
-            problems.append(f"{where}: the calls {waiting} before it have no tool message")
-            waiting = []
+            problems.append(f"{where}: the calls [{some(map(told, waiting))}] before it have no tool message")
+            waiting.clear()
         if role == "assistant":
             waiting = _calls(message, where, problems, seen)
             if not message.get("tool_calls") and not has_content(message):
@@ -226,25 +233,28 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
         if _has_empty_text(message):
             problems.append(f"{where}: an empty text block, which Anthropic refuses")
     if waiting:
-        problems.append(f"the calls {waiting} at the end have no tool message")
+        problems.append(f"the calls [{some(map(told, waiting))}] at the end have no tool message")
     return problems
 
 
-def _answer_problems(message: Mapping[str, Any], where: str, waiting: list[str]) -> list[str]:
+def _answer_problems(message: Mapping[str, Any], where: str, waiting: OrderedDict[str, None]) -> list[str]:
     problems, call_id = [], message.get("tool_call_id")
-    if not waiting or call_id != waiting[0]:
-        expected = f"expected {waiting[0]!r}" if waiting else "no call is waiting for one"
-        problems.append(f"{where}: a tool message for {call_id!r}, {expected}")
-    if call_id in waiting:
-        waiting.remove(call_id)
+    first = next(iter(waiting), None)
+    if first is None or call_id != first:
+        expected = "no call is waiting for one" if first is None else f"expected {told(first)}"
+        problems.append(f"{where}: a tool message for {told(call_id)}, {expected}")
+    if isinstance(call_id, str):
+        waiting.pop(call_id, None)
     content = message.get("content")
     if not (isinstance(content, str | list) and content):
-        problems.append(f"{where}: a tool message needs text, got {content!r}")
+        problems.append(f"{where}: a tool message needs text, got {told(content)}")
     return problems
 
 
-def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]) -> list[str]:
-    ids: list[str] = []
+def _calls(
+    message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]
+) -> OrderedDict[str, None]:
+    ids: OrderedDict[str, None] = OrderedDict()
     calls = message.get("tool_calls") or ()
     if not isinstance(calls, list | tuple):
         problems.append(f"{where}: tool_calls must be a list, not {calls!r:.80}")
@@ -255,15 +265,15 @@ def _calls(message: Mapping[str, Any], where: str, problems: list[str], seen: se
             problems.append(f"{where}: a tool call without an id")
             continue
         if call_id in seen:
-            problems.append(f"{where}: two tool calls with the id {call_id!r}")
-        ids.append(call_id)
+            problems.append(f"{where}: two tool calls with the id {told(call_id)}")
+        ids[call_id] = None
         seen.add(call_id)
         function = call.get("function")
         function = function if isinstance(function, Mapping) else {}
         if not function.get("name"):
-            problems.append(f"{where}: tool call {call_id!r} has no name")
+            problems.append(f"{where}: tool call {told(call_id)} has no name")
         if not is_json_object(function.get("arguments")):
-            problems.append(f"{where}: the arguments of {call_id!r} are not a JSON object as text")
+            problems.append(f"{where}: the arguments of {told(call_id)} are not a JSON object as text")
     return ids
 
 
@@ -335,6 +345,8 @@ def load(path: str | Path) -> list[dict[str, Any]]:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
+    except RecursionError:
+        raise HistoryInvalid([f"{path} is nested too deep to be a conversation"]) from None
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise HistoryInvalid([f"{path} holds no list of messages"])

@@ -12,8 +12,8 @@ from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 from . import outcomes
-from .approvals import SAME_DENIALS, decide, refusal, wait_for
-from .arguments import InvalidArguments, parse_arguments
+from .approvals import SAME_DENIALS, decide, mode_of, refusal, wait_for
+from .arguments import InvalidArguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
 from .events import Approval, Decision, Span, ToolCall, ToolResult
@@ -21,6 +21,7 @@ from .images import with_pictures
 from .model import Reply, takes_response_format
 from .outcomes import ToolTimeout
 from .output import OutputProblem
+from .parsing import SentArguments, parse_arguments
 from .running import RunEnded, attempt, attempt_apart, call_function
 from .tools import BoundCall, Tool, suggest
 from .turn import Turn, TurnEnded, call_model, make_request
@@ -96,18 +97,18 @@ def _why_not(turn: Turn, reply: Reply, call: dict[str, Any]) -> str:
 
 
 def _is_answer_as_call(
-    turn: Turn, tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]], as_sent: Sequence[object]
+    turn: Turn, tools: Mapping[str, Tool], calls: Sequence[dict[str, Any]], as_sent: Sequence[SentArguments]
 ) -> bool:
     """Take a call of no tool of ours whose arguments are the wanted output: some models answer so."""
     output = turn.config.output
     if output is None or len(calls) != 1 or calls[0]["function"]["name"] in tools:
         return False
     try:
-        turn.output = output.read(str(as_sent[0]))
+        turn.output = output.read(str(as_sent[0].raw))
     except OutputProblem:
         return False
     turn.output_attempts += 1
-    turn.output_problem, turn.final_text = None, str(as_sent[0])
+    turn.output_problem, turn.final_text = None, str(as_sent[0].raw)
     turn.history.answer(calls[0]["id"], TAKEN)
     return True
 
@@ -143,7 +144,7 @@ def _is_final(turn: Turn, reply: Reply, *, in_words: bool) -> bool:
 
 
 async def _one_call(
-    turn: Turn, tools: Mapping[str, Tool], raw: dict[str, Any], arguments: object, *, refusal: str
+    turn: Turn, tools: Mapping[str, Tool], raw: dict[str, Any], arguments: SentArguments, *, refusal: str
 ) -> None:
     """Emit a call, see to it, emit its result; at each await point the history has an answer to it."""
     limit = turn.config.max_turns
@@ -194,7 +195,7 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
             bound, decision, changed = await _ask(turn, bound, call, why)
             if changed or not decision.allowed:
                 return _refused(call, changed or refusal(decision), decision)
-    elif turn.config.permissions != "full":  # there is a policy, and it let this call through
+    elif mode_of(turn.config.permissions) != "full":  # there is a policy, and it let this call through
         decision = Decision(allowed=True, reason=why, by="policy")
     if decision is not None and (names := bound.changed()):
         changed = MEANWHILE.format(names=", ".join(names))
@@ -215,6 +216,9 @@ MEANWHILE = (
     "The call was not run: after it was checked, something else changed what it was to run with ({names}). "
     "Call it again, and it will be checked anew."
 )
+
+
+UNCHECKED = "The call was not run: the arguments that it was allowed with were not checked."
 
 
 async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[BoundCall, Decision, str]:
@@ -239,7 +243,9 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     )
     began = turn.now()
     await turn.emit(approval)
-    handler = turn.config.on_approval or (None if turn.interactive else turn.config.cards)
+    handler = turn.config.on_approval
+    if handler is None and not turn.interactive:
+        handler = turn.config.cards
     if handler is None and not turn.interactive:
         approval.deny("no approval handler", by="unattended")
     try:
@@ -247,15 +253,18 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     finally:
         refused = approval.decision is None or not approval.decision.allowed
         turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=refused))
+    made = bound if decision.arguments is None else approval.edited_call
     if not decision.allowed:
         turn.denied[same] += 1
+    elif type(made) is not BoundCall:  # what ran would not be what the person has made of it
+        return bound, dataclasses.replace(decision, allowed=False, reason=UNCHECKED, by="policy"), UNCHECKED
     elif not shown.is_still(Version.of(tool.function)):
         changed = CHANGED.format(name=tool.name)
         return bound, dataclasses.replace(decision, allowed=False, reason=changed, by="policy"), changed
     elif decision.scope != "call":
         allowed = turn.session_allowed if decision.scope == "session" else turn.run_allowed
         allowed.remember(tool, decision, turn.history.turns - 1)
-    return approval.edited_call or bound, decision, ""
+    return made, decision, ""
 
 
 async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) -> ToolResult:

@@ -7,9 +7,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .arguments import InvalidArguments, parse_arguments
-from .assembly import new_call_id, split_objects, whole_data
-from .history import NOT_RUN, has_content, is_empty_text, is_json_object
+from .assembly import new_call_id, whole_data
+from .bounds import DEEPEST, is_deeper, some
+from .errors import HistoryInvalid
+from .history import NOT_RUN, has_content, is_empty_text
+from .parsing import SentArguments, split_objects
 
 _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 
@@ -22,7 +24,9 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     the conversation has already, get a new one, and so do their results. OpenAI's old `function_call` and "function"
     messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a surrogate pair becomes "�".
     """
-    entries: Iterable[Any] = messages  # from outside: anything
+    entries: Iterable[Any] = list(messages)  # from outside: anything
+    if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
+        raise HistoryInvalid([f"message {some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [whole_data(copy.deepcopy(dict(message))) for message in entries if isinstance(message, Mapping)]
     repaired: list[dict[str, Any]] = []
     used: set[str] = set()
@@ -87,11 +91,7 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _as_arguments(raw: Any) -> str:
-    try:
-        parsed = parse_arguments(raw)
-    except InvalidArguments:
-        return "{}"
-    return raw if is_json_object(raw) else json.dumps(parsed, ensure_ascii=False)
+    return str(SentArguments(raw).stored())
 
 
 def _answers_after(messages: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 from . import provider
 from .assembly import Assembly, get, plain
+from .bounds import TooManyCalls
 from .completion_options import explain_switch
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
@@ -327,7 +328,7 @@ class ModelCall:
         delta = get(choice, "delta")
         if self._tap is not None:
             self._tap(time.monotonic(), plain(delta) or {})
-        await self._show(*self.assembly.add(delta))
+        await self._add(delta)
         if reason := get(choice, "finish_reason"):
             self.assembly.finish_reason = reason
 
@@ -342,7 +343,13 @@ class ModelCall:
         if self._tap is not None:
             self._tap(time.monotonic(), plain(message) or {})
         self.assembly.finish_reason = get(choices[0], "finish_reason")
-        await self._show(*self.assembly.add(message))
+        await self._add(message)
+
+    async def _add(self, delta: Any) -> None:
+        """Take a delta in and show what is new of it. Raises TooManyCalls, so that no more of the answer is read."""
+        await self._show(*self.assembly.add(delta))
+        if self.assembly.has_too_many_calls:
+            raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
         """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says

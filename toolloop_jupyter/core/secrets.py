@@ -92,7 +92,7 @@ def _keys_in(text: str) -> Iterator[str]:
     if text.startswith("{"):
         try:
             yield from texts("", json.loads(text))
-        except ValueError:
+        except (ValueError, RecursionError):
             yield text
     elif found := _WITH_SCHEME.fullmatch(text):
         yield found[1]

@@ -120,7 +120,7 @@ def python_name(function: Callable[..., Any]) -> str:
     """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
-    return str(getattr(function, "__name__", type(function).__name__))
+    return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
 def full_name(function: Callable[..., Any]) -> str:

@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeVar, overload
 from .arguments import Arguments, InvalidArguments, Values, parse_arguments
 from .context import Progress, ToolContext
 from .errors import ToolDefinitionError
+from .foreign import is_exactly, told
 from .frozen import frozen
 from .names import same_names, suggest, wire_names, with_wire_keys
 from .schema import build
@@ -197,6 +198,7 @@ def tool(
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
     _check(settings, name)
+    name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
 
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
         if not callable(marked):
@@ -211,13 +213,15 @@ def tool(
 
 def _check(settings: ToolSettings, name: str | None) -> None:
     problems = []
-    if settings.permissions not in (None, "full", "ask"):
-        problems.append(f'@tool: permissions must be "full" or "ask", got {settings.permissions!r}')
+    own = settings.permissions
+    if own is not None and not is_exactly(own, "full", "ask"):
+        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {told(own)}')
     if settings.timeout is not None and not settings.timeout > 0:
         problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
     if settings.max_result is not None and not settings.max_result > 0:
         problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
-    if name is not None and not str(name).strip():
+    given: object = name
+    if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
     if problems:
         raise ToolDefinitionError(problems)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -12,12 +11,12 @@ from typing import Any
 
 from . import hiding, images
 from .approvals import Allowed
-from .arguments import InvalidArguments, parse_arguments
 from .config import Config
 from .errors import ModelCallFailed
 from .events import Event, Span, StopReason, ToolResult, Usage
-from .history import History, alternating, is_json_object
+from .history import History, alternating
 from .model import ModelCall, Reply, Request, takes_no_tool_choice
+from .parsing import SentArguments
 from .secrets import of_environment, texts
 
 
@@ -104,8 +103,10 @@ def make_request(turn: Turn, *, in_words: bool = True) -> Request:
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=secrets)
 
 
-async def call_model(turn: Turn, *, in_words: bool, limited: bool = True) -> tuple[Reply, list[object]]:
-    """One model call, into the history; returns the reply and each call's arguments as the model sent them.
+async def call_model(
+    turn: Turn, *, in_words: bool, limited: bool = True
+) -> tuple[Reply, list[SentArguments]]:
+    """One model call, into the history; returns the reply and each call's arguments as the model sent them, parsed.
 
     Raises TurnEnded for a limit (with `limited`) and for an answer that cannot be one, ModelCallFailed.
     """
@@ -194,29 +195,23 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
         turn.history.withdraw_question()
 
 
-def _as_it_came(reply: Reply, as_sent: list[object]) -> Reply:
+def _as_it_came(reply: Reply, as_sent: list[SentArguments]) -> Reply:
     """The reply with its calls' arguments as the model wrote them, for whoever shows or records it."""
     calls = reply.message.get("tool_calls") or []
-    if all(call["function"]["arguments"] == raw for call, raw in zip(calls, as_sent, strict=True)):
+    if all(call["function"]["arguments"] == sent.raw for call, sent in zip(calls, as_sent, strict=True)):
         return reply
     raw_calls = [
-        {**call, "function": {**call["function"], "arguments": raw}}
-        for call, raw in zip(calls, as_sent, strict=True)
+        {**call, "function": {**call["function"], "arguments": sent.raw}}
+        for call, sent in zip(calls, as_sent, strict=True)
     ]
     return replace(reply, message={**reply.message, "tool_calls": raw_calls})
 
 
-def _make_arguments_valid(message: dict[str, Any]) -> list[object]:
+def _make_arguments_valid(message: dict[str, Any]) -> list[SentArguments]:
     """Let every stored call have a JSON object for arguments, since they are replayed; returns them as they were sent."""
-    as_sent: list[object] = []
+    as_sent: list[SentArguments] = []
     for call in message.get("tool_calls", ()):
-        raw = call["function"]["arguments"]
-        as_sent.append(raw)
-        try:
-            parsed = parse_arguments(raw)
-        except InvalidArguments:
-            call["function"]["arguments"] = "{}"
-        else:
-            if not is_json_object(raw):
-                call["function"]["arguments"] = json.dumps(parsed, ensure_ascii=False)
+        sent = SentArguments(call["function"]["arguments"])
+        as_sent.append(sent)
+        call["function"]["arguments"] = sent.stored()
     return as_sent

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from ..core.errors import HarnessError
 from ..core.events import Approval, Decision
+from ..core.foreign import is_exactly
 from . import kernel
 from .inert import visible, visible_json
 
@@ -59,6 +60,8 @@ async def ask(
 
     Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
     """
+    if not is_exactly(unattended, "deny", "allow", "error", "leave"):
+        unattended = "deny"
     means = means_of_asking(wish)
     if means == "card":
         await show_card(approval)
@@ -141,7 +144,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
 def _read(read: Callable[[str], str], prompt: str) -> str:
     """One line from the keyboard; the end of input is a no: nobody is there any more."""
     try:
-        return read(prompt).strip()
+        line: object = read(prompt)
+        return line.strip() if type(line) is str else "n the keyboard gave no text"
     except EOFError:
         return "n nobody answered (end of input)"
 
@@ -165,5 +169,5 @@ def _json_or_text(answer: str, before: object) -> Any:
         return answer
     try:
         return json.loads(answer)
-    except ValueError:
+    except (ValueError, RecursionError):
         return answer

@@ -46,7 +46,7 @@ class FieldSpec:
         else:
             try:
                 arguments[self.name] = json.loads(content)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f'{self.name} is not JSON ({error}); text goes in quotes: "like this"'
                 ) from None

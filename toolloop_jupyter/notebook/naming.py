@@ -146,7 +146,9 @@ def _without_others(
     from ..core.tools import marked_tools, tool_name
 
     others = {tool_name(function) for function in marked_tools(names)} | {*had}
-    others |= {key for key in rules if callable(names.get(key)) and tool_name(names[key]) == key}
+    others |= {
+        key for key in rules if type(key) is str and callable(names.get(key)) and tool_name(names[key]) == key
+    }
     others -= {tool_name(function) for function in functions}
     return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
 
@@ -162,7 +164,8 @@ def key(names: Names, name: str | None) -> str | None:
     if isinstance(value, str) and value:
         return value
     if name in names and name not in os.environ:
-        raise Mistake(f"--api-key {name}: the variable holds {'no text' if value else 'nothing'}, not a key")
+        what = "nothing" if value is None or isinstance(value, str) else "no text"
+        raise Mistake(f"--api-key {name}: the variable holds {what}, not a key")
     if name in os.environ or _SURELY_A_NAME.fullmatch(name):
         raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
     raise Mistake(

@@ -198,7 +198,7 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:
             raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_NOT_SET[key]}")
         try:
             found[key] = json.loads(value, parse_constant=_no_number)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key] = value
     return found
 

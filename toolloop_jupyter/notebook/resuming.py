@@ -192,7 +192,7 @@ def _this_notebook(names: Mapping[str, object]) -> Path | None:
 def _kept_in(path: Path) -> Iterator[dict[str, Any]]:
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise Mistake(f"{path.name} is no notebook") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]
     for output in outputs:

@@ -23,11 +23,14 @@ from pathlib import Path
 from typing import Any
 
 from toolloop_jupyter.core.assembly import Assembly
+from toolloop_jupyter.core.bounds import is_deeper
 from toolloop_jupyter.core.errors import HarnessError
 from toolloop_jupyter.core.failures import without_keys
 from toolloop_jupyter.core.provider import Delta
 
 VERSION = 1
+DEEPEST_LINE = 200
+"""Levels of nesting: a message's, and the line's own around it."""
 _SECRET = re.compile(
     r"key|token$|secret|password|authori[sz]ation|headers?$|credential|^api_base$|^base_url$", re.IGNORECASE
 )
@@ -65,9 +68,17 @@ def load(path: Path) -> list[Call]:
     for number, line in enumerate(lines, 1):
         try:
             entry = json.loads(line)
+            if is_deeper(entry, DEEPEST_LINE):
+                raise RecordingError(
+                    f"{path.name}, line {number} is nested too deep to be one of a recording"
+                )
             _take_line(entry, calls, first=number == 1)
         except RecordingError:
             raise
+        except RecursionError:
+            raise RecordingError(
+                f"{path.name}, line {number} is nested too deep to be one of a recording"
+            ) from None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
             said = f"{type(error).__name__}: {error}"
             raise RecordingError(f"{path.name}, line {number} is no line of a recording ({said})") from None

@@ -1,0 +1,53 @@
+"""How much of what a model, a server or a file sends is taken, so that no step over it holds the event loop.
+
+Each bound is far above what a working model sends, and each is said to whoever sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+MOST_CALLS = 1_000
+"""Tool calls in one answer. More come from a model or a server that repeats itself."""
+LONGEST_ARGUMENTS = 1_000_000
+"""Characters of one call's arguments: more than the longest answers of today's models."""
+MOST_VALUES = 20_000
+"""Keys, items and values in one call's arguments."""
+DEEPEST = 100
+"""Levels of nesting. Pydantic's serialiser stops at 255, Python's recursion soon after."""
+LONGEST_ID = 50_000
+"""Characters of a call's id. Gemini's come from LiteLLM with a thought signature behind them, of some thousands."""
+LONGEST_NAME = 1_000
+"""Characters of a tool's name that are put together from its pieces; 64 of them are sent back."""
+
+
+class TooManyCalls(Exception):
+    """An answer asks for more than MOST_CALLS calls."""
+
+    def __init__(self) -> None:
+        super().__init__(f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run.")
+
+
+def is_deeper(value: Any, levels: int = DEEPEST) -> bool:
+    """Whether JSON data is nested deeper than `levels`; so is what holds itself. Level by level, without recursion."""
+    level = _containers([value])
+    for _ in range(levels):
+        if not level:
+            return False
+        level = _containers(
+            item for one in level for item in (one.values() if isinstance(one, Mapping) else one)
+        )
+    return bool(level)
+
+
+def _containers(values: Iterable[Any]) -> list[Any]:
+    """Those of the values that hold others, each once."""
+    return list({id(one): one for one in values if isinstance(one, (Mapping, list, tuple))}.values())
+
+
+def some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
+    """`a, b and 3 more`: the first of the texts, and how many more there are."""
+    listed = list(texts)
+    more = len(listed) - most
+    return between.join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
