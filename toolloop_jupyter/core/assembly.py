@@ -12,6 +12,7 @@ share an index, so tool calls are put together here, by these rules:
 - a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
 - several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
   an empty one in front of another is a placeholder;
+- a call of OpenAI's old `function_call` field that `tool_calls` tell as well is one call;
 - a call without an id, or with an id already used (by another call of the message, or earlier), gets one of ours.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
@@ -27,8 +28,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-LEGACY_INDEX = -1
-"""Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
+from .thoughts import ThinkingBlocks
+from .writings import Writing, find_same_call, fuller
 
 _STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -71,15 +72,6 @@ class _Call:
                 self._in_string = not self._in_string
             elif not self._in_string and len(step) == 1:
                 self._depth += 1 if step in "{[" else -1
-
-
-@dataclass
-class _Thinking:
-    parts: list[str] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def block(self) -> dict[str, Any]:
-        return {"type": "thinking", "thinking": "".join(self.parts), **self.more}
 
 
 def get(source: object, name: str) -> Any:
@@ -193,8 +185,9 @@ class Assembly:
         self._calls: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._thinking: list[_Thinking | dict[str, Any]] = []
-        self._thinking_open = False
+        self._legacy: Assembly | None = None
+        """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
+        self._thinking = ThinkingBlocks()
         self._items: list[Any] = []
         self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
@@ -212,7 +205,7 @@ class Assembly:
 
     @property
     def has_calls(self) -> bool:
-        return bool(self._calls)
+        return bool(self._calls) or self._legacy is not None
 
     @property
     def has_reasoning(self) -> bool:
@@ -221,12 +214,13 @@ class Assembly:
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all has arrived."""
-        return not (self._text or self._calls or self._refusal or self._reasoning or self._thinking)
+        return not (self._text or self.has_calls or self._refusal or self._reasoning or self._thinking)
 
     @property
     def half_sent(self) -> bool:
         """Whether a call stops in the middle of its arguments, or the last one before them."""
-        return any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+        cut = any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+        return cut or (self._legacy is not None and self._legacy.half_sent)
 
     def add(self, delta: object) -> tuple[str, str]:
         """Take one delta in; returns (text, reasoning) that it added."""
@@ -243,10 +237,12 @@ class Assembly:
             text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
             self._add_call(fragment)
-        if legacy := get(delta, "function_call"):
-            self._add_call({"index": LEGACY_INDEX, "function": legacy})
+        legacy = get(delta, "function_call")
+        if legacy and (get(legacy, "name") or get(legacy, "arguments")):
+            self._legacy = self._legacy or Assembly(self._names)
+            self._legacy.add({"tool_calls": [{"function": legacy}]})
         for block in get(delta, "thinking_blocks") or ():
-            self._add_thinking(plain(block))
+            self._thinking.add(plain(block))
         for item in get(delta, "reasoning_items") or ():
             self._items.append(plain(item))
         for detail in get(delta, "reasoning_details") or ():
@@ -320,19 +316,6 @@ class Assembly:
             return False
         return call.begun or self._are_two(call.name, name)
 
-    def _add_thinking(self, block: dict[str, Any]) -> None:
-        if block.get("type") != "thinking":
-            self._thinking.append(block)
-            self._thinking_open = False
-            return
-        last = self._thinking[-1] if self._thinking and self._thinking_open else None
-        if not isinstance(last, _Thinking):
-            last = _Thinking()
-            self._thinking.append(last)
-        last.parts.append(block.get("thinking") or "")
-        last.more.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
-        self._thinking_open = not block.get("signature")
-
     def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
         for key, value in fields.items():
             known = self._provider.get(key)
@@ -342,13 +325,27 @@ class Assembly:
                 self._provider[key] = value
 
     def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
-        for call in self._calls:
-            for arguments in split_objects(call.arguments):
-                call_id = whole_characters(call.id)
-                call_id = call_id if call_id and call_id not in used else new_call_id()
-                used.add(call_id)
-                function = {"name": self._sendable(call.name), "arguments": arguments}
-                yield {"id": call_id, "type": "function", "function": function, **call.extra}
+        for call, (name, arguments) in self.written():
+            call_id = whole_characters(call.id)
+            call_id = call_id if call_id and call_id not in used else new_call_id()
+            used.add(call_id)
+            function = {"name": self._sendable(name), "arguments": arguments}
+            yield {"id": call_id, "type": "function", "function": function, **call.extra}
+
+    def written(self) -> list[tuple[_Call, Writing]]:
+        """The calls with their names and arguments, each once."""
+        written = [
+            (call, (call.name, text)) for call in self._calls for text in split_objects(call.arguments)
+        ]
+        own = len(written)
+        for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
+            same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            if same is None:
+                written.append((old, (name, arguments)))
+            else:
+                call, known = written[same]
+                written[same] = call, (known[0] or name, fuller(known[1], arguments))
+        return written
 
     def _sendable(self, name: str) -> str:
         """A tool's name as it is; a made-up one so that providers take it back (OpenAI refuses "functions.f")."""
@@ -370,9 +367,7 @@ class Assembly:
         if self._reasoning:
             message["reasoning_content"] = "".join(self._reasoning)
         if self._thinking:
-            message["thinking_blocks"] = [
-                t.block() if isinstance(t, _Thinking) else t for t in self._thinking
-            ]
+            message["thinking_blocks"] = self._thinking.as_sent()
         if self._items:
             message["reasoning_items"] = self._items
         if self._details:
