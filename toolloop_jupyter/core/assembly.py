@@ -28,7 +28,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .thoughts import ThinkingBlocks
+from .characters import cut_half, whole_characters, whole_data
+from .thoughts import TaggedThought, ThinkingBlocks
 from .writings import Writing, find_same_call, fuller
 
 _STEP = re.compile(r"""\\.?|["{}\[\]]""", re.DOTALL)
@@ -113,32 +114,6 @@ def text_of(content: object) -> str:
     return ""
 
 
-def whole_characters(text: str) -> str:
-    """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
-
-    A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
-    cannot be encoded: it would break the notebook's messages and every later request.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def whole_data(value: Any) -> Any:
-    """JSON data with `whole_characters` in all of its texts, keys too."""
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, dict):
-        return {whole_data(key): whole_data(item) for key, item in value.items()}
-    return [whole_data(item) for item in value] if isinstance(value, list) else value
-
-
-def _cut_half(text: str) -> tuple[str, str]:
-    """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
-    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-    return whole_characters(whole), half
-
-
 _SEAM = re.compile(r"\}\s*\{")
 """Without this there can be no second object, and most arguments need not be parsed for it."""
 
@@ -188,6 +163,7 @@ class Assembly:
         self._legacy: Assembly | None = None
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
         self._thinking = ThinkingBlocks()
+        self._tagged = TaggedThought()
         self._items: list[Any] = []
         self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
@@ -196,7 +172,7 @@ class Assembly:
     @property
     def text(self) -> str:
         """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return "".join(self._text) or self.refusal
+        return "".join(self._text) + self._tagged.held_text or self.refusal
 
     @property
     def refusal(self) -> str:
@@ -209,12 +185,12 @@ class Assembly:
 
     @property
     def has_reasoning(self) -> bool:
-        return bool(self._reasoning)
+        return bool(self._reasoning or self._tagged.thought)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all has arrived."""
-        return not (self._text or self.has_calls or self._refusal or self._reasoning or self._thinking)
+        return not (self.text or self.has_calls or self.has_reasoning or self._thinking)
 
     @property
     def half_sent(self) -> bool:
@@ -226,13 +202,19 @@ class Assembly:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
             return "", ""
-        text, self._half = _cut_half(self._half + text_of(get(delta, "content")))
-        thought = self._reasoning_half + (get(delta, "reasoning_content") or "")
-        reasoning, self._reasoning_half = _cut_half(thought)
+        content, self._half = cut_half(self._half + text_of(get(delta, "content")))
+        reasoning, self._reasoning_half = cut_half(
+            self._reasoning_half + (get(delta, "reasoning_content") or "")
+        )
+        text = ""
+        if reasoning:  # a server that has a field for it writes no tags
+            self._reasoning.append(reasoning)
+            text = self._tagged.give_up()
+        more, thought = self._tagged.take(content)
+        text += more
+        reasoning += thought
         if text:
             self._text.append(text)
-        if reasoning:
-            self._reasoning.append(reasoning)
         if refusal := get(delta, "refusal"):
             text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
@@ -250,6 +232,18 @@ class Assembly:
         if fields := get(delta, "provider_specific_fields"):
             self._add_provider_fields(plain(fields))
         return text, reasoning
+
+    def cut(self) -> tuple[str, str]:
+        """The message broke off: returns the (text, reasoning) that was held back."""
+        text, reasoning = self._tagged.cut()
+        self._text += [text] if text else []
+        return text, reasoning
+
+    def end(self) -> str:
+        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        text = self._tagged.end()
+        self._text += [text] if text else []
+        return text
 
     def refuse(self, refusal: str) -> str:
         """Take in a piece of a refusal; returns it as text where it is shown as such."""
@@ -356,6 +350,7 @@ class Assembly:
 
         A call whose id is among `used_ids` gets another one: a conversation has no id twice.
         """
+        self.end()
         calls, text = list(self._final_calls(set(used_ids))), self.text
         # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
         message: dict[str, Any] = {
@@ -364,8 +359,8 @@ class Assembly:
         }
         if calls:
             message["tool_calls"] = calls
-        if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
+        if self.has_reasoning:
+            message["reasoning_content"] = self._tagged.thought + "".join(self._reasoning)
         if self._thinking:
             message["thinking_blocks"] = self._thinking.as_sent()
         if self._items:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .assembly import whole_characters
+from .characters import whole_characters
 from .errors import HistoryInvalid
 from .hiding import hide_in
 

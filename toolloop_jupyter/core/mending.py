@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .arguments import InvalidArguments, parse_arguments
-from .assembly import new_call_id, split_objects, whole_data
+from .assembly import new_call_id, split_objects
+from .characters import whole_data
 from .history import NOT_RUN, has_content, is_empty_text, is_json_object
 from .writings import find_same_call
 

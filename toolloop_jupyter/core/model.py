@@ -233,9 +233,11 @@ class ModelCall:
             outcome = await attempt(self._once(litellm))
             error = outcome.error
             if error is None or self._is_complete(error):
+                await self._show(self.assembly.end(), "")
                 await self._take_back("the second try says less")
                 return self._reply(litellm, time.monotonic() - started)
             self._count_broken(litellm, error)
+            await self._show(*self.assembly.cut())
             tries += 1
             if tries > again or not self._may_retry(litellm, error):
                 raise ModelCallFailed(*explain(error, self.request)) from None
@@ -336,7 +338,9 @@ class ModelCall:
         if self._tap is not None:
             self._tap(time.monotonic(), plain(message) or {})
         self.assembly.finish_reason = get(choices[0], "finish_reason")
-        await self._show(*self.assembly.add(message))
+        text, reasoning = self.assembly.add(message)
+        text += self.assembly.end()
+        await self._show(text, reasoning if self.assembly.has_reasoning else "")
 
     async def _show(self, text: str, reasoning: str) -> None:
         """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says
