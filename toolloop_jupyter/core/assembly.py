@@ -28,7 +28,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .attachments import Attachments
 from .characters import cut_half, whole_characters, whole_data
+from .deltas import get, plain, text_of
 from .thoughts import TaggedThought, ThinkingBlocks
 from .writings import Writing, find_same_call, fuller
 
@@ -73,45 +75,6 @@ class _Call:
                 self._in_string = not self._in_string
             elif not self._in_string and len(step) == 1:
                 self._depth += 1 if step in "{[" else -1
-
-
-def get(source: object, name: str) -> Any:
-    """Read the field `name` of LiteLLM's objects and of plain dicts alike; None when it is not there.
-
-    This is most of what a delta costs, so a pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to
-    say that a field is absent, as most of them are in most deltas.
-    """
-    if source is None:
-        return None
-    if type(source) is dict:
-        return source.get(name)
-    fields = getattr(source, "__dict__", None)
-    if fields is not None and name in fields:
-        return fields[name]
-    if hasattr(type(source), "__pydantic_fields__"):
-        extra = source.__pydantic_extra__  # type: ignore[attr-defined]  # a pydantic model has it
-        return extra.get(name) if extra else None
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-
-
-def plain(value: Any) -> Any:
-    """Turn LiteLLM's pydantic objects inside `value` into plain JSON data."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(exclude_none=True)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
-def text_of(content: object) -> str:
-    """The text of a delta's content, which a few providers send as a list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(str(get(part, "text") or "") for part in content)
-    return ""
 
 
 _SEAM = re.compile(r"\}\s*\{")
@@ -164,6 +127,7 @@ class Assembly:
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
         self._thinking = ThinkingBlocks()
         self._tagged = TaggedThought()
+        self.attachments = Attachments()
         self._items: list[Any] = []
         self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
@@ -190,7 +154,7 @@ class Assembly:
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all has arrived."""
-        return not (self.text or self.has_calls or self.has_reasoning or self._thinking)
+        return not (self.text or self.has_calls or self.has_reasoning or self._thinking or self.attachments)
 
     @property
     def half_sent(self) -> bool:
@@ -219,6 +183,7 @@ class Assembly:
             text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
             self._add_call(fragment)
+        self.attachments.take(delta)
         legacy = get(delta, "function_call")
         if legacy and (get(legacy, "name") or get(legacy, "arguments")):
             self._legacy = self._legacy or Assembly(self._names)
@@ -241,6 +206,7 @@ class Assembly:
 
     def end(self) -> str:
         """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        self.attachments.end()
         text = self._tagged.end()
         self._text += [text] if text else []
         return text
@@ -365,6 +331,8 @@ class Assembly:
             message["thinking_blocks"] = self._thinking.as_sent()
         if self._items:
             message["reasoning_items"] = self._items
+        if pictures := self.attachments.pictures():
+            message["images"] = pictures
         if self._details:
             message["reasoning_details"] = self._details
         if self._provider:
