@@ -10,10 +10,15 @@ from core.streams.case import say, whole
 from support.servers import Entry, ScriptedServer, answer
 from toolloop_jupyter import Attachment, Harness, aagent_session
 from toolloop_jupyter.core import history
+from toolloop_jupyter.core.assembly import Assembly
 from toolloop_jupyter.core.config import ToolLoopOptions
+from toolloop_jupyter.core.events import Text
 from toolloop_jupyter.core.images import for_request
-from toolloop_jupyter.notebook.blocks import attachment_block
+from toolloop_jupyter.notebook import room
+from toolloop_jupyter.notebook.blocks import attachment_block, head
+from toolloop_jupyter.notebook.live import View
 from toolloop_jupyter.notebook.transcript import mimebundle, render, to_markdown
+from toolloop_jupyter.teaching import tape
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -139,3 +144,43 @@ def test_what_is_no_picture_is_a_line(attachment):
     assert "<script" not in block.html
     assert "p&lt;b" in block.html
     assert block.text == "· p<b>"
+
+
+class Cell:
+    """A cell's output, in memory."""
+
+    can_update, cell_id, execution = True, None, "one"
+
+    def __init__(self):
+        self.outputs = {}
+
+    def display(self, bundle, display_id=None):
+        self.outputs[display_id or f"own-{len(self.outputs)}"] = bundle
+
+    update = display
+
+
+async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
+    """The live view shows it where it came; beyond what a run's record holds, it is a line."""
+    small = Attachment("picture", "small", ADDRESS)
+    large = Attachment("picture", "large", f"data:image/png;base64,{PNG}AAAA")
+    monkeypatch.setattr(room, "OF_RUN", len(attachment_block(small).html))
+    cell = Cell()
+    view = View(cell, head("m", []))
+    async with view:
+        for event in (Text("Here: "), small, large, Text("Done.")):
+            await view.take(event)
+    html = "".join(bundle["text/html"] for bundle in cell.outputs.values())
+    assert html.count("<img") == 1
+    assert [html.index(part) for part in ("Here:", ADDRESS, "large", "Done.")] == sorted(
+        html.index(part) for part in ("Here:", ADDRESS, "large", "Done.")
+    )
+
+
+def test_a_recorded_picture_comes_back():
+    """A message made of recorded deltas, and the delta made of it, have the picture still."""
+    message = tape.as_delta({"role": "assistant", "content": "", "images": [IMAGE]})
+    assembly = Assembly()
+    assembly.add(message)
+    assert assembly.attachments.all() == (PICTURE,)
+    assert assembly.message()["images"] == [IMAGE]
