@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         load,
     )
     from .core import sandbox
+    from .core.attachments import Attachment
     from .core.config import Capabilities, Harness, ToolLoopOptions
     from .core.context import ToolContext
     from .core.errors import (
@@ -62,6 +63,7 @@ __version__ = "0.1.0"
 
 _HOME = {
     "api": "agent aagent agent_session aagent_session agent_resume aagent_resume agent_capabilities load",
+    "core.attachments": "Attachment",
     "core.config": "Harness ToolLoopOptions Capabilities",
     "core.context": "ToolContext",
     "core.errors": (
@@ -85,6 +87,7 @@ __all__ = [
     "Approval",
     "AsyncEventStream",
     "AsyncSession",
+    "Attachment",
     "Capabilities",
     "CapabilityUnsupported",
     "Compaction",

@@ -579,7 +579,7 @@ def test_a_validator_whose_error_cannot_be_told():
 
     f.__annotations__["x"] = Annotated[int, BeforeValidator(refuse)]
     (checked,) = make_tools([f])
-    with pytest.raises(InvalidArguments, match="_Unspeakable: <_Unspeakable>"):
+    with pytest.raises(InvalidArguments, match="_Unspeakable: <without a text: ValueError>"):
         checked.bind({"x": 1})
 
 

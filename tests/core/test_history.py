@@ -149,6 +149,24 @@ def test_repair_reads_the_old_function_messages():
     assert mended[2]["content"] == "one"
 
 
+def test_repair_reads_a_call_that_is_told_twice_once():
+    """A call both in function_call and in tool_calls is one call; another one in function_call stays."""
+    for name, told_as in (("f", ["f"]), ("g", ["f", "g"])):
+        message = asks("c1", function_call={"name": name, "arguments": '{"a": 1}'})
+        message["tool_calls"][0]["function"] = {"name": "f", "arguments": '{"a":1}'}
+        mended = history.repair([USER, message, told("c1", "one")])
+        assert history.validate(mended) == []
+        assert [call["function"]["name"] for call in mended[1]["tool_calls"]] == told_as
+        assert mended[2]["content"] == "one"
+    answered = [
+        USER,
+        asks("c1", function_call={"name": "f", "arguments": "{}"}),
+        {"role": "function", "name": "f"},
+    ]
+    answered[2]["content"] = "two"
+    assert [m["content"] for m in history.repair(answered) if m["role"] == "tool"] == ["two"]
+
+
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
     """`history=` with problems raises HistoryInvalid that lists them; a saved one comes back as it was."""
     with pytest.raises(HistoryInvalid, match="have no tool message"):

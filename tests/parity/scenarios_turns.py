@@ -235,6 +235,15 @@ ENDS = [
         ],
     ),
     Scenario(
+        "a thought in tags",
+        [answer("<think>\nplan\n</think>\n\nThe answer is 3."), END],
+        ("Go", "And?"),
+        expected=[
+            Expected("reasoning in the history", "history.*.reasoning_content", MISSING, "\nplan\n"),
+            Expected("reasoning in the history", "requests.1.*.reasoning_content", MISSING, "\nplan\n"),
+        ],
+    ),
+    Scenario(
         "call ids that come again",
         [ONE, ONE, END],
         keywords={"tools": [add]},

@@ -158,7 +158,7 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         raise outcome.error
     else:
         raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
-        why = f"{raised} raised {words_of(outcome.error, 500)}"
+        why = f"{raised} raised {told(outcome.error, 500)}"
     setting = call.tool.settings.permissions
     own = None if setting is None else mode_of(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:

@@ -12,6 +12,7 @@ share an index, so tool calls are put together here, by these rules:
 - a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
 - several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
   an empty one in front of another is a placeholder;
+- a call of OpenAI's old `function_call` field that `tool_calls` tell as well is one call;
 - a call without an id, with one of absurd length or already used (by another call, or earlier), gets one of ours.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
@@ -27,11 +28,13 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .attachments import Attachments
 from .bounds import LONGEST_ARGUMENTS, LONGEST_ID, LONGEST_NAME, MOST_CALLS
+from .characters import cut_half, whole_characters, whole_data
+from .deltas import get, plain, text_of
 from .parsing import split_objects
-
-LEGACY_INDEX = -1
-"""Where the one call of OpenAI's old `function_call` field is kept: it has no index."""
+from .thoughts import TaggedThought, ThinkingBlocks
+from .writings import Writing, find_same_call, fuller
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
@@ -79,80 +82,6 @@ class _Call:
         self._depth += sum(map(outside.count, "{[")) - sum(map(outside.count, "}]"))
 
 
-@dataclass
-class _Thinking:
-    parts: list[str] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def block(self) -> dict[str, Any]:
-        return {"type": "thinking", "thinking": "".join(self.parts), **self.more}
-
-
-def get(source: object, name: str) -> Any:
-    """Read the field `name` of LiteLLM's objects and of plain dicts alike; None when it is not there.
-
-    This is most of what a delta costs, so a pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to
-    say that a field is absent, as most of them are in most deltas.
-    """
-    if source is None:
-        return None
-    if type(source) is dict:
-        return source.get(name)
-    fields = getattr(source, "__dict__", None)
-    if fields is not None and name in fields:
-        return fields[name]
-    if hasattr(type(source), "__pydantic_fields__"):
-        extra = source.__pydantic_extra__  # type: ignore[attr-defined]  # a pydantic model has it
-        return extra.get(name) if extra else None
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
-
-
-def plain(value: Any) -> Any:
-    """Turn LiteLLM's pydantic objects inside `value` into plain JSON data."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(exclude_none=True)
-    if isinstance(value, Mapping):
-        return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value
-
-
-def text_of(content: object) -> str:
-    """The text of a delta's content, which a few providers send as a list of parts."""
-    if isinstance(content, str):
-        return content
-    if isinstance(content, list):
-        return "".join(str(get(part, "text") or "") for part in content)
-    return ""
-
-
-def whole_characters(text: str) -> str:
-    """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
-
-    A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
-    cannot be encoded: it would break the notebook's messages and every later request.
-    """
-    if text.isascii():
-        return text
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-
-
-def whole_data(value: Any) -> Any:
-    """JSON data with `whole_characters` in all of its texts, keys too."""
-    if isinstance(value, str):
-        return whole_characters(value)
-    if isinstance(value, dict):
-        return {whole_data(key): whole_data(item) for key, item in value.items()}
-    return [whole_data(item) for item in value] if isinstance(value, list) else value
-
-
-def _cut_half(text: str) -> tuple[str, str]:
-    """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
-    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-    return whole_characters(whole), half
-
-
 def new_call_id() -> str:
     """A call id of the form that providers use, unique over sessions."""
     return f"call_{uuid.uuid4().hex[:24]}"
@@ -176,8 +105,11 @@ class Assembly:
         self._calls: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._thinking: list[_Thinking | dict[str, Any]] = []
-        self._thinking_open = False
+        self._legacy: Assembly | None = None
+        """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
+        self._thinking = ThinkingBlocks()
+        self._tagged = TaggedThought()
+        self.attachments = Attachments()
         self._items: list[Any] = []
         self._details: list[Any] = []
         self._provider: dict[str, Any] = {}
@@ -187,7 +119,7 @@ class Assembly:
     @property
     def text(self) -> str:
         """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return "".join(self._text) or self.refusal
+        return "".join(self._text) + self._tagged.held_text or self.refusal
 
     @property
     def refusal(self) -> str:
@@ -196,7 +128,7 @@ class Assembly:
 
     @property
     def has_calls(self) -> bool:
-        return bool(self._calls)
+        return bool(self._calls) or self._legacy is not None
 
     @property
     def has_too_many_calls(self) -> bool:
@@ -205,39 +137,49 @@ class Assembly:
 
     @property
     def has_reasoning(self) -> bool:
-        return bool(self._reasoning)
+        return bool(self._reasoning or self._tagged.thought)
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing at all has arrived."""
-        return not (self._text or self._calls or self._refusal or self._reasoning or self._thinking)
+        return not (self.text or self.has_calls or self.has_reasoning or self._thinking or self.attachments)
 
     @property
     def half_sent(self) -> bool:
         """Whether a call stops in the middle of its arguments, or the last one before them."""
-        return any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+        cut = any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+        return cut or (self._legacy is not None and self._legacy.half_sent)
 
     def add(self, delta: object) -> tuple[str, str]:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
             return "", ""
-        text, self._half = _cut_half(self._half + text_of(get(delta, "content")))
-        thought = self._reasoning_half + (get(delta, "reasoning_content") or "")
-        reasoning, self._reasoning_half = _cut_half(thought)
+        content, self._half = cut_half(self._half + text_of(get(delta, "content")))
+        reasoning, self._reasoning_half = cut_half(
+            self._reasoning_half + (get(delta, "reasoning_content") or "")
+        )
+        text = ""
+        if reasoning:  # a server that has a field for it writes no tags
+            self._reasoning.append(reasoning)
+            text = self._tagged.give_up()
+        more, thought = self._tagged.take(content)
+        text += more
+        reasoning += thought
         if text:
             self._text.append(text)
-        if reasoning:
-            self._reasoning.append(reasoning)
         if refusal := get(delta, "refusal"):
             text += self.refuse(str(refusal))
         for fragment in get(delta, "tool_calls") or ():
             if self.has_too_many_calls:
                 break
             self._add_call(fragment)
-        if legacy := get(delta, "function_call"):
-            self._add_call({"index": LEGACY_INDEX, "function": legacy})
+        self.attachments.take(delta)
+        legacy = get(delta, "function_call")
+        if legacy and (get(legacy, "name") or get(legacy, "arguments")):
+            self._legacy = self._legacy or Assembly(self._names)
+            self._legacy.add({"tool_calls": [{"function": legacy}]})
         for block in get(delta, "thinking_blocks") or ():
-            self._add_thinking(plain(block))
+            self._thinking.add(plain(block))
         for item in get(delta, "reasoning_items") or ():
             self._items.append(plain(item))
         for detail in get(delta, "reasoning_details") or ():
@@ -245,6 +187,19 @@ class Assembly:
         if fields := get(delta, "provider_specific_fields"):
             self._add_provider_fields(plain(fields))
         return text, reasoning
+
+    def cut(self) -> tuple[str, str]:
+        """The message broke off: returns the (text, reasoning) that was held back."""
+        text, reasoning = self._tagged.cut()
+        self._text += [text] if text else []
+        return text, reasoning
+
+    def end(self) -> str:
+        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        self.attachments.end()
+        text = self._tagged.end()
+        self._text += [text] if text else []
+        return text
 
     def refuse(self, refusal: str) -> str:
         """Take in a piece of a refusal; returns it as text where it is shown as such."""
@@ -311,19 +266,6 @@ class Assembly:
             return False
         return call.begun or self._are_two(call.name, name)
 
-    def _add_thinking(self, block: dict[str, Any]) -> None:
-        if block.get("type") != "thinking":
-            self._thinking.append(block)
-            self._thinking_open = False
-            return
-        last = self._thinking[-1] if self._thinking and self._thinking_open else None
-        if not isinstance(last, _Thinking):
-            last = _Thinking()
-            self._thinking.append(last)
-        last.parts.append(block.get("thinking") or "")
-        last.more.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
-        self._thinking_open = not block.get("signature")
-
     def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
         for key, value in fields.items():
             if isinstance(self._provider.get(key), list) and isinstance(value, list):
@@ -335,17 +277,30 @@ class Assembly:
                 self._in_provider[key] = set(map(_as_text, value)) if isinstance(value, list) else set()
 
     def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
-        room = MOST_CALLS
+        for call, (name, arguments) in self.written():
+            call_id = whole_characters(call.id) if len(call.id) <= LONGEST_ID else ""
+            call_id = call_id if call_id and call_id not in used else new_call_id()
+            used.add(call_id)
+            function = {"name": self._sendable(name), "arguments": arguments}
+            yield {"id": call_id, "type": "function", "function": function, **call.extra}
+
+    def written(self) -> list[tuple[_Call, Writing]]:
+        """The calls with their names and arguments, each once."""
+        written: list[tuple[_Call, Writing]] = []
         for call in self._calls:
             several = split_objects(call.arguments)
-            if (room := room - len(several)) < 0:
+            if len(written) + len(several) > MOST_CALLS:
                 several = [call.arguments]  # refused as what is no single object
-            for arguments in several:
-                call_id = whole_characters(call.id) if len(call.id) <= LONGEST_ID else ""
-                call_id = call_id if call_id and call_id not in used else new_call_id()
-                used.add(call_id)
-                function = {"name": self._sendable(call.name), "arguments": arguments}
-                yield {"id": call_id, "type": "function", "function": function, **call.extra}
+            written += [(call, (call.name, text)) for text in several]
+        own = len(written)
+        for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
+            same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            if same is None:
+                written.append((old, (name, arguments)))
+            else:
+                call, known = written[same]
+                written[same] = call, (known[0] or name, fuller(known[1], arguments))
+        return written
 
     def _sendable(self, name: str) -> str:
         """A tool's name as it is; a made-up one so that providers take it back (OpenAI refuses "functions.f")."""
@@ -356,6 +311,7 @@ class Assembly:
 
         A call whose id is among `used_ids` gets another one: a conversation has no id twice.
         """
+        self.end()
         calls, text = list(self._final_calls(set(used_ids))), self.text
         # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
         message: dict[str, Any] = {
@@ -364,14 +320,14 @@ class Assembly:
         }
         if calls:
             message["tool_calls"] = calls
-        if self._reasoning:
-            message["reasoning_content"] = "".join(self._reasoning)
+        if self.has_reasoning:
+            message["reasoning_content"] = self._tagged.thought + "".join(self._reasoning)
         if self._thinking:
-            message["thinking_blocks"] = [
-                t.block() if isinstance(t, _Thinking) else t for t in self._thinking
-            ]
+            message["thinking_blocks"] = self._thinking.as_sent()
         if self._items:
             message["reasoning_items"] = self._items
+        if pictures := self.attachments.pictures():
+            message["images"] = pictures
         if self._details:
             message["reasoning_details"] = self._details
         if self._provider:

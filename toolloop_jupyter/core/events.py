@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from . import checks
+from .attachments import Attachment
 from .foreign import is_exactly, told
 from .frozen import frozen, same_json, thawed
 from .hiding import hide_in_repr
@@ -91,8 +92,7 @@ class Decision:
     """Seconds since the epoch."""
 
 
-def _accept_anything(arguments: Mapping[str, object]) -> None:
-    return None
+def _accept_anything(arguments: Mapping[str, object]) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -245,8 +245,7 @@ class Compaction:
 class Retry:
     """Ours: a model call failed and is tried again.
 
-    `discard` is streamed text that no longer holds ("" mostly: a second try that repeats the beginning goes on where the
-    first one stopped).
+    `discard` is streamed text that no longer holds ("" mostly: a try that repeats the beginning goes on behind it).
     """
 
     attempt: int
@@ -397,4 +396,5 @@ class Done:
 for _made in (Text, Reasoning, ToolCall, Approval, ToolResult, FileChange, Retry, Result):
     hide_in_repr(_made)
 
-Event: TypeAlias = Text | Reasoning | ToolCall | Approval | ToolResult | FileChange | Retry | Done
+_Part: TypeAlias = Text | Reasoning | Attachment
+Event: TypeAlias = _Part | ToolCall | Approval | ToolResult | FileChange | Retry | Done

@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .assembly import whole_characters
 from .bounds import DEEPEST, is_deeper, some
+from .characters import whole_characters
 from .errors import HistoryInvalid
 from .foreign import told
 from .hiding import hide_in

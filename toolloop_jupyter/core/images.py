@@ -166,6 +166,8 @@ def for_request(messages: list[dict[str, Any]], find_way: Callable[[], Way | Non
 
     `messages` is the request's own copy; it is returned as it is, and `find_way` not called, without pictures in it.
     """
+    if any("images" in message for message in messages) and find_way() is None:
+        messages = [{k: v for k, v in message.items() if k != "images"} for message in messages]
     if not any(isinstance(message.get("content"), list) and _pictures(message) for message in messages):
         return messages
     way = find_way()

@@ -7,11 +7,13 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .assembly import new_call_id, whole_data
+from .assembly import new_call_id
 from .bounds import DEEPEST, is_deeper, some
+from .characters import whole_data
 from .errors import HistoryInvalid
 from .history import NOT_RUN, has_content, is_empty_text
 from .parsing import SentArguments, split_objects
+from .writings import find_same_call
 
 _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 
@@ -69,7 +71,7 @@ def _drop_empty_text(message: dict[str, Any]) -> None:
 def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The message's calls, each with a name and a JSON object; their ids may be missing still."""
     given = [call for call in message.pop("tool_calls", None) or () if isinstance(call, Mapping)]
-    if old := message.pop("function_call", None):
+    if (old := message.pop("function_call", None)) and not _is_told(old, given):
         given.append({"function": old, "old": True})
     calls: list[dict[str, Any]] = []
     for call in given:
@@ -88,6 +90,15 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
         if not has_content(message):
             message["content"] = None
     return calls
+
+
+def _is_told(old: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether OpenAI's old `function_call` is a second writing of one of these calls."""
+    first, *others = (
+        (str(function.get("name") or ""), _as_arguments(function.get("arguments")))
+        for function in (old, *(call.get("function") or {} for call in calls))
+    )
+    return find_same_call(first, others) is not None
 
 
 def _as_arguments(raw: Any) -> str:
@@ -117,6 +128,9 @@ def _take_answer(answers: list[Mapping[str, Any]], call: dict[str, Any]) -> Any:
     found = next((a for a in answers if fits(a)), None)
     if found is None and not old:
         found = next((a for a in answers if a.get("role") == "tool" and not a.get("tool_call_id")), None)
+    if found is None:  # a call that was told in both forms may have its answer in the old one
+        name = call["function"]["name"]
+        found = next((a for a in answers if a.get("role") == "function" and a.get("name") == name), None)
     if found is None:
         return NOT_RUN
     answers.remove(found)

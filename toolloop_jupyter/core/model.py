@@ -19,29 +19,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from . import provider
-from .assembly import Assembly, get, plain
+from . import provider, upstream
+from .assembly import Assembly
+from .attachments import Attachment
 from .bounds import TooManyCalls
 from .completion_options import explain_switch
+from .deltas import get, plain
 from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
 from .foreign import message_of
 from .pricing import UNMAPPED, is_free, priced, told_in_header
 from .running import RunEnded, attempt_apart
-from .upstream import (
-    CLEAN_END,
-    Breath,
-    StreamCut,
-    close,
-    ended_early,
-    is_cut,
-    is_json,
-    retry_after,
-    watch_stream,
-)
 
-Emit = Callable[[Text | Reasoning | Retry], Awaitable[None]]
+Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
 
 FINAL = (400, 401, 403, 404, 405, 413, 422)
@@ -185,6 +176,7 @@ class Reply:
     known_cost: float = 0.0
     """What is known of it: an answer's own cost, without that of the tries before it which broke off."""
     refusal: str = ""
+    attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
 
 
@@ -202,6 +194,7 @@ class ModelCall:
         self._caught = 0
         """How many characters of it the next try has repeated."""
         self._reasoning_shown = False
+        self._attached: set[Attachment] = set()
         self._choice: int | None = None
         """The index of the choice that counts: the first that the stream has named."""
         self._usage: Any = None
@@ -240,17 +233,19 @@ class ModelCall:
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
+                await self._show(self.assembly.end(), "")
                 await self._take_back("the second try says less")
                 return self._reply(litellm, time.monotonic() - started)
             self._count_broken(litellm, error)
+            await self._show(*self.assembly.cut())
             tries += 1
             if tries > again or not self._may_retry(litellm, error):
                 raise ModelCallFailed(*explain(error, self.request)) from None
-            await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
+            await self._try_again(tries, explain(error, self.request)[0], upstream.retry_after(error))
 
     def _count_broken(self, litellm: Any, error: BaseException) -> None:
         """Count a try that failed, unless it costs nothing: the server has refused the request, or has never got it."""
-        if self._under_way == "answering" or is_cut(litellm, error):
+        if self._under_way == "answering" or upstream.is_cut(litellm, error):
             self._broken += 1
         self._under_way = ""
 
@@ -258,7 +253,11 @@ class ModelCall:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in message_of(error)
+        return (
+            self.assembly.has_calls
+            and not self.assembly.half_sent
+            and upstream.CLEAN_END in message_of(error)
+        )
 
     def _may_retry(self, litellm: Any, error: BaseException) -> bool:
         """What another try may help: not a refusal of the request itself, also not one in the middle of the stream."""
@@ -285,7 +284,8 @@ class ModelCall:
         await self._emit(
             Retry(1, "the server answered with JSON and not with a stream; asked again for that")
         )
-        await self._ask(litellm, {**_without(keywords, "stream_options"), "stream": False})
+        keywords.pop("stream_options", None)
+        await self._ask(litellm, {**keywords, "stream": False})
 
     async def _ask(self, litellm: Any, keywords: dict[str, Any]) -> bool:
         """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
@@ -296,20 +296,21 @@ class ModelCall:
             await self._take_whole(response)
             return True
         self._under_way = "answering"
-        breath, hidden, no_stream = Breath(), getattr(response, "_hidden_params", None), is_json(response)
-        refusals = watch_stream(response)
+        breath, no_stream = upstream.Breath(), upstream.is_json(response)
+        hidden = getattr(response, "_hidden_params", None)
+        refusals = upstream.watch_stream(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
                 await breath.take()
         finally:
-            await close(response)
+            await upstream.close(response)
         if refusals and not self.assembly.text:
             await self._show(self.assembly.refuse("".join(refusals)), "")
-        if ended_early(response):
+        if upstream.ended_early(response):
             self.assembly.finish_reason = None
             if self.assembly.half_sent:
-                raise StreamCut("the stream ended in the middle of a tool call")
+                raise upstream.StreamCut("the stream ended in the middle of a tool call")
         self._cost = told_in_header(hidden)
         return not (no_stream and self.assembly.is_empty)
 
@@ -343,16 +344,28 @@ class ModelCall:
         if self._tap is not None:
             self._tap(time.monotonic(), plain(message) or {})
         self.assembly.finish_reason = get(choices[0], "finish_reason")
-        await self._add(message)
+        await self._add(message, whole=True)
 
-    async def _add(self, delta: Any) -> None:
+    async def _add(self, delta: Any, *, whole: bool = False) -> None:
         """Take a delta in and show what is new of it. Raises TooManyCalls, so that no more of the answer is read."""
-        await self._show(*self.assembly.add(delta))
+        text, reasoning = self.assembly.add(delta)
+        if whole:
+            text += self.assembly.end()
+            reasoning = reasoning if self.assembly.has_reasoning else ""
+        await self._show(text, reasoning)
         if self.assembly.has_too_many_calls:
             raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
-        """Emit what is new. After a retry the beginning that was shown already is skipped; where the second try says
+        """Emit what is new, and each attachment once."""
+        await self._show_words(text, reasoning)
+        for one in self.assembly.attachments.untold():
+            if one not in self._attached:
+                self._attached.add(one)
+                await self._emit(one)
+
+    async def _show_words(self, text: str, reasoning: str) -> None:
+        """Emit new words. After a retry the beginning that was shown already is skipped; where the second try says
         something else, the shown text is taken back.
         """
         if reasoning and not self._reasoning_shown:
@@ -393,6 +406,7 @@ class ModelCall:
             cost=cost if self.is_free or not self._broken else None,
             known_cost=cost or 0.0,
             refusal=self.assembly.refusal,
+            attachments=self.assembly.attachments.all(),
             seconds=seconds,
         )
 
@@ -401,7 +415,3 @@ class ModelCall:
         if not self.assembly.has_calls:
             return set()
         return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}
-
-
-def _without(keywords: Mapping[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in keywords.items() if key != name}

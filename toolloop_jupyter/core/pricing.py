@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import provider
-from .assembly import get
+from .deltas import get
 
 REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""

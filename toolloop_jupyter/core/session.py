@@ -13,7 +13,7 @@ from typing import Any
 
 from . import history as conversation
 from .approvals import Allowed, asks_sometimes
-from .assembly import whole_characters
+from .characters import whole_characters
 from .config import Config
 from .errors import HarnessError, ModelCallFailed, OutputInvalid, SessionClosed
 from .events import Event, Result, StopReason, ToolCall, ToolResult, Usage

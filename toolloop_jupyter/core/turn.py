@@ -11,6 +11,7 @@ from typing import Any
 
 from . import hiding, images
 from .approvals import Allowed
+from .attachments import note
 from .config import Config
 from .errors import ModelCallFailed
 from .events import Event, Span, StopReason, ToolResult, Usage
@@ -132,8 +133,9 @@ async def call_model(
     turn.spans.append(Span("model", request.model, began, turn.now(), reply.usage, reply.cost))
     as_sent = _make_arguments_valid(reply.message)
     calls, text = reply.message.get("tool_calls"), (reply.message.get("content") or "").strip()
-    if calls or text:
-        turn.history.add_assistant(reply.message)
+    if calls or text or reply.attachments:
+        noted = {} if calls or text else {"content": note(reply.attachments)}
+        turn.history.add_assistant({**reply.message, **noted})
     await turn.config.observer.after_model(_as_it_came(reply, as_sent))
     if not calls:
         _check_answer(turn, reply, text)
@@ -151,7 +153,7 @@ def _check_limits(turn: Turn) -> None:
 def _check_answer(turn: Turn, reply: Reply, text: str) -> None:
     """An answer that the provider stopped, or that is none, ends the turn; one that was only cut off gets a note."""
     problem = _problem(turn, reply, text)
-    if problem and not text:
+    if problem and not (text or reply.attachments):
         turn.history.withdraw_question()
     if problem:
         turn.final_text = text
@@ -164,7 +166,7 @@ def _problem(turn: Turn, reply: Reply, text: str) -> str:
     """Why this reply without calls is no answer, or ""."""
     if reply.finish_reason == "content_filter":
         return "the provider's content filter stopped the answer. Rephrase the prompt."
-    if text:
+    if text or reply.attachments:
         return ""
     if reply.finish_reason == "length":
         return "the answer is empty: the token limit was reached before any text. Raise max_tokens (--set max_tokens=…)."

@@ -11,7 +11,8 @@ import json
 import time
 from typing import Any
 
-from .assembly import get, plain, text_of
+from .attachments import is_attached
+from .deltas import get, plain, text_of
 from .running import attempt
 
 CLEAN_END = "Stream ended before a finish_reason was received"
@@ -142,6 +143,7 @@ def _mend(delta: Any) -> None:
     if fields is None:
         return
     content = fields.get("content")
+    _carry_attachments(delta)
     if isinstance(content, list):
         fields["content"] = text_of(content)
         thinking = "".join(text_of(get(part, "thinking")) for part in content if get(part, "thinking"))
@@ -157,6 +159,21 @@ def _mend(delta: Any) -> None:
         arguments = function.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
             function["arguments"] = json.dumps(plain(arguments))
+
+
+def _carry_attachments(delta: Any) -> None:
+    """Put what a delta has beside words and calls into `images`, the one of these fields that LiteLLM (1.110) passes on
+    in a delta of its own.
+    """
+    extra = getattr(delta, "__pydantic_extra__", None)
+    if extra is None:
+        return
+    others = [part for part in get(delta, "content") or () if is_attached(part)]
+    for name in ("annotations", "files"):
+        parts = extra.get(name)
+        others += parts if isinstance(parts, list) else []
+    if others:
+        extra["images"] = [*(extra.get("images") or ()), *map(plain, others)]
 
 
 def watch_stream(response: Any) -> list[str]:

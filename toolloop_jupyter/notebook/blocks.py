@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..core.attachments import Attachment
 from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
 from .inert import counted, esc, first_line, inline, plain, shorten
 from .markdown import markdown_html
-from .rich import cut
+from .rich import cut, show_bundle
 from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
 
 LONGEST_TEXT = 200_000
@@ -94,6 +95,15 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
         f'<div style="{BLOCK};{DIM}" dir="auto">{body}</div></details>'
     )
     return Block(html, f"({label}) {plain(text).strip()}")
+
+
+def attachment_block(attachment: Attachment) -> Block:
+    """A picture of the answer, from its data; every other attachment, and one that cannot be shown, in a line."""
+    media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
+    shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
+    if shown is None or not shown.html:
+        return notice(attachment.name)
+    return Block(f'<div class="tlj tlj-text" style="{BLOCK}">{shown.html}</div>', shown.text)
 
 
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
@@ -252,4 +262,4 @@ __all__ = [
     "money",
     "notice",
 ]
-__all__ += ["reasoning_block", "retry_block", "text_block"]
+__all__ += ["attachment_block", "reasoning_block", "retry_block", "text_block"]

@@ -24,23 +24,13 @@ from ..core.observer import Observer
 from . import kernel
 from .adopting import Notice
 from .asking import Means, Unattended, ask
+from .blocks import Block, attachment_block, files_block, foot, notice, retry_block
 from .column import Column, Place
 from .figures import taken_up
 from .rich import bundle_of
 from .room import TOO_LARGE, Room
 from .slots import CATCH_UP, LiveCall, put_card
-from .transcript import (
-    FULL_STEPS,
-    Block,
-    answer_block,
-    call_block,
-    files_block,
-    foot,
-    mimebundle,
-    notice,
-    picture,
-    retry_block,
-)
+from .transcript import FULL_STEPS, answer_block, call_block, mimebundle, picture
 from .written import Written
 
 if TYPE_CHECKING:
@@ -243,6 +233,10 @@ class View(Observer):
 
     def _on_reasoning(self, event: Any) -> None:
         self._written.add_reasoning(event.delta)
+
+    def _on_attachment(self, event: Any) -> None:
+        block, key = attachment_block(event), ("attachment", event.name, event.address)
+        self.put(block if self._room.holds(key, block) else notice(f"{event.name}: {TOO_LARGE}"))
 
     def _on_retry(self, event: Any) -> None:
         if event.discard:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from ..core.events import Approval, FileChange, Reasoning, Result, Retry, Text, ToolCall, ToolResult
+from ..core.attachments import Attachment
+from ..core.events import (
+    Approval,
+    FileChange,
+    Reasoning,
+    Result,
+    Retry,
+    Text,
+    ToolCall,
+    ToolResult,
+)
 from ..core.hiding import hide
 from .answer import answer_block
 from .blocks import (
     Block,
+    attachment_block,
     clock,
     duration,
     files_block,
@@ -153,6 +164,8 @@ def _steps(result: Result) -> Iterator[Block | _Call | FileChange]:
             target = calls.get(event.id, current)
             if target is not None:
                 target.result = event
+        elif isinstance(event, Attachment):
+            order.append(attachment_block(event))
         elif isinstance(event, Retry):
             order.append(retry_block(event))
         elif isinstance(event, FileChange):
@@ -167,7 +180,7 @@ def _tail(result: Result) -> Sequence[object]:
     for event in reversed(result.events):
         if isinstance(event, Text):
             tail.append(event)
-        elif isinstance(event, (ToolCall, ToolResult, Approval, Reasoning, Retry, FileChange)):
+        elif isinstance(event, (ToolCall, ToolResult, Approval, Attachment, Reasoning, Retry, FileChange)):
             break
     return tail[::-1]
 
@@ -219,6 +232,7 @@ __all__ = [
     "Block",
     "answer_block",
     "approval_record",
+    "attachment_block",
     "call_block",
     "clock",
     "decision_text",

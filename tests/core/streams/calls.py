@@ -17,6 +17,7 @@ from .case import (
     raw_chunk,
     refused,
     say,
+    telling,
     tool,
     unfinished,
     whole,
@@ -33,6 +34,16 @@ def one(want, text=None, **extra):
 
 def two(*wants, text=None):
     return Message(text, wants)
+
+
+def old(name, arguments):
+    """A delta of OpenAI's old form."""
+    return {"function_call": {k: v for k, v in (("name", name), ("arguments", arguments)) if v is not None}}
+
+
+def twice(name, arguments, call_id=None, index=0):
+    """A delta that tells a fragment in both forms, as llama-cpp-python does."""
+    return {**old(name, arguments), **tool(index, call_id, name, arguments)}
 
 
 CALLS = [
@@ -329,6 +340,80 @@ CALLS = [
         [{"function_call": {"name": "f", "arguments": '{"a"'}}, {"function_call": {"arguments": ":1}"}}],
         one(ran(NEW, "f", '{"a":1}', "f(1)")),
         finish="function_call",
+    ),
+    # --- two writings of one call: the old `function_call` beside `tool_calls` ------------------------------
+    calling(
+        "told twice in each delta",
+        [twice("f", '{"a"', "c1"), twice("f", ":1}", "c1"), twice("f", "", "c1")],
+        one(F1),
+    ),
+    calling("told twice, whole", [twice("f", '{"a":1}', "c1")], one(F1), finish="function_call"),
+    calling(
+        "told twice without an id",
+        [twice("f", '{"a"'), twice("f", ":1}")],
+        one(ran(NEW, "f", '{"a":1}', "f(1)")),
+    ),
+    calling(
+        "told twice, another id in each fragment",
+        [twice("f", '{"a"', "c1"), twice("f", ":1}", "x2")],
+        one(F1),
+    ),
+    calling(
+        "told twice, in turns",
+        [old("f", '{"a"'), tool(0, "c1", "f", '{"a"'), old(None, ":1}"), tool(0, args=":1}")],
+        one(F1),
+    ),
+    calling(
+        "told twice, one after the other",
+        [tool(0, "c1", "f", '{"a":1}'), old("f", '{"a"'), old(None, ":1}")],
+        one(F1),
+    ),
+    calling(
+        "told twice, the old field first and the whole call in a summary",
+        [old("f", '{"a"'), old(None, ":1}"), tool(0, "c1", "f", '{"a":1}')],
+        one(F1),
+    ),
+    calling(
+        "told again in the old field of a summary",
+        [tool(0, "c1", "f", '{"a":'), tool(0, args="1}"), old("f", '{"a": 1}')],
+        one(F1),
+    ),
+    calling(
+        "told twice, the name or the arguments in one place only",
+        [{**tool(0, "c1", "f"), **old(None, '{"a"')}, old(None, ":1}")],
+        one(F1),
+    ),
+    calling(
+        "told twice, two calls",
+        [twice("f", '{"a":1}', "c1"), twice("g", '{"b":2}', "c2", 1)],
+        two(F1, G2),
+    ),
+    calling(
+        "told twice beside an empty call of the same tool",
+        [both(frag(0, "c1", "f", "{}"), frag(1, "c2", "f", '{"a":2}')), old("f", '{"a":2}')],
+        two(F0, ran("c2", "f", '{"a":2}', "f(2)")),
+    ),
+    calling(
+        "another call in the old field is another call",
+        [{**tool(0, "c1", "f", '{"a":1}'), **old("g", '{"b":2}')}],
+        two(F1, ran(NEW, "g", '{"b":2}', "g(2)")),
+    ),
+    calling(
+        "two equal calls stay two",
+        [tool(0, "c1", "f", '{"a":1}'), tool(1, "c2", "f", '{"a":1}')],
+        two(F1, ran("c2", "f", '{"a":1}', "f(1)")),
+    ),
+    calling(
+        "two equal calls, told once more in the old field",
+        [both(frag(0, "c1", "f", '{"a":1}'), frag(1, "c2", "f", '{"a":1}')), old("f", '{"a":1}')],
+        two(F1, ran("c2", "f", '{"a":1}', "f(1)")),
+    ),
+    telling("an old field that says nothing", [{**say("Hi"), **old("", "")}], "Hi"),
+    Case(
+        "not streamed, told twice",
+        [whole({"content": None, **twice("f", '{"a":1}', "c1")}, "tool_calls"), answer("Done.")],
+        [one(F1), DONE],
+        options={"stream": False},
     ),
     calling(
         "a call in the second choice is not ours",

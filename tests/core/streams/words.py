@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from support.servers import Entry
 
-from .case import Case, Message, raw_chunk, say, telling, whole
+from .case import Case, Message, calling, ran, raw_chunk, say, telling, tool, whole
+
+THOUGHT = "<think>\nplan\n</think>\n\nThe answer is 3."
 
 WORDS = [
     telling("plain text", [say("Hel"), say("lo.")], "Hello.", usage=(10, 5)),
@@ -73,6 +75,54 @@ WORDS = [
         error="cut off by the token limit",
     ),
     telling("html and markdown stay as they are", [say("<b>x</b> **y** {z}")], "<b>x</b> **y** {z}", "C125"),
+    # --- a thought in tags, as LiteLLM reads it of whole responses ------------------------------------------
+    *(
+        telling(name, pieces, "\n\nThe answer is 3.", reasoning="\nplan\n")
+        for name, pieces in (
+            ("a tagged thought", [say(THOUGHT)]),
+            ("a tagged thought, a character at a time", [say(character) for character in THOUGHT]),
+            (
+                "a tagged thought, cut in its tags",
+                [say("<thi"), say("nk>\nplan\n</th"), say("ink>\n\nThe answer is 3.")],
+            ),
+        )
+    ),
+    Case(
+        "a tagged thought, not streamed",
+        [Entry(content=THOUGHT)],
+        [Message("\n\nThe answer is 3.", reasoning="\nplan\n")],
+        options={"stream": False},
+    ),
+    telling("an empty tagged thought", [say("<think>"), say("</think>"), say("Hi")], "Hi"),
+    telling(
+        "a tag later in the answer is text", [say("Use "), say("<think>x</think>.")], "Use <think>x</think>."
+    ),
+    telling("a tag behind a blank is text", [say(" <think>x</think>.")], " <think>x</think>."),
+    telling("what only looks like a tag is text", [say("<thi"), say("s> is it")], "<this> is it"),
+    telling("an answer that ends as a tag begins", [say("<"), say("think")], "<think"),
+    telling(
+        "tags beside a field for reasoning are text",
+        [{"reasoning_content": "hm"}, say("<think>x</think>Hi")],
+        "<think>x</think>Hi",
+        reasoning="hm",
+    ),
+    telling(
+        "a thought that nobody closed is text at the end",
+        [say("<think>pl"), say("an</th")],
+        "<think>plan</th",
+        events=[("reasoning", "plan"), ("text", "<think>plan</th")],
+    ),
+    Case(
+        "a thought that nobody closed, not streamed",
+        [Entry(content="<think>plan</th")],
+        [Message("<think>plan</th")],
+        options={"stream": False},
+    ),
+    calling(
+        "a tagged thought before a call",
+        [say("<think>plan</think>"), tool(0, "c1", "f", '{"a":1}')],
+        Message(None, (ran("c1", "f", '{"a":1}', "f(1)"),), reasoning="plan"),
+    ),
     Case(
         "text not streamed",
         [Entry(content="Hello.")],

@@ -1,0 +1,101 @@
+"""Thoughts in tags: a stream says what LiteLLM reads of the whole response, wherever it is cut."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from litellm.litellm_core_utils.prompt_templates.reasoning_utils import parse_content_for_reasoning
+
+from toolloop_jupyter.core.assembly import Assembly
+
+TEXTS = (
+    "<think>\nplan\n</think>\n\nThe answer is 3.",
+    "<thinking>a < b </thinkin</think> c</thinking>",
+    "<budget:thinking>x</budget:thinking>y",
+    "<think></think>y",
+    "<think>never closed </think",
+    "<think",
+    "<thinker>x</think>y",
+    "<this>",
+    " <think>x</think>y",
+    "a<think>x</think>y",
+    "<think>x</think><think>y</think>z",
+    "<<think>x</think>",
+    "",
+)
+PIECES = st.sampled_from(
+    [
+        "<think>",
+        "</think>",
+        "<thinking>",
+        "</thinking>",
+        "<",
+        "/",
+        "</",
+        "th",
+        "thi",
+        "ink",
+        ">",
+        "\n",
+        "a 😀",
+    ]
+)
+
+
+def check(pieces):
+    """The message of these pieces is what LiteLLM reads of the whole text; nothing is shown twice or not at all."""
+    text = "".join(pieces)
+    reasoning, content = parse_content_for_reasoning(text)
+    assembly = Assembly()
+    told = [assembly.add({"content": piece}) for piece in pieces]
+    rest = assembly.end()
+    message = assembly.message()
+    assert (message["content"], message.get("reasoning_content", "")) == (content, reasoning or "")
+    assert "".join(t for t, _ in told) + rest == content
+    if reasoning:
+        assert "".join(r for _, r in told) == reasoning
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_two_cuts_anywhere_change_nothing(text):
+    """Cut at every two places, also inside the tags, a text is read as LiteLLM reads it whole."""
+    for a, b in itertools.combinations_with_replacement(range(len(text) + 1), 2):
+        check([text[:a], text[a:b], text[b:]])
+    check(list(text))
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(PIECES, max_size=12))
+def test_any_pieces_are_read_as_the_whole_is(pieces):
+    """Whatever tags and pieces of tags an answer is made of, the stream and the whole say the same."""
+    check(pieces)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "shown"),
+    [
+        (["<think>pl", "an", "</thi", "nk>", "3"], [("", "pl"), ("", "an"), ("", ""), ("", ""), ("3", "")]),
+        (["<think>a <", " b"], [("", "a "), ("", "< b")]),
+        (["<th", "x", "<think>"], [("", ""), ("<thx", ""), ("<think>", "")]),
+    ],
+)
+def test_only_what_may_be_a_tag_waits(pieces, shown):
+    """A piece is passed on at once, but for the end of it that a tag may begin with."""
+    assembly = Assembly()
+    assert [assembly.add({"content": piece}) for piece in pieces] == shown
+
+
+@pytest.mark.parametrize(
+    ("piece", "before", "at_the_cut"), [("<thi", "<thi", ("<thi", "")), ("<think>a</th", "", ("", "</th"))]
+)
+def test_a_cut_shows_what_was_held_back(piece, before, at_the_cut):
+    """When a stream breaks off in a tag, what was held back is text or thought, as it stood; and once only."""
+    assembly = Assembly()
+    assembly.add({"content": piece})
+    assert assembly.text == before
+    assert assembly.cut() == at_the_cut
+    assert assembly.text == before
+    assert assembly.cut() == ("", "")
