@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.test_cancel import StopAt, awaited
+from core.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session
 from toolloop_jupyter.core import history, model
@@ -314,7 +314,7 @@ async def stopped_at_random(seed, monkeypatch):
         if again:
             stream.cancel()
 
-    session._run = lambda turn, channel: awaited(StopAt(original(turn, channel), at, stop))
+    session._run = lambda turn, channel: awaited(Counted(original(turn, channel), StopAt(at, stop)))
     events = [event async for event in stream]
     session._run = original
     assert history.validate(await session.history()) == []

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
 from .foreign import is_exactly, message_of, told, words_of
-from .running import RunEnded, attempt_apart
+from .running import RunEnded, attempt, attempt_apart
 from .signatures import python_name
 from .versions import Version
 from .workers import in_thread
@@ -150,7 +150,10 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
     A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
     """
-    outcome = await attempt_apart(_policy_mode(policy, call))
+    work = _policy_mode(policy, call)
+    outcome = await (
+        attempt(work) if type(policy) is str else attempt_apart(work)
+    )  # a text is no code of theirs
     mode: Mode = "ask"
     if outcome.error is None:
         mode, why = outcome.value

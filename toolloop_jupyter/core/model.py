@@ -30,7 +30,7 @@ from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
 from .foreign import message_of
 from .pricing import UNMAPPED, is_free, priced, told_in_header
-from .running import RunEnded, attempt_apart
+from .running import RunEnded, attempt
 
 Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
 Tap = Callable[[float, Mapping[str, Any]], None]
@@ -228,7 +228,7 @@ class ModelCall:
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0
         while True:
-            outcome = await attempt_apart(self._once(litellm))
+            outcome = await attempt(self._once(litellm))
             error = outcome.error
             if isinstance(error, RunEnded):
                 raise error
