@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime as dt
+import decimal
+import enum
 import functools
 import importlib.util
+import io
+import re
 import sys
 import textwrap
+from collections import deque
+from pathlib import Path
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 from tests.approvals.test_policy import asked, session_of
 from toolloop_jupyter import tool
@@ -165,6 +173,14 @@ def _partial(change):
     return tool(name="f")(made), lambda: change(made.keywords)
 
 
+def _partial_with(value, change):
+    def f(x: int, mode: object) -> str:
+        """Do."""
+        return repr(mode)
+
+    return tool(name="f")(functools.partial(f, mode=value)), lambda: change(value)
+
+
 def _default():
     def f(x: int = 1, to: list[str] = ["old"]) -> str:  # noqa: B006
         """Do."""
@@ -175,6 +191,15 @@ def _default():
 
 class Where(BaseModel):
     to: list[str] = ["old"]
+
+
+@dataclasses.dataclass
+class Row:
+    to: str = "old"
+
+
+class Kind(enum.Enum):
+    ONE = 1
 
 
 def _default_model():
@@ -200,6 +225,28 @@ class Desk:
         return self(x)
 
 
+def _held(value, change):
+    def f(x: int = 1) -> str:
+        """Do."""
+        return repr(value)
+
+    return f, lambda: change(value)
+
+
+def _rebound():
+    to = "home"
+
+    def f(x: int = 1) -> str:
+        """Do."""
+        return to
+
+    def change():
+        nonlocal to
+        to = "elsewhere"
+
+    return f, change
+
+
 def _object(method):
     desk = Desk()
     made = desk.f if method else tool(name="f")(desk)
@@ -212,6 +259,21 @@ CHANGES = {
     "a wrapper in the middle": _wrapper,
     "a partial's keyword": lambda: _partial(lambda keywords: keywords.update(mode=["new"])),
     "what is in a partial's keyword": lambda: _partial(lambda keywords: keywords["mode"].insert(0, "new")),
+    "a partial's deque": lambda: _partial(lambda keywords: keywords.update(mode=deque(["new"]))),
+    "item 400 of a partial's 500": lambda: _partial_with([0] * 500, lambda items: items.__setitem__(400, 1)),
+    "what is in a partial's deque": lambda: _partial_with(deque([1]), lambda items: items.append(2)),
+    "what is in a partial's bytearray": lambda: _partial_with(
+        bytearray(b"a"), lambda text: text.extend(b"b")
+    ),
+    "a text in its closure": _rebound,
+    "what is in a list in its closure": lambda: _held([["old"]], lambda value: value[0].append("new")),
+    "what is in a deque in its closure": lambda: _held(deque([1]), lambda value: value.append(2)),
+    "what is in a bytearray in its closure": lambda: _held(bytearray(b"a"), lambda value: value.extend(b"b")),
+    "code in a dict in its closure": lambda: _held(
+        {"do": _code_in_a_closure}, lambda value: value.update(do=_closure)
+    ),
+    "what is in a model in its closure": lambda: _held(Where(), lambda value: value.to.append("new")),
+    "what is in a dataclass in its closure": lambda: _held(Row(), lambda value: setattr(value, "to", "new")),
     "what is in a default": _default,
     "what is in a default model": _default_model,
     "a callable object's attribute": lambda: _object(method=False),
@@ -228,6 +290,95 @@ async def test_a_change_is_asked_about(make):
     assert len(await asked(session, "session")) == 1
     assert len(await asked(session, "session")) == 0
     change()
+    assert len(await asked(session, "session")) == 1
+
+
+class Items(list):
+    """A list that may have more to it than its items."""
+
+
+class Names(dict):
+    """A dict that may have more to it than its items."""
+
+
+class Box:
+    to = "old"
+
+
+def _a_partial_with(value):
+    return _partial_with(value, None)[0]
+
+
+def _a_closure_with(value):
+    return _held(value, None)[0]
+
+
+UNSEEN = {
+    "a list of a class of its own": Items([1]),
+    "a dict of a class of its own": Names(a=1),
+    "2,000 items": [0] * 2_000,
+    "an object": Box(),
+    "an object in a tuple in a list": [(1, Box())],
+    "an iterator": iter([1]),
+    "a file in memory": io.StringIO("old"),
+}
+
+
+@pytest.mark.parametrize("value", UNSEEN.values(), ids=UNSEEN)
+@pytest.mark.parametrize("make", [_a_partial_with, _a_closure_with])
+async def test_what_could_change_unseen_is_asked_about_each_time(make, value):
+    """A function that holds it is offered for one call only; it runs, and a wider approval is none and not recorded as one."""
+    session = session_of([make(value)], call("f", x=1), call("f", x=2), "Done.")
+    await asked(session, "session")
+    approvals = session.results[-1].approvals
+    assert [one.scopes for one in approvals] == [("call",)] * 2
+    assert [one.decision.scope for one in approvals] == ["call"] * 2
+    assert [result.ran for result in session.results[-1].tool_results] == [True, True]
+
+
+UNCHANGING = [
+    *(1, "x", b"x", None, (1, ("x",)), frozenset({1}), Where, Box, io, len, re.compile("x"), Path("x")),
+    *(dt.date(2020, 1, 1), decimal.Decimal(1), Kind.ONE, Field(3, ge=0), object(), [Kind.ONE, {"a": {1, 2}}]),
+]
+
+
+@pytest.mark.parametrize("value", UNCHANGING, ids=repr)
+def test_all_calls_are_offered_with_what_notebooks_hold(value):
+    """Plain values, classes, modules, enums, paths, dates and pydantic's `Field` in a partial, a closure or a default."""
+    for made in (_a_partial_with(value), _a_closure_with(value)):
+        assert Version.of(made).fixed
+        assert Version.of(made).covers(Version.of(made))
+
+
+def _counting():
+    """A function that counts, logs and keeps in its closure, the log, and what sets its counter from elsewhere."""
+    count, log, cache = 0, [], {}
+
+    def f(x: int = 1) -> int:
+        """Do."""
+        nonlocal count
+        count += 1
+        log.append(x)
+        cache[count] = x
+        return count
+
+    def set_count():
+        nonlocal count
+        count = 100
+
+    return f, log, set_count
+
+
+async def test_what_it_counts_itself_is_not_asked_about():
+    """A counter, a log and a cache in its closure change with its own calls: "all calls" goes on, until others change them."""
+    f, log, set_count = _counting()
+    session = session_of([f], *[turn for _ in range(5) for turn in (call("f"), call("f"), "Done.")])
+    assert len(await asked(session, "session")) == 1
+    assert len(await asked(session, "session")) == 0
+    log.append("from elsewhere")
+    assert len(await asked(session, "session")) == 1
+    set_count()
+    assert len(await asked(session, "call")) == 2  # each allowed for itself: that allows no later one
     assert len(await asked(session, "session")) == 1
 
 
@@ -264,6 +415,7 @@ def test_what_cannot_be_looked_at_is_asked_about_each_time():
     big = functools.partial(print, *range(100_000))
     assert Version.of(big).is_still(Version.of(big))
     assert len(Version.of(big).parts) <= 1_000
+    assert not Version.of(big).fixed
     loop: list = []
     loop.append(loop)
     looped = functools.partial(print, loop)

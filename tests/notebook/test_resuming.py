@@ -1,10 +1,11 @@
-"""The conversation in pieces: each cell keeps its own turn, and a saved notebook has the whole of it all the same."""
+"""Each cell keeps the conversation up to there; the newest one is gone on with, also of a notebook that kept it in pieces."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import random
+from pathlib import Path
 
 import pytest
 
@@ -49,7 +50,6 @@ class Notebook:
     def begin(self, cell):
         """A cell begins, and its outputs are gone; all there is to it for a dry run, a mistake, and Python in its place."""
         self.cells[cell or f"nameless {self.clock}"] = []
-        self.session.cleared(cell, str(self.clock))
         return self.cells[cell or f"nameless {self.clock}"]
 
     def idle(self, cell):
@@ -68,7 +68,7 @@ class Notebook:
         history.add_assistant({"role": "assistant", "content": f"{text}! " * 20})
 
     def piece(self):
-        return json.loads(json.dumps(resuming.bundle("s", self.session, self.session.made_by[-1])))
+        return json.loads(json.dumps(resuming.bundle("s", self.session)))
 
     def file(self, folder):
         data = {"cells": [{"outputs": [{"data": data} for data in kept]} for kept in self.cells.values()]}
@@ -82,7 +82,7 @@ class Notebook:
     def restart(self, folder):
         """A new kernel that resumes from the notebook."""
         kept = self.found(folder)
-        self.session = NamedSession(Session(kept), kept.made_by, states=list(kept.states))
+        self.session = NamedSession(Session(kept), kept.made_by)
         return kept
 
 
@@ -97,22 +97,22 @@ def prompts(kept):
     return [message["content"] for message in kept.messages if message["role"] == "user"]
 
 
-def test_a_session_grows_by_its_turns(tmp_path):
-    """A hundred cells hold the conversation once, not once for each cell; all of it comes back."""
+def test_the_newest_cell_has_it_all(tmp_path):
+    """The conversation of many cells comes back whole, with its turns and the cells that made them, and nothing but those."""
     notebook = Notebook()
-    for number in range(100):
+    for number in range(20):
         notebook.run(f"c{number}", f"question {number}", instructions="Be brief.")
     kept = notebook.found(tmp_path)
     assert kept.messages == notebook.session.session.messages()
     assert kept.starts == notebook.session.session.starts
-    assert [one.cell for one in kept.made_by] == [hashed(f"c{number}") for number in range(100)]
-    sizes = [len(json.dumps(data[0][resuming.MIME]["messages"])) for data in notebook.cells.values()]
-    assert max(sizes) < 2 * min(sizes)
+    assert [one.cell for one in kept.made_by] == [hashed(f"c{number}") for number in range(20)]
+    notebook.run("c3", "another question")
+    assert prompts(notebook.found(tmp_path)) == ["question 0", "question 1", "question 2", "another question"]
 
 
 def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
     """Cells run in any order, again, with --append, without an id, with other instructions, dry, with mistakes, after a restart."""
-    for seed in range(150):
+    for seed in range(50):
         chance = random.Random(seed)
         notebook = Notebook()
         for step in range(12):
@@ -136,30 +136,82 @@ def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
                 notebook.restart(tmp_path)
 
 
-def test_a_cleared_cell_costs_its_turns_and_is_said(tmp_path):
-    """What was cleared is lost with the turns before it; the rest goes on, and the next cell keeps all there is."""
+def test_a_cleared_cell_costs_nothing_but_what_only_it_had(tmp_path):
+    """With the output of an earlier cell nothing is lost; without the newest, the one before it is gone on with."""
     notebook = Notebook()
-    for number in range(5):
+    for number in range(4):
         notebook.run(f"c{number}", f"q{number}", instructions="Be brief.")
     notebook.cells["c1"] = []
+    kept = notebook.found(tmp_path)
+    assert (kept.lost, prompts(kept)) == (0, ["q0", "q1", "q2", "q3"])
+    notebook.cells["c3"] = []
     kept = notebook.restart(tmp_path)
-    assert kept.lost == 2
-    assert prompts(kept) == ["q2", "q3", "q4"]
+    assert (kept.lost, prompts(kept)) == (0, ["q0", "q1", "q2"])
+    notebook.run("c4", "q4")
+    assert prompts(notebook.found(tmp_path)) == ["q0", "q1", "q2", "q4"]
+
+
+PIECES = Path(__file__).with_name("kept_in_pieces.ipynb")
+"""A notebook whose cells kept a piece each (the code of 643adb0): a, b, c, d of "diary"; b ran again, so c is left behind."""
+
+
+def without(folder, *cells):
+    """The notebook in pieces, without the outputs of these cells."""
+    data = json.loads(PIECES.read_text("utf-8"))
+    for cell in data["cells"]:
+        cell["outputs"] = [] if cell["id"] in cells else cell["outputs"]
+    (folder / "p.ipynb").write_text(json.dumps(data), "utf-8")
+    return str(folder / "p.ipynb")
+
+
+def test_a_notebook_in_pieces_is_still_read(tmp_path):
+    """The pieces are put together, those that a re-run left behind are not; the turns, the cells and other sessions are right."""
+    kept = resuming.find("diary", str(PIECES), {})
+    assert [message["role"] for message in kept.messages] == [
+        "system", "user", "assistant", "user", "assistant", "tool", "assistant", "user", "assistant"
+    ]  # fmt: skip
+    assert prompts(kept) == ["One.", "Dos.", "Four."]
+    assert (kept.starts, kept.lost) == ([1, 3, 7], 0)
+    assert [one.cell for one in kept.made_by] == [hashed(cell) for cell in "abd"]
+    assert History(kept.messages, kept.starts).copy() == kept.messages
+    assert prompts(resuming.find("other", str(PIECES), {})) == ["Another conversation."]
+    without_d = resuming.find("diary", without(tmp_path, "d"), {})
+    assert (prompts(without_d), without_d.starts) == (["One.", "Dos."], [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("cleared", "lost", "left", "starts"),
+    [("a", 1, ["Dos.", "Four."], [1, 5]), ("b", 2, ["Four."], [1]), ("ab", 2, ["Four."], [1])],
+)
+def test_a_piece_that_was_cleared_is_said(tmp_path, cleared, lost, left, starts):
+    """Of a notebook in pieces, what was cleared is lost with the turns before it, and how many those are is told."""
+    kept = resuming.find("diary", without(tmp_path, *cleared), {})
+    assert (kept.lost, prompts(kept), kept.starts) == (lost, left, starts)
     assert kept.messages[0] == {"role": "system", "content": "Be brief."}
-    assert [one.cell for one in kept.made_by] == [hashed(f"c{number}") for number in (2, 3, 4)]
-    notebook.run("c3", "q3 again")
-    again = notebook.found(tmp_path)
-    assert (again.lost, prompts(again)) == (0, ["q2", "q3 again"])
+    assert [one.cell for one in kept.made_by] == [hashed(cell) for cell in "abd"[lost:]]
 
 
-def test_a_whole_conversation_of_before_is_still_read(tmp_path):
-    """A piece without a link is the whole conversation."""
+def test_a_notebook_in_pieces_goes_on(tmp_path):
+    """A cell that goes on with such a conversation keeps all of it, and counts from then on."""
     notebook = Notebook()
-    notebook.run("a", "one")
-    kept = notebook.cells["a"][0][resuming.MIME]
-    for name in ("after", "from", "state", "system"):
-        del kept[name]
-    assert prompts(notebook.found(tmp_path)) == ["one"]
+    kept = resuming.find("diary", str(PIECES), {})
+    notebook.session = NamedSession(Session(kept), kept.made_by)
+    notebook.run("e", "Five.")
+    (piece,) = notebook.cells["e"]
+    piece[resuming.MIME].update(session="diary", at=kept_at() + 1)
+    data = json.loads(PIECES.read_text("utf-8"))
+    data["cells"].insert(0, {"outputs": [{"data": piece}]})
+    (tmp_path / "n.ipynb").write_text(json.dumps(data), "utf-8")
+    again = resuming.find("diary", str(tmp_path / "n.ipynb"), {})
+    assert prompts(again) == ["One.", "Dos.", "Four.", "Five."]
+    assert [one.cell for one in again.made_by] == [hashed(cell) for cell in "abde"]
+
+
+def kept_at():
+    """When the newest piece of the notebook in pieces was kept."""
+    cells = json.loads(PIECES.read_text("utf-8"))["cells"]
+    outputs = [output["data"] for cell in cells for output in cell["outputs"]]
+    return max(data[resuming.MIME]["at"] for data in outputs if resuming.MIME in data)
 
 
 @pytest.mark.parametrize(

@@ -297,9 +297,9 @@ DIFFERENCES = [
     ),
     Difference(
         "sandbox objects",
-        "`exec` and `sandbox.docker`",
-        "neither: `run`, `read`, `write`, `which`, `tempdir` and `host_url` of `sandbox.local`; LiteLLM's own are taken",
-        "a container around the notebook's own functions would confine nothing",
+        "`sandbox.docker`; sandboxes run commands and write files",
+        "`sandbox.local` is a folder that is looked at (`snapshot`, `read`); LiteLLM's own are taken",
+        "the loop needs no more, and a container around the notebook's own functions would confine nothing",
         "tests/test_ported.py::test_what_only_other_harnesses_do",
     ),
     Difference(

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import difflib
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -186,7 +187,15 @@ class Allowed:
     def decision_on(self, tool: Tool) -> Decision | None:
         """The decision that covers a call of `tool`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
-        return kept[1] if kept is not None and kept[0].is_still(Version.of(tool.function)) else None
+        return kept[1] if kept is not None and kept[0].covers(Version.of(tool.function)) else None
+
+    @contextlib.contextmanager
+    def follow(self, tool: Tool) -> Iterator[None]:
+        """Take what the closures of `tool` hold after a call that was allowed here: it counts and logs there itself."""
+        is_allowed = self.decision_on(tool) is not None
+        yield
+        if is_allowed and (kept := self._kept[tool.name])[0].is_still(now := Version.of(tool.function)):
+            self._kept[tool.name] = (now, *kept[1:])
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""

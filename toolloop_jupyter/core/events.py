@@ -119,7 +119,7 @@ class Approval:
     """Validates edited arguments by the code that validates a call, and gives the call that will run (with its arguments
     as `.json`); raises ValueError with the model's-eye message."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
-    """How far the approval may reach: "session" only where the conversation goes on after this turn."""
+    """How far it may reach: "session" where the conversation goes on, "call" alone where the function may change unseen."""
     editable: bool = field(default=True, compare=False, repr=False)
     """Whether edited arguments can reach the tool: those of another runtime's request cannot."""
     number: int = field(default=0, compare=False)
@@ -138,7 +138,7 @@ class Approval:
         by: DecidedBy = "stream",
         scope: Scope = "call",
     ) -> None:
-        """Let the call run: as shown, or with edited `arguments`.
+        """Let the call run: as shown, or with edited `arguments`. A `scope` that is not among `scopes` is "call".
 
         Raises ValueError, and decides nothing, when these do not validate, or for another scope. From any thread.
         """
@@ -152,7 +152,7 @@ class Approval:
             edited = frozen(made if isinstance(made := getattr(call, "json", None), dict) else given)
             if same_json(edited, self.input):
                 call, edited = None, None
-        self._decide(Decision(True, "", edited, by, scope), call)
+        self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
         """Refuse the call; `reason` reaches the model. From any thread."""

@@ -16,7 +16,7 @@ from .approvals import SAME_DENIALS, decide, mode_of, refusal, wait_for
 from .arguments import InvalidArguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
-from .events import Approval, Decision, Span, ToolCall, ToolResult
+from .events import Approval, Decision, Scope, Span, ToolCall, ToolResult
 from .images import with_pictures
 from .model import Reply, takes_response_format
 from .outcomes import ToolTimeout
@@ -31,6 +31,7 @@ CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
 CUT_OFF = "The call was not run: the answer was cut off ({reason}), so it may be incomplete."
 CLOSED = "No more tool calls are possible: answer with what you have."
+SCOPES: tuple[Scope, ...] = ("call", "run", "session")
 STOP_WAIT = 1.0
 """Seconds that a tool gets to end after its own timeout."""
 TAKEN = "Taken as the final answer."
@@ -202,7 +203,9 @@ async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: ob
         return _refused(
             call, changed, dataclasses.replace(decision, allowed=False, reason=changed, by="policy")
         )
-    result = await _run(turn, bound, call, edited=decision is not None and decision.arguments is not None)
+    with turn.session_allowed.follow(tool), turn.run_allowed.follow(tool):
+        edited = decision is not None and decision.arguments is not None
+        result = await _run(turn, bound, call, edited=edited)
     return result if decision is None else dataclasses.replace(result, decision=decision)
 
 
@@ -238,7 +241,7 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
         schema=tool.parameters,
         why=why,
         check=bound.edited,
-        scopes=("call", "run", "session") if turn.lasting else ("call", "run"),
+        scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.lasting else 2],
         number=turn.tool_calls,
     )
     began = turn.now()

@@ -1,9 +1,8 @@
 """The folder whose changes a turn reports.
 
 `sandbox=` is part of LiteLLM's common agent API; for the Tool Loop it does not confine the tools, which are Python
-functions of this process. It says in which folder to look for changed files. LiteLLM's own sandboxes are taken too:
-what counts is `snapshot()` and `read()`. What a tool or a set-up may call on a sandbox besides (`run`, `write`, …) is
-LiteLLM's (1.110), but for `exec`, which hands a runtime's pipes to its harness.
+functions of this process. It says in which folder to look for changed files: a path, or a sandbox of LiteLLM's, of
+which `snapshot()` and `read()` are called.
 """
 
 from __future__ import annotations
@@ -12,34 +11,16 @@ import asyncio
 import difflib
 import hashlib
 import os
-import shutil
-import subprocess
-import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from .errors import CapabilityUnsupported, SandboxError
 from .events import FileChange, FileChangeKind
 from .running import attempt
-from .secrets import names_key
 
-SKIPPED = frozenset(
-    {
-        ".git",
-        ".hg",
-        ".svn",
-        ".venv",
-        "venv",
-        "node_modules",
-        "__pycache__",
-        ".mypy_cache",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".ipynb_checkpoints",
-    }
-)
+SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
+SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
 MOST_FILE = 50 * 1024 * 1024
 """Bytes; larger files are not looked at (LiteLLM's limit, 1.110)."""
 MOST_DIFF = 256 * 1024
@@ -52,20 +33,9 @@ MOST_KEPT = 16 * 1024 * 1024
 class Sandbox(Protocol):
     """What the loop needs of a sandbox."""
 
-    workdir: str
-
     async def snapshot(self) -> Mapping[str, str]: ...
 
     async def read(self, path: str) -> bytes: ...
-
-
-@dataclass(frozen=True)
-class CompletedRun:
-    """What came of a command (LiteLLM's fields)."""
-
-    stdout: str
-    stderr: str
-    exit_code: int
 
 
 class LocalSandbox:
@@ -76,7 +46,6 @@ class LocalSandbox:
         self.workdir = os.path.realpath(os.fspath(path))
         if not Path(self.workdir).is_dir():
             raise SandboxError(f"sandbox path does not exist or is not a directory: {self.workdir}")
-        self._temporary: list[str] = []
 
     def __repr__(self) -> str:
         return f"LocalSandbox({self.workdir!r})"
@@ -85,82 +54,19 @@ class LocalSandbox:
         """Relative POSIX path -> sha256 of every regular file; links are not followed."""
         return await asyncio.to_thread(_hashes, self.workdir)
 
-    def _inside(self, path: str) -> Path:
-        target = Path(os.path.realpath(Path(self.workdir, path)))  # resolve() raises for a link to itself
-        if not any(target.is_relative_to(root) for root in (self.workdir, *self._temporary)):
-            raise SandboxError(f"path escapes the sandbox: {path}")
-        return target
-
     async def read(self, path: str) -> bytes:
         """A file's bytes. Raises SandboxError for a path outside the folder or one that cannot be read."""
-        target = self._inside(path)
-        try:
-            return await asyncio.to_thread(target.read_bytes)
-        except OSError as error:
-            raise SandboxError(f"could not read {path}: {error}") from error
-
-    async def write(self, path: str, data: bytes) -> None:
-        """Write a file, with the folders it needs. Raises SandboxError as `read` does."""
-        target = self._inside(path)
-        try:
-            await asyncio.to_thread(_write, target, data)
-        except OSError as error:
-            raise SandboxError(f"could not write {path}: {error}") from error
-
-    async def run(
-        self,
-        cmd: Sequence[str],
-        *,
-        env: Mapping[str, str] | None = None,
-        cwd: str | None = None,
-        timeout: float | None = None,
-    ) -> CompletedRun:
-        """Run a command in the folder, without the keys of this process in its environment, and with `env` on top.
-
-        Raises SandboxError for a command that does not start, or takes longer than `timeout` seconds: it is ended then, as
-        it is when the wait is cancelled.
-        """
-        # In threads: a Windows kernel's loop starts no processes.
-        process = await asyncio.to_thread(_start, list(cmd), self._inside(cwd or "."), env)
-        try:
-            out, err = await asyncio.wait_for(asyncio.to_thread(process.communicate), timeout)
-        except asyncio.TimeoutError:
-            raise SandboxError(f"command timed out after {timeout}s: {cmd[0]}") from None
-        finally:
-            if process.poll() is None:
-                process.kill()
-        return CompletedRun(
-            out.decode("utf-8", "replace"), err.decode("utf-8", "replace"), process.returncode
-        )
-
-    async def which(self, binary: str) -> str | None:
-        """The path of a program, or None."""
-        return shutil.which(binary)
-
-    async def tempdir(self) -> str:
-        """A new folder beside this one, for what is not to be looked at; removed by `close`."""
-        self._temporary.append(_temporary_folder())
-        return self._temporary[-1]
-
-    def host_url(self, port: int) -> str:
-        """The address of a server on this machine."""
-        return f"http://127.0.0.1:{port}"
-
-    async def close(self) -> None:
-        """Remove what `tempdir` has made."""
-        while self._temporary:
-            shutil.rmtree(self._temporary.pop(), ignore_errors=True)
+        return await asyncio.to_thread(_read, self.workdir, path)
 
     async def __aenter__(self) -> LocalSandbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        await self.close()
+        """Nothing has to be closed: LiteLLM's are opened so, too."""
 
 
-def local(path: str | os.PathLike[str]) -> LocalSandbox:
-    """The folder `path` as a sandbox, as `litellm.sandbox.local`."""
-    return LocalSandbox(path)
+local = LocalSandbox
+"""The folder `path` as a sandbox, as `litellm.sandbox.local`."""
 
 
 def docker(*args: object, **keywords: object) -> None:
@@ -169,30 +75,6 @@ def docker(*args: object, **keywords: object) -> None:
         "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
         "sandbox.local(path), or start the tools' own commands with docker"
     )
-
-
-def _write(target: Path, data: bytes) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_bytes(data)
-
-
-def _temporary_folder() -> str:
-    return os.path.realpath(tempfile.mkdtemp(prefix="toolloop-"))
-
-
-def _start(cmd: list[str], folder: Path, env: Mapping[str, str] | None) -> subprocess.Popen[bytes]:
-    pipe = subprocess.PIPE
-    try:
-        return subprocess.Popen(  # noqa: S603 - to run a command is what it is for
-            cmd, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, cwd=folder, env=_environment(env)
-        )
-    except (OSError, IndexError) as error:
-        raise SandboxError(f"could not start {cmd}: {error}") from error
-
-
-def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not names_key(name)}
-    return {**kept, **(extra or {})}
 
 
 def as_sandbox(sandbox: Any) -> Any:
@@ -204,6 +86,16 @@ def as_sandbox(sandbox: Any) -> Any:
     raise TypeError(
         f"sandbox must be sandbox.local(path), a path or None, got {type(sandbox).__name__} {sandbox!r}"
     )
+
+
+def _read(root: str, path: str) -> bytes:
+    target = Path(os.path.realpath(Path(root, path)))  # resolve() raises for a link to itself
+    if not target.is_relative_to(root):
+        raise SandboxError(f"path escapes the sandbox: {path}")
+    try:
+        return target.read_bytes()
+    except OSError as error:
+        raise SandboxError(f"could not read {path}: {error}") from error
 
 
 def _hashes(root: str) -> dict[str, str]:
@@ -237,8 +129,7 @@ class Watch:
         for path in sorted(self._before):
             if kept >= MOST_KEPT:
                 break
-            text = await self._text(path)
-            if text is not None:
+            if (text := await self._text(path)) is not None:
                 self._texts[path] = text
                 kept += len(text)
 

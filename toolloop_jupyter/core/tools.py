@@ -33,7 +33,7 @@ from .signatures import (
     read_documentation,
     read_signature,
 )
-from .sources import source_of
+from .versions import source_of
 
 __all__ = [
     "BoundCall",

@@ -172,8 +172,7 @@ def _begin(book: Notebook, name: str, kept: resuming.Kept) -> None:
 
     made = book.new_session(Options(session=name))
     session = AsyncSession(made.config, kept.messages, turns=kept.starts)
-    book.sessions[name] = NamedSession(session, kept.made_by, states=list(kept.states))
-    book.cell_begins()  # this very cell may have kept a piece, in the file as it was before
+    book.sessions[name] = NamedSession(session, kept.made_by)
     if kept.lost:
         _say(
             f"the first {counted(kept.lost, 'turn')} of {name!r}: not in the notebook any more (the output of a cell was "

@@ -165,7 +165,6 @@ def load(shell: Any) -> None:
     shell.events.register("post_run_cell", warmup.after_cell)
     kernel.watch_cells()
     book = Notebook(shell, settings)
-    shell.events.register("pre_run_cell", book.cell_begins)
     _state.update(notebook=book, settings=settings, warmup=warmup, complete=completing.register(shell, book))
 
 
@@ -179,7 +178,6 @@ def unload(shell: Any) -> None:
     shell.configurables.remove(_state["settings"])
     _state["warmup"].cancel()
     _state["complete"]()
-    shell.events.unregister("pre_run_cell", _state["notebook"].cell_begins)
     kernel.unwatch_cells()
     _state.clear()
 

@@ -1,11 +1,8 @@
 """A conversation that outlives its kernel: kept as inert data in the notebook's outputs, found there again.
 
-A vendor MIME type in an output stays in the saved file and is shown by no front-end (seen in JupyterLab 4.6).
-
-Each cell keeps a piece: the messages of its own turn, and the *state* that they go on from, which is a digest of all
-messages before them. So a long conversation is in the file once and not once for each cell, and pieces that a re-run has
-left behind fit nowhere. A piece begins earlier where the file would not have what is before it: at a turn that no cell
-has kept, or whose output has been replaced by that of a new run of its cell.
+A vendor MIME type in an output stays in the saved file and is shown by no front-end (seen in JupyterLab 4.6). The last
+output of each cell keeps the whole conversation up to there, and the newest one counts: whatever was cleared, deleted or
+run again since, what it has is in good order. So ten turns are ten growing copies in the file.
 """
 
 from __future__ import annotations
@@ -24,7 +21,6 @@ from ..core.hiding import hide_in
 from .options import Mistake
 from .turns import MadeBy, NamedSession, read_kept
 
-_States = tuple[tuple[str, MadeBy], ...]
 MIME = "application/vnd.toolloop.conversation+json"
 
 
@@ -35,109 +31,21 @@ class Kept:
     messages: list[dict[str, Any]]
     starts: list[int]
     made_by: list[MadeBy]
-    states: _States = ()
-    """The states that the notebook's pieces lead to, and whose outputs they are in."""
     lost: int = 0
-    """How many turns at the beginning are not in the notebook any more."""
+    """How many turns at the beginning are not in the notebook any more (of one that was kept in pieces)."""
 
 
-def bundle(session: str | None, named: NamedSession, now: MadeBy) -> dict[str, Any]:
-    """The piece of the conversation that a cell's last output keeps, for its bundle. `now` is the cell that runs."""
-    system, messages = _parted(hide_in(named.session.messages()))
-    states = _states(messages)
-    starts = [max(0, start - len(system)) for start in named.session.starts]
-    known = {"": -1} | {state: number for number, (state, _) in enumerate(named.states)}
-    begin = max(start for start in (0, *starts) if states[start] in known)
-    new = [(states[start], now) for start in (*starts, len(messages)) if start > begin]
-    named.states = [*named.states[: known[states[begin]] + 1], *new]
+def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
+    """What a cell's last output keeps of the conversation, for its bundle."""
     return {
         MIME: {
             "format": conversation.FORMAT,
             "session": session or "",
-            "cell": now.cell,
             "at": round(time.time(), 3),
             "turns": named.kept(),
-            "system": system,
-            "after": states[begin],
-            "from": begin,
-            "state": states[-1],
-            "messages": messages[begin:],
+            "messages": hide_in(named.session.messages()),
         }
     }
-
-
-def _parted(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system message, which any turn may change, and the rest, which only grows."""
-    first = 1 if messages and messages[0].get("role") == "system" else 0
-    return messages[:first], messages[first:]
-
-
-def _states(messages: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The digest of the first 0, 1, 2, … messages; that of none is ""."""
-    digest, states = hashlib.sha256(), [""]
-    for message in messages:
-        digest.update(json.dumps(message, sort_keys=True).encode() + b"\n")
-        states.append(digest.hexdigest()[:16])
-    return states
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """What one output keeps, as far as a file has it in good order."""
-
-    at: float
-    system: list[dict[str, Any]]
-    messages: list[dict[str, Any]]
-    turns: object
-    cell: MadeBy
-    after: str
-    begin: int
-    """How many messages are before these."""
-    state: str
-
-    @classmethod
-    def of(cls, data: Mapping[str, Any]) -> _Piece:
-        at, begin = data.get("at"), data.get("from")
-        system, messages = _parted(data["messages"])
-        return cls(
-            at if isinstance(at, (int, float)) else 0.0,
-            system or _messages(data.get("system")) or [],
-            messages,
-            data.get("turns"),
-            MadeBy(str(data.get("cell", ""))),
-            str(data.get("after", "")),
-            begin if isinstance(begin, int) and begin > 0 else 1,
-            str(data.get("state", "")),
-        )
-
-
-def _messages(found: object) -> list[dict[str, Any]] | None:
-    whole = isinstance(found, list) and all(isinstance(message, dict) for message in found)
-    return found if whole else None  # type: ignore[return-value]  # whole says so
-
-
-def _put_together(pieces: list[_Piece]) -> Kept:
-    """The conversation that the newest piece ends, from its own messages and those of the pieces before it."""
-    # What there is at each state: the messages, the states on the way, and how many messages before them are lost.
-    known: dict[str, tuple[list[dict[str, Any]], _States, int]] = {"": ([], (), 0)}
-    for piece in pieces:
-        before, way, lost = known.get(piece.after, ([], (), piece.begin))
-        whole = [*before, *piece.messages]
-        starts, made_by = read_kept(piece.turns)
-        first = len(piece.system)
-        if lost:  # the states within it cannot be told
-            known[piece.state] = (whole, (), lost)
-            continue
-        states = _states(whole)
-        for end in sorted({start - first for start in starts} | {len(whole)}):
-            if len(before) < end <= len(whole):
-                way = (*way, (states[end], piece.cell))
-                known[states[end]] = (whole[:end], way, 0)
-    messages = [*piece.system, *whole]
-    if not lost:
-        return Kept(messages, starts, made_by, way)
-    gone = sum(start < lost + first for start in starts)
-    return Kept(messages, [start - lost for start in starts[gone:]], made_by[gone:], lost=gone or 1)
 
 
 def save(named: NamedSession, path: str) -> int:
@@ -170,13 +78,20 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> Kept:
         raise Mistake(f"there is no file {str(found)!r}")
     if found.suffix != ".ipynb":
         return load(found)
-    kept = [_Piece.of(data) for data in _kept_in(found) if data.get("session") == session]
+    kept = [data for data in _kept_in(found) if data.get("session") == session]
     if not kept:
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    # The newest one last, whatever the order in which the cells stand.
-    return _put_together(sorted(kept, key=lambda piece: piece.at))
+    kept.sort(key=_when)  # the newest one last, whatever the order in which the cells stand
+    if "after" in kept[-1]:
+        return _of_pieces(kept)
+    return Kept(kept[-1]["messages"], *read_kept(kept[-1].get("turns")))
+
+
+def _when(data: Mapping[str, Any]) -> float:
+    at = data.get("at")
+    return at if isinstance(at, (int, float)) else 0.0
 
 
 def _this_notebook(names: Mapping[str, object]) -> Path | None:
@@ -200,5 +115,51 @@ def _kept_in(path: Path) -> Iterator[dict[str, Any]]:
         data = shown.get(MIME) if isinstance(shown, dict) else None
         if not isinstance(data, dict):
             continue
-        if _messages(data.get("messages")) is not None:
+        if _are_messages(data.get("messages")):
             yield data
+
+
+def _are_messages(found: object) -> bool:
+    return isinstance(found, list) and all(isinstance(message, dict) for message in found)
+
+
+# --- notebooks of before ------------------------------------------------------------------------------------------
+# Each cell kept a piece: its own turn's messages, the digest of all before them (`after`), and of all with them (`state`).
+
+
+def _of_pieces(pieces: Sequence[Mapping[str, Any]]) -> Kept:
+    """The conversation that the newest piece ends, from its own messages and those of the pieces before it."""
+    known: dict[str, tuple[list[dict[str, Any]], int]] = {
+        "": ([], 0)
+    }  # digest -> messages, how many are lost
+    for piece in pieces:
+        system, own = _parted(piece["messages"])
+        system = system or (piece["system"] if _are_messages(piece.get("system")) else [])
+        begin = piece.get("from")
+        missing = begin if isinstance(begin, int) and begin > 0 else 1
+        before, lost = known.get(str(piece.get("after", "")), ([], missing))
+        whole = [*before, *own]
+        known[str(piece.get("state", ""))] = (whole, lost)
+        if not lost:
+            known |= {state: (whole[:end], 0) for end, state in enumerate(_states(whole))}
+    starts, made_by = read_kept(pieces[-1].get("turns"))
+    messages = [*system, *whole]
+    if not lost:
+        return Kept(messages, starts, made_by)
+    gone = sum(start < lost + len(system) for start in starts)
+    return Kept(messages, [start - lost for start in starts[gone:]], made_by[gone:], lost=gone or 1)
+
+
+def _parted(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """The system message, which any turn could change, and the rest, which only grew."""
+    first = 1 if messages and messages[0].get("role") == "system" else 0
+    return messages[:first], messages[first:]
+
+
+def _states(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The digest of the first 0, 1, 2, … messages; that of none is ""."""
+    digest = hashlib.sha256()
+    yield ""
+    for message in messages:
+        digest.update(json.dumps(message, sort_keys=True).encode() + b"\n")
+        yield digest.hexdigest()[:16]

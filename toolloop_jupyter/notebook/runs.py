@@ -34,14 +34,6 @@ class Notebook:
         self._told: set[str] = set()
         """Tools of which the person knows already that they have no docstring."""
 
-    def cell_begins(self, *_: object) -> None:
-        """Note that the front-end drops the cell's outputs now: for each cell, also one that is no `%%toolloop` any more."""
-        keeping = [named for named in self.sessions.values() if named.states]
-        if keeping:
-            cell = kernel.Cell.here()
-            for named in keeping:
-                named.cleared(cell.cell_id, cell.execution)
-
     @property
     def names(self) -> dict[str, Any]:
         """The notebook's variables."""
@@ -284,7 +276,7 @@ class Notebook:
         if recorder is not None:
             view.also(recorder)
         if options.keep_history or self.settings.keep_history:
-            view.keep = functools.partial(resuming.bundle, self._name(options), named, named.made_by[-1])
+            view.keep = functools.partial(resuming.bundle, self._name(options), named)
         if replaced is not None:
             view.ended = replaced.settle
         return view

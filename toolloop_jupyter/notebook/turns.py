@@ -44,8 +44,6 @@ class NamedSession:
     """Whether the person knows that running a cell again adds a turn here."""
     had: set[str] = field(default_factory=set)
     """The tools that its cells had: the permissions that it keeps may have rules for them."""
-    states: list[tuple[str, MadeBy]] = field(default_factory=list)
-    """With --keep-history: the states of the conversation that outputs have (see `resuming`), and whose they are."""
 
     def turns(self) -> list[MadeBy]:
         """One for each turn of the conversation that can be gone back to."""
@@ -68,14 +66,6 @@ class NamedSession:
     def add(self, made_by: MadeBy) -> None:
         """Note who makes the turn that begins now."""
         self.made_by = [*self.turns(), made_by]
-
-    def cleared(self, cell_id: str | None, execution: str) -> None:
-        """Forget what the earlier output of this cell kept: it goes when the cell runs, whatever becomes of the run."""
-        cell = hashed(cell_id)
-        for number, (_, keeper) in enumerate(self.states):
-            if keeper.cell == cell and not (execution and keeper.execution == execution):
-                del self.states[number:]  # those behind it go on from it
-                break
 
     def go_back(self, turn: int) -> Replaced:
         """Take back turn number `turn` and those after it, for the turn that takes their place."""
