@@ -123,7 +123,7 @@ class ApprovalCard(_Panel):
         shown = (*wider, *whole, *edit)
         self._unused = [one for one in (self._scope, self._whole, self._edit) if one not in shown]
         super().__init__(card)
-        self._hold.made()
+        self._hold.begin(only_soon=True)
 
     def came_up(self) -> None:
         """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click.
@@ -328,7 +328,7 @@ class StepCard(_Panel):
         card = ipywidgets.VBox([label, row])
         card.add_class("tlj-card")
         super().__init__(card)
-        self._hold.made()
+        self._hold.begin(only_soon=True)
 
     def came_up(self) -> None:
         """The card is on the page: hold it for a moment if a click came shortly before."""
