@@ -54,7 +54,8 @@ if TYPE_CHECKING:
         ToolResult,
         Usage,
     )
-    from .core.session import AsyncEventStream, AsyncSession, EventStream, Session
+    from .core.session import AsyncSession, Session
+    from .core.stream import AsyncEventStream, EventStream
     from .core.tools import tool
     from .notebook.showing import show
 
@@ -71,7 +72,8 @@ _HOME = {
     "core.events": (
         "Text Reasoning ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event"
     ),
-    "core.session": "AsyncSession Session AsyncEventStream EventStream",
+    "core.session": "AsyncSession Session",
+    "core.stream": "AsyncEventStream EventStream",
     "core.tools": "tool",
     "notebook.showing": "show",
 }

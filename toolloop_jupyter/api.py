@@ -30,13 +30,13 @@ from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, CapabilityUnsuppo
 from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
-from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
+from .core.session import AsyncSession, Session
+from .core.stream import AsyncEventStream, EventStream, collect
 from .notebook import kernel, presenting
 
 Result.presenter = presenting
 kernel.watch_cells()
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session, tool
 from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.teaching import ScriptedModel, call
 

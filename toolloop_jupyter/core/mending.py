@@ -7,8 +7,9 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from .arguments import InvalidArguments, parse_arguments
+from .arguments import parse_arguments
 from .assembly import new_call_id, split_objects, whole_data
+from .complaints import InvalidArguments
 from .history import NOT_RUN, has_content, is_empty_text, is_json_object
 
 _KEPT_AS_THEY_ARE = ("system", "developer", "user")

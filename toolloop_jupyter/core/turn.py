@@ -12,7 +12,8 @@ from typing import Any
 
 from . import hiding, images
 from .approvals import Allowed
-from .arguments import InvalidArguments, parse_arguments
+from .arguments import parse_arguments
+from .complaints import InvalidArguments
 from .config import Config
 from .errors import ModelCallFailed
 from .events import Event, Span, StopReason, ToolResult, Usage

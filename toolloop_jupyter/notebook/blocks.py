@@ -10,9 +10,10 @@ import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from ..core.cleaning import plain
 from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
-from .inert import counted, esc, first_line, inline, plain, shorten
+from .inert import counted, esc, first_line, inline, shorten
 from .markdown import markdown_html
 from .rich import cut
 from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
@@ -239,17 +240,3 @@ def _calls(result: Result) -> str:
         if number > 0
     ]
     return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
-
-
-__all__ = [
-    "Block",
-    "clock",
-    "counted",
-    "duration",
-    "files_block",
-    "foot",
-    "head",
-    "money",
-    "notice",
-]
-__all__ += ["reasoning_block", "retry_block", "text_block"]

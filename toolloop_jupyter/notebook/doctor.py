@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..core.cleaning import plain
 from . import asking, kernel
 from .blocks import Block
-from .inert import inline, plain
+from .inert import inline
 from .options import Mistake
 from .style import BLOCK, STYLE, TABLE
 from .transcript import mimebundle
@@ -177,7 +178,7 @@ async def _click(cell: kernel.Cell, wait: float, means: str) -> Finding:
 
 async def _answer(book: Notebook, model: str) -> Finding:
     """Ask the model for one word."""
-    from ..core.session import collect
+    from ..core.stream import collect
     from .options import Options
 
     try:

@@ -13,12 +13,13 @@ from typing import Any
 
 import ipywidgets
 
+from ..core.cleaning import plain
 from ..core.events import Approval, Decision, Scope, Usage
 from .blocks import money
 from .card import error_html, left_out, question_html
 from .form import FieldSpec, field_specs
 from .holding import Hold
-from .inert import counted, inline, plain
+from .inert import counted, inline
 from .style import CARD_STYLE, DIM, STYLE
 
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
