@@ -186,9 +186,13 @@ def agent_resume(state: object, **keywords: object) -> None:
 aagent_resume = agent_resume
 
 
-def load(path: str | Path) -> list[dict[str, Any]]:
-    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`."""
-    return conversation.load(path)
+def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
+    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
+
+    A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
+    Raises HistoryInvalid for what is no conversation, or none that a provider would take.
+    """
+    return conversation.load(path, mend=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:
