@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
     from .api import (
         aagent,
-        aagent_resume,
         aagent_session,
         agent,
         agent_capabilities,
-        agent_resume,
         agent_session,
         load,
     )
@@ -62,7 +60,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": "agent aagent agent_session aagent_session agent_resume aagent_resume agent_capabilities load",
+    "api": "agent aagent agent_session aagent_session agent_capabilities load",
     "core.config": "Harness ToolLoopOptions Capabilities",
     "core.context": "ToolContext",
     "core.errors": (
@@ -78,7 +76,10 @@ _HOME = {
     "notebook.showing": "show",
 }
 _OF_OTHERS = frozenset(
-    ["State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"]
+    [
+        *("State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"),
+        *("agent_resume", "aagent_resume"),
+    ]
 )
 """What LiteLLM's agent API has for its other harnesses."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -118,11 +119,9 @@ __all__ = [
     "ToolResult",
     "Usage",
     "aagent",
-    "aagent_resume",
     "aagent_session",
     "agent",
     "agent_capabilities",
-    "agent_resume",
     "agent_session",
     "load",
     "load_ipython_extension",
@@ -143,7 +142,8 @@ def __getattr__(name: str) -> Any:
     if name in _OF_OTHERS:
         # ImportError: of an AttributeError, `from … import` would not show the words.
         raise ImportError(
-            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness"
+            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness; "
+            "a conversation here is kept by session.save(path) and gone on with by agent_session(…, history=load(path))"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

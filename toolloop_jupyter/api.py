@@ -26,7 +26,7 @@ from .core.config import (
     may_ask,
     require_tool_loop,
 )
-from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, CapabilityUnsupported, HarnessError
+from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, HarnessError
 from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
@@ -175,17 +175,6 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords), kernel.run_sync, kernel.one_loop)
 
 
-def agent_resume(state: object, **keywords: object) -> None:
-    """Not for the Tool Loop, as with LiteLLM: raises CapabilityUnsupported."""
-    raise CapabilityUnsupported(
-        "Harness.TOOL_LOOP does not support resume: session.save(path) keeps a conversation, and "
-        "agent_session(…, history=load(path)) goes on with it"
-    )
-
-
-aagent_resume = agent_resume
-
-
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
 
@@ -199,15 +188,3 @@ def agent_capabilities(harness: object) -> Capabilities:
     """What the Tool Loop supports (permission modes, structured output, …)."""
     require_tool_loop(harness)
     return TOOL_LOOP_CAPABILITIES
-
-
-__all__ = [
-    "aagent",
-    "aagent_resume",
-    "aagent_session",
-    "agent",
-    "agent_capabilities",
-    "agent_resume",
-    "agent_session",
-    "load",
-]
