@@ -44,3 +44,18 @@ def test_import_is_light():
     code = "import sys, toolloop_jupyter; print(*{m.split('.')[0] for m in sys.modules})"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     assert not {"litellm", "ipywidgets", "ipykernel", "nest_asyncio"} & set(ran.stdout.split())
+
+
+def test_public_names():
+    """Each public name can be imported, and is one that is loaded when it is first used."""
+    import toolloop_jupyter as tl
+
+    assert {name for name in tl.__all__ if getattr(tl, name, None) is None} == set()
+    assert set(tl.__all__) - set(tl._MODULE_OF) == {
+        "load_ipython_extension",
+        "sandbox",
+        "unload_ipython_extension",
+    }
+    assert set(tl._MODULE_OF) < set(tl.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'agnet'"):
+        _ = tl.agnet

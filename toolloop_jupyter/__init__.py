@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 
     from .api import (
         aagent,
-        aagent_resume,
         aagent_session,
         agent,
         agent_capabilities,
-        agent_resume,
         agent_session,
         load,
     )
@@ -55,14 +53,15 @@ if TYPE_CHECKING:
         ToolResult,
         Usage,
     )
-    from .core.session import AsyncEventStream, AsyncSession, EventStream, Session
+    from .core.session import AsyncSession, Session
+    from .core.stream import AsyncEventStream, EventStream
     from .core.tools import tool
     from .notebook.showing import show
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": "agent aagent agent_session aagent_session agent_resume aagent_resume agent_capabilities load",
+    "api": "agent aagent agent_session aagent_session agent_capabilities load",
     "core.attachments": "Attachment",
     "core.config": "Harness ToolLoopOptions Capabilities",
     "core.context": "ToolContext",
@@ -73,12 +72,16 @@ _HOME = {
     "core.events": (
         "Text Reasoning ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event"
     ),
-    "core.session": "AsyncSession Session AsyncEventStream EventStream",
+    "core.session": "AsyncSession Session",
+    "core.stream": "AsyncEventStream EventStream",
     "core.tools": "tool",
     "notebook.showing": "show",
 }
 _OF_OTHERS = frozenset(
-    ["State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"]
+    [
+        *("State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"),
+        *("agent_resume", "aagent_resume"),
+    ]
 )
 """What LiteLLM's agent API has for its other harnesses."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
@@ -119,11 +122,9 @@ __all__ = [
     "ToolResult",
     "Usage",
     "aagent",
-    "aagent_resume",
     "aagent_session",
     "agent",
     "agent_capabilities",
-    "agent_resume",
     "agent_session",
     "load",
     "load_ipython_extension",
@@ -144,7 +145,8 @@ def __getattr__(name: str) -> Any:
     if name in _OF_OTHERS:
         # ImportError: of an AttributeError, `from … import` would not show the words.
         raise ImportError(
-            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness"
+            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness; "
+            "a conversation here is kept by session.save(path) and gone on with by agent_session(…, history=load(path))"
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

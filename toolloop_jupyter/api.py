@@ -26,17 +26,17 @@ from .core.config import (
     may_ask,
     require_tool_loop,
 )
-from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, CapabilityUnsupported, HarnessError
+from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, HarnessError
 from .core.events import Result
 from .core.observer import Observer
 from .core.pending import Pending
-from .core.session import AsyncEventStream, AsyncSession, EventStream, Session, collect
+from .core.session import AsyncSession, Session
+from .core.stream import AsyncEventStream, EventStream, collect
 from .notebook import kernel, presenting
 
 Result.presenter = presenting
 kernel.watch_cells()
 
-T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -175,35 +175,16 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords), kernel.run_sync, kernel.one_loop)
 
 
-def agent_resume(state: object, **keywords: object) -> None:
-    """Not for the Tool Loop, as with LiteLLM: raises CapabilityUnsupported."""
-    raise CapabilityUnsupported(
-        "Harness.TOOL_LOOP does not support resume: session.save(path) keeps a conversation, and "
-        "agent_session(…, history=load(path)) goes on with it"
-    )
+def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
+    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
 
-
-aagent_resume = agent_resume
-
-
-def load(path: str | Path) -> list[dict[str, Any]]:
-    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`."""
-    return conversation.load(path)
+    A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
+    Raises HistoryInvalid for what is no conversation, or none that a provider would take.
+    """
+    return conversation.load(path, mend=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:
     """What the Tool Loop supports (permission modes, structured output, …)."""
     require_tool_loop(harness)
     return TOOL_LOOP_CAPABILITIES
-
-
-__all__ = [
-    "aagent",
-    "aagent_resume",
-    "aagent_session",
-    "agent",
-    "agent_capabilities",
-    "agent_resume",
-    "agent_session",
-    "load",
-]

@@ -27,7 +27,8 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from tests.approvals.test_what_runs import Desk
-from toolloop_jupyter.core.tools import InvalidArguments, make_tools
+from toolloop_jupyter.core.complaints import InvalidArguments
+from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.teaching import call
 
 EVIL = "rm -rf /"

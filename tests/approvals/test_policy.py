@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from pydantic import BeforeValidator
 
+from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session, tool
 from toolloop_jupyter.core.arguments import InvalidArguments
 from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.notebook import asking
 from toolloop_jupyter.teaching import ScriptedModel, call

@@ -323,7 +323,7 @@ async def test_what_was_cut_has_taken_its_time(turn, permissions, kinds):
 async def test_timeout(stuck):
     """`timeout=` ends the turn with reason "timeout"."""
     session, _ = stuck
-    from toolloop_jupyter.core.session import replace_config
+    from support.asking import replace_config
 
     replace_config(session, timeout=0.2)
     result = await session.arun("Go.")

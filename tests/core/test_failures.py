@@ -8,9 +8,10 @@ from support.servers import answer, failure
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.config import ToolLoopOptions
 from toolloop_jupyter.core.errors import HistoryInvalid, OutputInvalid, RunFailed, ToolDefinitionError
-from toolloop_jupyter.core.failures import explain, key_name, redact, secrets_of
+from toolloop_jupyter.core.failures import explain, redact, secrets_of
 from toolloop_jupyter.core.model import Request, load_litellm
 from toolloop_jupyter.core.provider import PlainRefusal
+from toolloop_jupyter.core.unset import key_name
 from toolloop_jupyter.notebook import commands
 from toolloop_jupyter.notebook.options import Mistake
 from toolloop_jupyter.teaching import ScriptedModel, error

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from core.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
-from toolloop_jupyter import Harness, HistoryInvalid, aagent_session
+from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core import history, model
 from toolloop_jupyter.teaching import ScriptedModel
 
@@ -179,8 +179,12 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
     history.dump(kept, tmp_path / "h.json")
     assert history.load(tmp_path / "h.json") == kept
     (tmp_path / "bad.json").write_text(json.dumps([USER, asks("c1")]))
-    with pytest.raises(HistoryInvalid, match=r"repair\(messages\) mends it"):
-        history.load(tmp_path / "bad.json")
+    with pytest.raises(HistoryInvalid, match="have no tool message") as raised:
+        load(tmp_path / "bad.json")
+    assert "bad.json', repair=True) makes it valid" in str(raised.value)
+    mended = load(tmp_path / "bad.json", repair=True)
+    assert mended == history.repair([USER, asks("c1")])
+    assert aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(), history=mended).messages() == mended
 
 
 JUNK = st.one_of(

@@ -320,7 +320,7 @@ def test_what_litellm_makes_of_them(provider, way):
 
 async def test_a_session_may_change_to_a_model_that_does_not_see():
     """Pictures stay in the history; a model that takes none gets the text alone."""
-    from toolloop_jupyter.core.session import replace_config
+    from support.asking import replace_config
 
     sees, blind = ScriptedModel(call("shots"), "ok", takes_images=True), ScriptedModel("Only text.")
     async with aagent_session(Harness.TOOL_LOOP, model=sees, tools=[shots]) as session:

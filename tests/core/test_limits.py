@@ -7,11 +7,11 @@ import asyncio
 import pytest
 from pydantic import BaseModel
 
+from support.asking import replace_config
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core import history
 from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.teaching import ScriptedModel, call, error, pause
 
 

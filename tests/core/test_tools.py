@@ -13,16 +13,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from support.tool_kinds import Node, Options
+from toolloop_jupyter.core.context import Progress, ToolContext
 from toolloop_jupyter.core.errors import ToolDefinitionError
-from toolloop_jupyter.core.tools import (
-    Progress,
-    ToolContext,
-    ToolSettings,
-    make_tools,
-    marked_tools,
-    suggest,
-    tool,
-)
+from toolloop_jupyter.core.names import suggest
+from toolloop_jupyter.core.tools import ToolSettings, make_tools, marked_tools, tool
 
 
 def one(function):

@@ -19,9 +19,10 @@ import pytest
 from pydantic import BaseModel
 
 from support.tool_kinds import Node
+from toolloop_jupyter.core.complaints import InvalidArguments
 from toolloop_jupyter.core.errors import ToolDefinitionError
 from toolloop_jupyter.core.results import describe
-from toolloop_jupyter.core.tools import InvalidArguments, make_tools
+from toolloop_jupyter.core.tools import make_tools
 
 
 class E(Enum):

@@ -21,7 +21,8 @@ async def ask(label="Approve", seconds=20):
     loop, clicked = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
     button = widgets.Button(description=label)
     button.on_click(lambda _: loop.call_soon_threadsafe(lambda: clicked.done() or clicked.set_result(label)))
-    kernel.Cell.here().display_object(button)
+    with kernel.Cell.here().outputs():
+        display(button)
     try:
         return await asyncio.wait_for(clicked, seconds)
     finally:

@@ -28,7 +28,7 @@ def test_click_arrives_within_50_ms(live, way):
         "    clicked = asyncio.get_running_loop().create_future()\n"
         "    slider = widgets.FloatText(description='now')\n"
         "    slider.observe(lambda change: clicked.set_result(time.time() - change.new), 'value')\n"
-        "    kernel.Cell.here().display_object(slider)\n"
+        "    with kernel.Cell.here().outputs(): display(slider)\n"
         "    try: took.append(await asyncio.wait_for(clicked, 10))\n"
         "    finally: [part.close() for part in (slider.layout, slider.style, slider)]\n"
         f"for _ in range(20): {way('timed')}\n"

@@ -167,7 +167,6 @@ def test_doctor(product):
     old = printed(product, "hasattr(get_ipython().kernel, 'msg_queue')") == "True"
     assert "a click came back" in cell.text
     assert ("taken out of the kernel's queue" if old else "the kernel delivers them by itself") in cell.text
-    assert ("subshells" in cell.text) == (not old)
     assert "✗" not in cell.text
     assert after.stdout == "after\n"
     assert "nobody clicked within 0.5 s" in run(product, "%toolloop doctor --wait 0.5").text

@@ -11,7 +11,8 @@ import pytest
 
 from support.hostile import Reader, blocks, calls, pages, run
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.inert import plain, prose, visible, visible_json, visible_text
+from toolloop_jupyter.core.cleaning import plain
+from toolloop_jupyter.notebook.inert import prose, visible, visible_json, visible_text
 from toolloop_jupyter.notebook.transcript import mimebundle, render, to_markdown
 
 HIDDEN = re.compile(

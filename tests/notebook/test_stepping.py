@@ -8,10 +8,10 @@ import re
 
 import pytest
 
+from support.asking import replace_config
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.notebook.stepping import request_block
 
 

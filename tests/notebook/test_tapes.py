@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.notebook.blocks import head
 from toolloop_jupyter.notebook.tapes import FollowsReplay, Tapes, said
 from toolloop_jupyter.teaching import Recorder, RecordingError, Replay, ScriptedModel

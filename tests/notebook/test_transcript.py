@@ -24,7 +24,19 @@ from toolloop_jupyter.core.events import (
     Usage,
 )
 from toolloop_jupyter.notebook import transcript as t
-from toolloop_jupyter.notebook.blocks import duration, money
+from toolloop_jupyter.notebook.answer import answer_block
+from toolloop_jupyter.notebook.blocks import (
+    duration,
+    files_block,
+    foot,
+    head,
+    money,
+    notice,
+    reasoning_block,
+    text_block,
+)
+from toolloop_jupyter.notebook.calls import approval_record, call_block
+from toolloop_jupyter.notebook.diagram import timeline
 from toolloop_jupyter.notebook.rich import MOST_CHARACTERS, MOST_LINES, show_value
 from toolloop_jupyter.notebook.room import OF_CALL, OF_RUN
 from toolloop_jupyter.notebook.style import STYLE
@@ -60,7 +72,7 @@ def result_of(events=(), **changes):
 
 def test_head_states_the_facts():
     """Model, tools, permissions, output and session in one line, with the style sheet."""
-    block = t.head("demo", ["a", "b"], "ask", "Review", "mine")
+    block = head("demo", ["a", "b"], "ask", "Review", "mine")
     assert block.text == "demo · tools a, b · ask · output Review · session mine"
     assert words(block.html) == "demo · tools a b · ask · output Review · session mine"
     assert block.html.startswith(STYLE)
@@ -68,12 +80,12 @@ def test_head_states_the_facts():
 
 def test_head_of_an_unknown_run_is_short():
     """What is not known is not named."""
-    assert t.head("", (), None).text == ""
+    assert head("", (), None).text == ""
 
 
 def test_a_call_is_one_line():
     """Mark, name, arguments, time and size; the rest is folded."""
-    block = t.call_block(
+    block = call_block(
         call(query="retry", limit=3), result=ToolResult("c1", "x", value=["a", "b"], seconds=0.31, ran=True)
     )
     assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · 2 items'
@@ -86,7 +98,7 @@ def test_a_failed_call_says_what_went_wrong():
     failed = ToolResult(
         "c1", "KeyError: 'x'", is_error=True, traceback="Traceback …\nKeyError: 'x'", ran=True
     )
-    block = t.call_block(call(), result=failed)
+    block = call_block(call(), result=failed)
     assert block.text.splitlines()[0].startswith("✗ search()  0.00 s · KeyError: 'x'")
     assert "Traceback" in block.html
     assert "traceback" in words(block.html)
@@ -105,8 +117,8 @@ def test_a_failed_call_says_what_went_wrong():
 def test_the_decision_stays(decision, said):
     """Who decided what, when and why is part of the call for good."""
     for block in (
-        t.call_block(call(x=1), decision=decision),
-        t.approval_record(Approval("search", {"x": 1}, None), decision),
+        call_block(call(x=1), decision=decision),
+        approval_record(Approval("search", {"x": 1}, None), decision),
     ):
         assert said in block.text
         assert said in words(block.html)
@@ -125,7 +137,7 @@ def test_the_decision_stays(decision, said):
 )
 def test_the_line_of_a_call_is_short(decision, said):
     """The line has a word for what a person decided, and none for a policy's leave; the rest is in the fold."""
-    html = t.call_block(call(x=1), decision=decision, elapsed=0).html
+    html = call_block(call(x=1), decision=decision, elapsed=0).html
     line, _, fold = html.partition("</summary>")
     assert (
         re.search(r'class="tlj-time">(.*?)</span>', line)[1].removesuffix("</span>").replace("running · ", "")
@@ -136,7 +148,7 @@ def test_the_line_of_a_call_is_short(decision, said):
 
 def test_blanks_push_nothing_out_of_the_line():
     """Very many blanks are a number on the line of a call; in the fold they are what they were."""
-    block = t.call_block(call(command="ls" + " " * 130 + "; rm -rf ~"))
+    block = call_block(call(command="ls" + " " * 130 + "; rm -rf ~"))
     assert 'command="ls⟨130 blanks⟩; rm -rf ~"' in block.text
     assert "ls⟨130 blanks⟩; rm -rf ~" in words(block.html)
     assert "ls" + " " * 130 + "; rm" in block.html
@@ -145,7 +157,7 @@ def test_blanks_push_nothing_out_of_the_line():
 def test_edits_are_shown():
     """The argument as it was asked for, and what a person made of it."""
     decision = Decision(True, arguments={"line": 58, "new": True}, by="click")
-    shown = words(t.call_block(call(line=57, gone=1), decision=decision).html)
+    shown = words(call_block(call(line=57, gone=1), decision=decision).html)
     assert "57 → edited by a person: 58" in shown
     assert "removed by a person" in shown
     assert "added by a person: true" in shown
@@ -153,7 +165,7 @@ def test_edits_are_shown():
 
 def test_arguments_are_in_full_below():
     """The line shortens a long argument; the folded part has it whole, and tells 1 from "1"."""
-    block = t.call_block(call(long="x" * 300, one=1, text="1"))
+    block = call_block(call(long="x" * 300, one=1, text="1"))
     assert "x" * 300 not in block.text
     assert "x" * 300 in block.html
     assert "&quot;1&quot;" in block.html
@@ -166,7 +178,7 @@ def test_what_a_tool_printed_and_displayed_is_kept():
         ("stderr", "careful"),
         ("display", {"text/html": "<b>bold</b>"}),
     ]
-    block = t.call_block(call(), outputs=outputs)
+    block = call_block(call(), outputs=outputs)
     assert "green" in block.text
     assert "[32m" not in block.html
     assert "<b>bold</b>" in block.html
@@ -177,7 +189,7 @@ def test_a_long_result_is_cut_and_names_the_whole():
     """The saved file has the beginning and the expression for the rest; the model's share is told."""
     text = "line\n" * 5000
     made = ToolResult("c1", text[:2000], value=text, full_length=len(text), ran=True)
-    block = t.call_block(call(), result=made, value_name="r.tool_results[0].value")
+    block = call_block(call(), result=made, value_name="r.tool_results[0].value")
     assert len(block.html) < 4 * MOST_CHARACTERS
     assert "more lines: r.tool_results[0].value" in block.html
     assert "r.tool_results[0].value" in block.text.splitlines()[-1]
@@ -186,9 +198,7 @@ def test_a_long_result_is_cut_and_names_the_whole():
 
 def test_a_brief_call_is_a_line_alone():
     """For the early steps of a very long run."""
-    block = t.call_block(
-        call(x=1), result=ToolResult("c1", "y" * 5000, value="y" * 5000, ran=True), brief=True
-    )
+    block = call_block(call(x=1), result=ToolResult("c1", "y" * 5000, value="y" * 5000, ran=True), brief=True)
     assert len(block.html) < 700
     assert "<details" not in block.html
 
@@ -199,7 +209,7 @@ def test_a_brief_call_is_a_line_alone():
 )
 def test_a_call_on_its_way(state, mark, said):
     """Running with its time and progress, or waiting for a person."""
-    block = t.call_block(call(), state=state, elapsed=1.5, note="3 of 10")
+    block = call_block(call(), state=state, elapsed=1.5, note="3 of 10")
     assert block.text.startswith(f"{mark} search()")
     assert said in block.text
     assert "3 of 10" in block.text
@@ -228,7 +238,7 @@ class Bundle:
 
 def test_a_picture_is_data():
     """A PNG is kept as data and shown at once."""
-    block = t.call_block(call(), result=ToolResult("c1", "a picture", value=Picture(), ran=True))
+    block = call_block(call(), result=ToolResult("c1", "a picture", value=Picture(), ran=True))
     assert 'src="data:image/png;base64,' in block.html
     assert " open>" in block.html
     assert "what the model got" in block.html
@@ -316,7 +326,7 @@ REVIEW = Review(
 
 def test_an_output_is_a_table_of_its_fields():
     """Nested models and lists included; what the model wrote stays, folded."""
-    block = t.answer_block('{"summary": "raw"}', REVIEW)
+    block = answer_block('{"summary": "raw"}', REVIEW)
     shown = words(block.html)
     for part in (
         "Review",
@@ -333,7 +343,7 @@ def test_an_output_is_a_table_of_its_fields():
 
 def test_an_answer_without_output_is_its_text():
     """Markdown, as any text."""
-    assert "<strong>b</strong>" in t.answer_block("**b**", None).html
+    assert "<strong>b</strong>" in answer_block("**b**", None).html
 
 
 def test_deep_output_ends():
@@ -341,7 +351,7 @@ def test_deep_output_ends():
     deep = current = {}
     for _ in range(50):
         current["x"] = current = {}
-    assert t.answer_block("", deep).html.count("<table") < 10
+    assert answer_block("", deep).html.count("<table") < 10
 
 
 def test_the_foot_has_the_totals():
@@ -350,7 +360,7 @@ def test_the_foot_has_the_totals():
     asked._state["decision"] = Decision(True, by="click")
     events = [call(), asked, ToolResult("c1", "x"), call(), ToolResult("c1", "no", is_error=True)]
     spans = (Span("model", "m", 0.0, 21.0),)
-    block = t.foot(result_of(events, spans=spans), "review")
+    block = foot(result_of(events, spans=spans), "review")
     assert block.text == (
         "done · 4 model calls · 2 tool calls (1 error, 1 approved) · 3,204 tokens · $0.0058 · 0:21 · review.text"
     )
@@ -359,7 +369,7 @@ def test_the_foot_has_the_totals():
 
 def test_unknown_cost_is_not_zero():
     """Nobody told the price: it says so."""
-    assert "cost not reported" in t.foot(result_of(cost=None)).text
+    assert "cost not reported" in foot(result_of(cost=None)).text
     assert money(0.0) == "$0"
     assert money(12.345) == "$12.35"
     assert money(0.00004) == "$4e-05"
@@ -375,7 +385,7 @@ def test_durations(seconds, said):
 
 def test_files_carry_their_diff():
     """Each changed file with its kind, its diff folded."""
-    block = t.files_block([FileChange("a.py", "modified", "-x\n+y\n"), FileChange("p.png", "created", None)])
+    block = files_block([FileChange("a.py", "modified", "-x\n+y\n"), FileChange("p.png", "created", None)])
     assert "~ a.py modified" in block.text
     assert "+ p.png created" in block.text
     assert 'class="ti"' in block.html
@@ -384,7 +394,7 @@ def test_files_carry_their_diff():
 def test_the_time_line_has_a_bar_for_each_span():
     """The bars are text, of one width, in both forms."""
     spans = (Span("model", "m", 0.0, 1.0), Span("tool", "search", 1.0, 4.0))
-    asked, *lines = t.timeline(result_of(spans=spans)).text.splitlines()
+    asked, *lines = timeline(result_of(spans=spans)).text.splitlines()
     assert asked == "? you ask"
     assert len(lines) == 2
     assert lines[0].count("█") * 2 < lines[1].count("█")
@@ -465,7 +475,7 @@ def test_markdown_of_a_run():
 
 def test_a_bundle_has_only_safe_types():
     """Nothing that a front-end would run or render by its own rules."""
-    assert set(t.mimebundle([t.notice("x"), t.notice("y")])) == {"text/html", "text/plain"}
+    assert set(t.mimebundle([notice("x"), notice("y")])) == {"text/html", "text/plain"}
 
 
 def test_dark_pages_have_colours_of_their_own():
@@ -486,12 +496,12 @@ def test_one_call_holds_so_much_and_no_more():
     pictures = [("display", big_picture(2_000_000 + n)) for n in range(30)]
     made = ToolResult("1", "x", value=[BigPicture() for _ in range(20)])
     for outputs in (prints, pictures, [*pictures, *prints]):
-        block = t.call_block(asked, result=made, outputs=outputs, value_name=name)
+        block = call_block(asked, result=made, outputs=outputs, value_name=name)
         assert len(block.html) < OF_CALL + 100_000
         assert "not kept" in words(block.html)
         assert "more in the whole result: r.tool_results[0].value" in words(block.html)
         assert "more arguments: r.calls[0].input" in words(block.html)
-    prints_only = t.call_block(asked, result=ToolResult("1", "x", value="x"), outputs=prints).html
+    prints_only = call_block(asked, result=ToolResult("1", "x", value="x"), outputs=prints).html
     assert "0 vvv" in prints_only
     assert "2999 vvv" in prints_only, "the first and the last prints are kept"
     assert "2,900 more prints and displays" in prints_only
@@ -511,7 +521,7 @@ def test_what_a_person_changed_is_never_left_out():
     """An edited argument stands in the record however many others there are."""
     given = {f"x{n}": "v" * 9_000 for n in range(200)}
     edited = Decision(True, "", {**given, "x199": "mine"}, "click")
-    assert "mine" in t.call_block(ToolCall("1", "f", "f", given), decision=edited).html
+    assert "mine" in call_block(ToolCall("1", "f", "f", given), decision=edited).html
 
 
 class BigPicture:
@@ -536,9 +546,9 @@ def test_a_run_holds_so_much_and_no_more():
 def test_a_name_is_a_name(name):
     """A tool, an argument or a file with a name of a megabyte, or of two lines, takes no more than a line."""
     blocks = [
-        t.call_block(ToolCall("1", name, name, {name: 1}), result=ToolResult("1", "ok", value=None)),
-        t.files_block([FileChange(name, "created", None)]),
-        t.head(name, [name], name[:100], name[:100], name[:100]),
+        call_block(ToolCall("1", name, name, {name: 1}), result=ToolResult("1", "ok", value=None)),
+        files_block([FileChange(name, "created", None)]),
+        head(name, [name], name[:100], name[:100], name[:100]),
     ]
     for block in blocks:
         assert len(block.html) < 10_000
@@ -550,11 +560,11 @@ def test_what_is_left_out_of_a_long_text_is_said():
     """The model's text, a prompt, a notice and a diff of megabytes are cut where they say so."""
     long = "word " * 400_000
     for block, where in [
-        (t.text_block(long), "result.text"),
-        (t.reasoning_block(long), "result.events"),
-        (t.notice(long), "result.error"),
-        (t.head("m", [], prompt=long), "result.prompt"),
-        (t.files_block([FileChange("x", "modified", "+" + long)]), "result.files"),
+        (text_block(long), "result.text"),
+        (reasoning_block(long), "result.events"),
+        (notice(long), "result.error"),
+        (head("m", [], prompt=long), "result.prompt"),
+        (files_block([FileChange("x", "modified", "+" + long)]), "result.files"),
     ]:
         assert len(block.html) < 250_000
         assert len(block.text) < 250_000
@@ -563,4 +573,4 @@ def test_what_is_left_out_of_a_long_text_is_said():
 
 def test_a_quoted_prompt_ends_with_its_words():
     """A cell's last line break, and empty lines within, make no lines of blanks."""
-    assert t.head("m", [], prompt="Do it.\n\nNow.\n\n").text == "m\n> Do it.\n>\n> Now."
+    assert head("m", [], prompt="Do it.\n\nNow.\n\n").text == "m\n> Do it.\n>\n> Now."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.session import replace_config
 from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
 from toolloop_jupyter.teaching import ScriptedModel, error
 

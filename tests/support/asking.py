@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -71,3 +72,8 @@ class Talk:
                 result = self.functions[name](**arguments)
                 self.messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
         raise AssertionError(f"no answer after 12 model calls: {self.calls}")
+
+
+def replace_config(session: Any, **changes: Any) -> None:
+    """Change the configuration of a session for its next turns."""
+    session.config = dataclasses.replace(session.config, **changes)

@@ -22,9 +22,23 @@ from toolloop_jupyter.core.events import (
     Usage,
 )
 from toolloop_jupyter.notebook import transcript as t
+from toolloop_jupyter.notebook.answer import answer_block
+from toolloop_jupyter.notebook.blocks import (
+    Block,
+    files_block,
+    foot,
+    head,
+    notice,
+    reasoning_block,
+    retry_block,
+    text_block,
+)
+from toolloop_jupyter.notebook.calls import approval_record, call_block
 from toolloop_jupyter.notebook.card import error_html, question_html
+from toolloop_jupyter.notebook.diagram import timeline
 from toolloop_jupyter.notebook.form import field_specs
 from toolloop_jupyter.notebook.rich import show_bundle, show_value
+from toolloop_jupyter.notebook.streaming import StreamingText
 from toolloop_jupyter.notebook.style import STYLE
 
 
@@ -87,7 +101,7 @@ def run(p: str) -> Result:
     return Result(p, None, files, events, Usage(1, 2, 3), None, "runtime_error", p, p, p, p, spans)
 
 
-def calls(p: str) -> dict[str, t.Block]:
+def calls(p: str) -> dict[str, Block]:
     """Tool calls in their states."""
     call = ToolCall("1", p, p, {p: p, "deep": {p: [p]}})
     made = ToolResult("1", p, value=p, ran=True, full_length=10_000_000)
@@ -96,42 +110,42 @@ def calls(p: str) -> dict[str, t.Block]:
     denied = Decision(False, p, by="click")
     edited = Decision(True, p, {p: [p], "new": p}, "click", "run")
     return {
-        "call": t.call_block(call, result=made, outputs=outputs, value_name=p),
-        "call failed": t.call_block(call, result=failed),
-        "call denied": t.call_block(call, result=failed, decision=denied),
-        "call edited": t.call_block(call, result=made, decision=edited),
-        "call running": t.call_block(call, state="running", elapsed=1.0, note=p),
-        "call brief": t.call_block(call, result=made, brief=True),
-        "record": t.approval_record(approval(p), denied),
+        "call": call_block(call, result=made, outputs=outputs, value_name=p),
+        "call failed": call_block(call, result=failed),
+        "call denied": call_block(call, result=failed, decision=denied),
+        "call edited": call_block(call, result=made, decision=edited),
+        "call running": call_block(call, state="running", elapsed=1.0, note=p),
+        "call brief": call_block(call, result=made, brief=True),
+        "record": approval_record(approval(p), denied),
         **{
-            kind.__name__: t.call_block(call, result=ToolResult("1", p, value=kind(p)))
+            kind.__name__: call_block(call, result=ToolResult("1", p, value=kind(p)))
             for kind in (Displays, Markdowns, Svgs)
         },
-        "list": t.call_block(call, result=ToolResult("1", p, value=[p, p])),
-        "dict": t.call_block(call, result=ToolResult("1", p, value={p: p})),
+        "list": call_block(call, result=ToolResult("1", p, value=[p, p])),
+        "dict": call_block(call, result=ToolResult("1", p, value={p: p})),
     }
 
 
 @cache
-def blocks(p: str) -> dict[str, t.Block]:
+def blocks(p: str) -> dict[str, Block]:
     """All blocks."""
-    streaming = t.StreamingText()
+    streaming = StreamingText()
     streaming.add(p)
     model = Model(p, [Model(p, [p]), Model(p, {p: p})], {p: [p, {p: p}]})
     return {
-        "head": t.head(p, [p, p], p, p, p, p),
-        "text": t.text_block(p),
-        "answer": t.text_block(p, final=True),
+        "head": head(p, [p, p], p, p, p, p),
+        "text": text_block(p),
+        "answer": text_block(p, final=True),
         "streaming": streaming.block(),
-        "reasoning": t.reasoning_block(p),
+        "reasoning": reasoning_block(p),
         **calls(p),
-        "output": t.answer_block(p, model),
-        "output mapping": t.answer_block(p, {p: p}),
-        "files": t.files_block([FileChange(p, "modified", p), FileChange(p, "created", None)]),
-        "retry": t.retry_block(Retry(1, p, p)),
-        "notice": t.notice(p),
-        "foot": t.foot(run(p), p),
-        "timeline": t.timeline(run(p)),
+        "output": answer_block(p, model),
+        "output mapping": answer_block(p, {p: p}),
+        "files": files_block([FileChange(p, "modified", p), FileChange(p, "created", None)]),
+        "retry": retry_block(Retry(1, p, p)),
+        "notice": notice(p),
+        "foot": foot(run(p), p),
+        "timeline": timeline(run(p)),
         **{f"render {n}": block for n, block in enumerate(t.render(run(p), p))},
     }
 

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from .tools import BoundCall, Tool
 
 Mode: TypeAlias = Literal["full", "ask", "deny"]
-Policy: TypeAlias = "Mode | Mapping[str, Mode] | Callable[[PolicyCall], object]"
 ApprovalHandler: TypeAlias = Callable[[Approval], "bool | Awaitable[bool | None] | None"]
 
 _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}

@@ -74,11 +74,11 @@ class ArgumentTypeInvalid(HarnessError, TypeError):
 
 
 class HarnessInstallFailed(HarnessError):
-    """A harness's program is missing or did not start. LiteLLM's; the Tool Loop has none, and never raises it."""
+    """Of LiteLLM's other harnesses: there so that code that catches it moves over; never raised here."""
 
 
 class StateIncompatible(HarnessError):
-    """A kept state of another harness or version. LiteLLM's; the Tool Loop keeps none, and never raises it."""
+    """As `HarnessInstallFailed`."""
 
 
 class SandboxError(HarnessError):

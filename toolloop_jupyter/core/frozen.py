@@ -1,7 +1,7 @@
 """JSON data that cannot be changed any more: what a person was shown is what runs and what stays in the record.
 
 Still dicts and lists for everybody who reads them (`json.dumps`, `==`, `isinstance`); a write raises and says how the
-call is run with other arguments. `copy.deepcopy` and `thawed` give plain data that can be changed.
+call is run with other arguments. `copy.deepcopy`, pickle and `thawed` give plain data that can be changed.
 """
 
 from __future__ import annotations
@@ -22,22 +22,16 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
 class _FixedDict(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
-    def __deepcopy__(self, memo: object) -> dict[str, Any]:
-        return {key: thawed(value) for key, value in self.items()}
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return dict, (self.__deepcopy__(None),)
+        return dict, (dict(self),)
 
 
 class _FixedList(list[Any]):
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse
     pop = remove = clear = sort = reverse = _refuse
 
-    def __deepcopy__(self, memo: object) -> list[Any]:
-        return [thawed(value) for value in self]
-
     def __reduce__(self) -> tuple[Any, ...]:
-        return list, (self.__deepcopy__(None),)
+        return list, (list(self),)
 
 
 def frozen(value: Any) -> Any:
@@ -60,7 +54,5 @@ def thawed(value: Any) -> Any:
 
 def same_json(one: object, other: object) -> bool:
     """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
-    if type(one) is str and type(other) is str:
-        return one == other
     first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
     return first == second

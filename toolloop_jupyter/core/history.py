@@ -336,10 +336,10 @@ def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequenc
     temporary.replace(target)
 
 
-def load(path: str | Path) -> list[dict[str, Any]]:
-    """Read a conversation written by `dump`, or a bare list of OpenAI messages.
+def load(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
+    """Read a conversation written by `dump`, or a bare list of OpenAI messages; `mend` makes it valid (see `repair`).
 
-    Raises HistoryInvalid for a file that is neither or that no provider would take.
+    Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
     """
     try:
         data = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -350,6 +350,8 @@ def load(path: str | Path) -> list[dict[str, Any]]:
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise HistoryInvalid([f"{path} holds no list of messages"])
+    if mend:
+        return repair(messages)
     if problems := validate(messages):
-        raise HistoryInvalid([*problems, "repair(messages) mends it"])
+        raise HistoryInvalid([*problems, f"toolloop_jupyter.load({str(path)!r}, repair=True) makes it valid"])
     return messages

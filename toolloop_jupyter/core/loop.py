@@ -13,18 +13,19 @@ from typing import Any
 
 from . import outcomes
 from .approvals import SAME_DENIALS, decide, mode_of, refusal, wait_for
-from .arguments import InvalidArguments
+from .complaints import InvalidArguments
 from .context import Progress, ToolContext
 from .errors import ModelCallFailed
 from .events import Approval, Decision, Scope, Span, ToolCall, ToolResult
 from .images import with_pictures
 from .model import Reply, takes_response_format
+from .names import suggest
 from .outcomes import ToolTimeout
 from .output import OutputProblem
 from .parsing import SentArguments, parse_arguments
 from .running import RunEnded, attempt, attempt_apart, call_function
-from .tools import BoundCall, Tool, suggest
-from .turn import Turn, TurnEnded, call_model, make_request
+from .tools import BoundCall, Tool
+from .turn import Turn, TurnEnded, call_model
 from .versions import Version
 
 CANCELLED_BEFORE = "This call was cancelled before it ran."
@@ -347,6 +348,3 @@ def _left_behind(turn: Turn, tool: Tool, stopped: bool) -> None:  # noqa: FBT001
         else "could not be stopped and runs on in the background; its result is dropped"
     )
     turn.note = f"the tool {tool.name!r} {state}"
-
-
-__all__ = ["Turn", "TurnEnded", "call_tool", "make_request", "run_turn"]

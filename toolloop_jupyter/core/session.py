@@ -390,11 +390,3 @@ class Session:
     @property
     def closed(self) -> bool:
         return self._inner.closed
-
-
-def replace_config(session: AsyncSession, **changes: Any) -> None:
-    """Change the configuration of a session for its next turns."""
-    session.config = dataclasses.replace(session.config, **changes)
-
-
-__all__ = ["AsyncEventStream", "AsyncSession", "EventStream", "Session", "collect", "shown_text"]

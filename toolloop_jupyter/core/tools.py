@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
-from .arguments import Arguments, InvalidArguments, Values, parse_arguments
-from .context import Progress, ToolContext
+from .arguments import Arguments, Values
+from .context import ToolContext
 from .errors import ToolDefinitionError
 from .foreign import is_exactly, told
 from .frozen import frozen
-from .names import same_names, suggest, wire_names, with_wire_keys
+from .names import same_names, wire_names, with_wire_keys
 from .schema import build
 from .signatures import (
     Kind,
@@ -34,20 +34,6 @@ from .signatures import (
     read_signature,
 )
 from .versions import source_of
-
-__all__ = [
-    "BoundCall",
-    "InvalidArguments",
-    "Progress",
-    "Tool",
-    "ToolContext",
-    "ToolSettings",
-    "make_tools",
-    "marked_tools",
-    "parse_arguments",
-    "suggest",
-    "tool",
-]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__toolloop_tool__"

@@ -8,8 +8,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..core.cleaning import plain
 from .blocks import Block, text_block
-from .inert import esc, inline, plain, shorten
+from .inert import esc, inline, shorten
 from .rich import cut
 from .style import BLOCK, CELL, DIM, SUMMARY, TABLE, WIDE
 

@@ -11,9 +11,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..core.attachments import Attachment
+from ..core.cleaning import plain
 from ..core.events import FileChange, Result, Retry
 from .highlight import highlight
-from .inert import counted, esc, first_line, inline, plain, shorten
+from .inert import counted, esc, first_line, inline, shorten
 from .markdown import markdown_html
 from .rich import cut, show_bundle
 from .style import BLOCK, CALL, DIM, NAME, STYLE, SUMMARY, pre
@@ -249,17 +250,3 @@ def _calls(result: Result) -> str:
         if number > 0
     ]
     return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
-
-
-__all__ = [
-    "Block",
-    "clock",
-    "counted",
-    "duration",
-    "files_block",
-    "foot",
-    "head",
-    "money",
-    "notice",
-]
-__all__ += ["attachment_block", "reasoning_block", "retry_block", "text_block"]

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
+from ..core.cleaning import plain
 from ..core.events import Approval, Decision, ToolCall, ToolResult
 from ..core.images import pictures_in
 from ..core.results import describe
@@ -13,7 +14,7 @@ from .blocks import Block, duration, in_a_line
 from .cellnames import with_cell_names
 from .decisions import decision_text, in_a_word
 from .highlight import highlight
-from .inert import counted, esc, first_line, inline, plain, shorten, visible, without_gaps
+from .inert import counted, esc, first_line, inline, shorten, without_gaps
 from .printed import picture_of
 from .rich import MOST_PARTS, Shown, bundle_of, cut, show_bundle, show_text, show_value
 from .room import MOST_OUTPUTS, OF_ARGUMENTS, OF_CALL, TOO_LARGE
@@ -360,13 +361,3 @@ def _text_lines(
 
 
 _MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
-
-
-__all__ = [
-    "approval_record",
-    "argument_html",
-    "call_block",
-    "short_arguments",
-    "value_text",
-    "visible",
-]

@@ -7,9 +7,10 @@ import inspect
 import json
 from collections.abc import Callable
 
+from ..core.cleaning import plain
 from ..core.events import Approval
 from .highlight import highlight
-from .inert import counted, esc, first_line, inline, plain, shorten, visible_json, visible_text
+from .inert import counted, esc, first_line, inline, shorten, visible_json, visible_text
 from .style import BLOCK, CELL, CODE, DIM, INLINE_CODE, SUMMARY, TABLE, pre
 
 _FOLD = 400

@@ -14,9 +14,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..core.cleaning import plain
 from ..core.events import Result, Span
 from .blocks import Block, duration
-from .inert import esc, plain, shorten, visible
+from .inert import esc, shorten, visible
 from .style import BLOCK, DIM, PRE, SUMMARY
 
 MOST = 60

@@ -1,9 +1,8 @@
 """The second click of a double click must not decide on a card that came up under the pointer in between.
 
-A call that is approved gives way to its result, and the next card may come up within 50 ms, at the same place. So for
-`PAUSE` seconds after a person's click no other card takes a click that lets something run: not one that was open
-already (it moves up), and not one that comes up within `SOON` seconds of the click. Denying works at once. A card that
-nobody's click comes before is never held.
+The next card may come up within 50 ms of a click, at the same place. So for `PAUSE` seconds after a person's click no
+other card takes a click that lets something run: not one that was open already (it moves up), and not one that comes
+up within `SOON` seconds of the click. Denying works at once. A card that nobody's click comes before is never held.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ class Hold:
     """Holds one card's allowing buttons back. `show(held)` disables them, or enables them where they still act."""
 
     _shown: ClassVar[dict[Hold, None]] = {}
-    """The cards that are on the page, in the order in which they came up."""
+    """The cards that are on the page."""
     _clicked: ClassVar[float] = float("-inf")
     """When a person last decided by a click on any card of this kernel (monotonic clock)."""
 
@@ -32,30 +31,29 @@ class Hold:
         self._until = 0.0
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    @staticmethod
-    def _is_soon() -> bool:
-        return time.monotonic() - Hold._clicked < SOON
-
-    def made(self) -> None:
-        """The card is made and not yet on the page: what is to be held is held from its first moment."""
-        if self._is_soon():
-            self.begin()
-
     @property
     def on(self) -> bool:
         """Whether an allowing click would come too early."""
         return time.monotonic() < self._until
 
+    def begin(self, *, only_soon: bool = False) -> None:
+        """Hold this card for PAUSE seconds from now; `only_soon`: if a click came shortly before. From any thread."""
+        if not only_soon or time.monotonic() < Hold._clicked + SOON:
+            self._until = time.monotonic() + PAUSE
+            self._show(True)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+
     def came_up(self) -> bool:
         """The card is on the page now; tells whether it is held. On the thread of the running loop."""
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
-        held = self.on or self._is_soon()
-        if held:
-            self.begin()
-        else:
-            self._show(False)
-        return held
+        self.begin(only_soon=True)
+        return self.on
+
+    def gone(self) -> None:
+        """The card is off the page."""
+        Hold._shown.pop(self, None)
 
     @classmethod
     def after_click(cls, on: Hold | None = None) -> None:
@@ -65,23 +63,9 @@ class Hold:
             if card is not on:
                 card.begin()
 
-    def gone(self) -> None:
-        """The card is off the page."""
-        Hold._shown.pop(self, None)
-
-    def begin(self) -> None:
-        """Hold this card for PAUSE seconds from now."""
-        self._until = time.monotonic() + PAUSE
-        self._show(True)
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._end)
-
     def _end(self) -> None:
         left = self._until - time.monotonic()
         if left > 0 and self._loop is not None:  # not yet, or another click came meanwhile
             self._loop.call_later(left, self._end)
         else:
             self._show(False)
-
-
-__all__ = ["PAUSE", "SOON", "Hold"]

@@ -13,7 +13,7 @@ import html
 import json
 import re
 
-from ..core.cleaning import CONTROL, HIDING, NOT_PLAIN, SURROGATE, plain, without_ansi
+from ..core.cleaning import CONTROL, HIDING, NOT_PLAIN, SURROGATE
 
 _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
@@ -127,22 +127,3 @@ def first_line(text: str, limit: int = 120) -> str:
 def counted(count: int, word: str, plural: str = "") -> str:
     """Count in words: "1 tool call", "2 tool calls"; "2 entries" with that as `plural`."""
     return f"{count:,} {word if count == 1 else plural or word + 's'}"
-
-
-__all__ = [
-    "counted",
-    "esc",
-    "escaped_json",
-    "first_line",
-    "guard_math",
-    "hides",
-    "inline",
-    "plain",
-    "prose",
-    "shorten",
-    "visible",
-    "visible_json",
-    "visible_text",
-    "without_ansi",
-    "without_gaps",
-]

@@ -88,7 +88,6 @@ __all__ = [
     "capture",
     "executes_notebooks",
     "has_stdin",
-    "has_subshells",
     "has_widget_frontend",
     "has_widgets",
     "in_kernel",
@@ -392,9 +391,3 @@ class _KernelTarget:
         flush(self)
         with into(self if self._copied else None):
             self._publisher.clear_output(wait=wait)
-
-
-def has_subshells() -> bool:
-    """Whether this kernel can run subshells (ipykernel 7), over which a front-end may send its clicks."""
-    # private: _supports_kernel_subshells, ipykernel 7; kernel_info's "supported_features" says the same to front-ends.
-    return bool(getattr(_kernel(), "_supports_kernel_subshells", False))

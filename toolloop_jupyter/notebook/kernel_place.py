@@ -41,17 +41,6 @@ class Place:
         if self._target is not None:
             self._target.clear()
 
-    def display_object(self, value: object) -> None:
-        """Show a widget or any other object as IPython's `display()` does."""
-        if shell() is None:
-            self._publish(Bundle({"text/plain": repr(value)}, {}, None, replaces=False))
-            return
-        import IPython.display
-
-        show: Any = IPython.display.display
-        with self.outputs():
-            show(value)
-
     def outputs(self) -> AbstractContextManager[None]:
         """Send prints and displays of the code inside, and of what it starts, to this place.
 

@@ -23,14 +23,17 @@ from ..core.model import litellm_loaded
 from ..core.observer import Observer
 from . import kernel
 from .adopting import Notice
+from .answer import answer_block
 from .asking import Means, Unattended, ask
 from .blocks import Block, attachment_block, files_block, foot, notice, retry_block
+from .calls import call_block
 from .column import Column, Place
+from .diagram import picture
 from .figures import taken_up
 from .rich import bundle_of
 from .room import TOO_LARGE, Room
 from .slots import CATCH_UP, LiveCall, put_card
-from .transcript import FULL_STEPS, answer_block, call_block, mimebundle, picture
+from .transcript import FULL_STEPS, mimebundle
 from .written import Written
 
 if TYPE_CHECKING:

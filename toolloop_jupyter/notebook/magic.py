@@ -12,7 +12,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ..core.errors import OutputInvalid, RunFailed
+from ..core.errors import RunFailed
 from ..core.model import litellm_loaded, load_litellm
 from . import commands, completing, hints, kernel
 from .options import Mistake, help_text, parse
@@ -180,6 +180,3 @@ def unload(shell: Any) -> None:
     _state["complete"]()
     kernel.unwatch_cells()
     _state.clear()
-
-
-__all__ = ["OutputInvalid", "load", "notebook", "run_cell", "unload"]

@@ -40,7 +40,7 @@ def display(result: Result) -> None:
     if not shown:
         here.display(bundle(result))
     elif not kernel.in_kernel():
-        from .blocks import counted
+        from .inert import counted
 
         print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
 
@@ -74,6 +74,7 @@ class Diagram:
 
 def diagram(result: Result) -> Diagram:
     """When each model call, approval and tool call of the run took place."""
-    from .transcript import mimebundle, timeline
+    from .diagram import timeline
+    from .transcript import mimebundle
 
     return Diagram(mimebundle([timeline(result)]))

@@ -19,12 +19,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from ..core.cleaning import plain, without_ansi
 from ..core.foreign import Raised, attempt
 from ..core.images import pictures_in
 from ..core.pictures import draws_itself, figure_of, kind_of
 from ..core.results import describe
 from .highlight import highlight
-from .inert import counted, esc, inline, plain, shorten, without_ansi
+from .inert import counted, esc, inline, shorten
 from .markdown import markdown_html
 from .sanitize import MOST_IMAGE, clean_html, words_of
 from .style import DIM, WIDE, pre

@@ -208,8 +208,9 @@ class Notebook:
         notes: list[str | None],
         replaced: Replaced | None,
     ) -> Result:
+        from .blocks import notice
         from .live import follow
-        from .transcript import mimebundle, notice
+        from .transcript import mimebundle
 
         session = named.session
         config, stream = session.config, session.astream(prompt)
@@ -243,9 +244,9 @@ class Notebook:
         replaced: Replaced | None,
     ) -> View:
         from . import resuming
+        from .blocks import head
         from .live import View
         from .stepping import Stepper
-        from .transcript import head
 
         config = named.session.config
         answers = config.route.answers

@@ -10,7 +10,8 @@ from __future__ import annotations
 import html
 import re
 
-from .inert import guard_math, plain, prose
+from ..core.cleaning import plain
+from .inert import guard_math, prose
 
 MOST_IMAGE = 3_000_000
 """Characters of base64; a larger picture is named, not kept."""

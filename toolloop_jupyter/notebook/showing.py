@@ -12,11 +12,13 @@ from ..core.pending import Pending
 from . import kernel, presenting
 from .adopting import Adopted, adopt, is_result
 from .asking import ask
+from .blocks import head
+from .calls import approval_record
 from .column import Column
 from .live import View, follow
 from .options import Mistake
 from .slots import put_card
-from .transcript import approval_record, head, mimebundle
+from .transcript import mimebundle
 
 
 def card_handler() -> Callable[[Approval], Any] | None:

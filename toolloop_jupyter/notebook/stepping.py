@@ -11,11 +11,12 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..core.cleaning import plain
 from . import kernel
 from .asking import Means, means_of_asking
-from .blocks import Block, counted
+from .blocks import Block
 from .highlight import highlight
-from .inert import esc, first_line, inline, plain
+from .inert import counted, esc, first_line, inline
 from .style import BLOCK, CALL, DIM, NAME, PRE, SUMMARY, WIDE
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.attachments import Attachment
+from ..core.cleaning import plain
 from ..core.events import (
     Approval,
     FileChange,
@@ -24,24 +25,18 @@ from .answer import answer_block
 from .blocks import (
     Block,
     attachment_block,
-    clock,
-    duration,
     files_block,
     foot,
     head,
-    money,
     notice,
     reasoning_block,
     retry_block,
     text_block,
 )
-from .calls import approval_record, call_block
-from .decisions import decision_text
-from .diagram import picture, timeline
-from .inert import plain, visible
+from .calls import call_block
+from .diagram import picture
 from .portable import fenced, is_inert, portable
 from .room import TOO_LARGE, Room
-from .streaming import StreamingText
 
 FULL_STEPS = 100
 """A run shown again has this many of its last tool calls in full; earlier ones are one line each."""
@@ -226,28 +221,3 @@ def _quoted(text: str) -> str:
 
 def _in_quote(text: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
-
-
-__all__ = [
-    "Block",
-    "answer_block",
-    "approval_record",
-    "attachment_block",
-    "call_block",
-    "clock",
-    "decision_text",
-    "duration",
-    "files_block",
-]
-__all__ += [
-    "foot",
-    "head",
-    "mimebundle",
-    "money",
-    "notice",
-    "plain",
-    "reasoning_block",
-    "render",
-    "retry_block",
-]
-__all__ += ["StreamingText", "picture", "text_block", "timeline", "to_markdown", "together", "visible"]

@@ -13,12 +13,13 @@ from typing import Any
 
 import ipywidgets
 
+from ..core.cleaning import plain
 from ..core.events import Approval, Decision, Scope, Usage
 from .blocks import money
 from .card import error_html, left_out, question_html
 from .form import FieldSpec, field_specs
 from .holding import Hold
-from .inert import counted, inline, plain
+from .inert import counted, inline
 from .style import CARD_STYLE, DIM, STYLE
 
 WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
@@ -123,7 +124,7 @@ class ApprovalCard(_Panel):
         shown = (*wider, *whole, *edit)
         self._unused = [one for one in (self._scope, self._whole, self._edit) if one not in shown]
         super().__init__(card)
-        self._hold.made()
+        self._hold.begin(only_soon=True)
 
     def came_up(self) -> None:
         """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click.
@@ -328,7 +329,7 @@ class StepCard(_Panel):
         card = ipywidgets.VBox([label, row])
         card.add_class("tlj-card")
         super().__init__(card)
-        self._hold.made()
+        self._hold.begin(only_soon=True)
 
     def came_up(self) -> None:
         """The card is on the page: hold it for a moment if a click came shortly before."""

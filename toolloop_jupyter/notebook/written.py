@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from ..core.cleaning import plain
 from ..core.hiding import Withheld
 from . import kernel
+from .blocks import notice, reasoning_block
 from .column import EMPTY, Column, Place
-from .inert import plain
-from .transcript import StreamingText, mimebundle, notice, reasoning_block
+from .streaming import StreamingText
+from .transcript import mimebundle
 
 
 class Written:

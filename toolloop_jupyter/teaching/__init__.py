@@ -7,8 +7,9 @@ from ..core.checks import ANY
 from .demo import DemoModel
 from .offline import DEMO_MODEL, use_with_litellm
 from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
-from .recording import Recorder, RecordingError, Replay, ReplayMismatch
+from .recording import Recorder, Replay, ReplayMismatch
 from .scripted import ScriptedModel
+from .tape import RecordingError
 
 __all__ = [
     "ANY",

@@ -236,6 +236,3 @@ def _failure(end: Mapping[str, Any]) -> ProviderError:
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)
-
-
-__all__ = ["Recorder", "RecordingError", "Replay", "ReplayMismatch"]
