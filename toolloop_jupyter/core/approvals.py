@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
+from .hiding import hide_in_repr
 from .running import attempt, attempt_apart
 from .signatures import python_name
 from .versions import Version
@@ -30,6 +31,7 @@ SAME_DENIALS = 3
 """A call that was denied this often in a turn is refused without asking again."""
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class PolicyCall:
     """What a policy callable sees of a validated call."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
 
-from . import secrets as hidden
+from . import hiding
 from .approvals import ApprovalHandler, check_names, check_policy
 from .errors import CapabilityUnsupported, OptionsMismatch
 from .events import Result
@@ -26,7 +26,9 @@ TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
 MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
 """What the loop decides, whatever `completion_kwargs` says."""
-_GATEWAY_HEADERS = hidden.OWN_HEADERS | {"authorization", "x-litellm-api-key"}
+_GATEWAY_HEADERS = frozenset(
+    {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
+)
 
 
 class Harness(Enum):
@@ -40,6 +42,7 @@ class Harness(Enum):
     TOOL_LOOP = "tool_loop"
 
 
+@hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
     """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
@@ -63,7 +66,10 @@ class ToolLoopOptions:
 
     def __repr__(self) -> str:
         told = {item.name: getattr(self, item.name) for item in fields(self)}
-        told["completion_kwargs"] = hidden.without(self.completion_kwargs)
+        told["completion_kwargs"] = {
+            key: hiding.HIDDEN if hiding.holds_key(key, value) else value
+            for key, value in self.completion_kwargs.items()
+        }
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
@@ -170,7 +176,7 @@ def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
     if not base:
         return {}, {}
-    return ({}, {"api_base": base}) if hidden.holds_secret("api_base", base) else ({"api_base": base}, {})
+    return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
 
 
 def _keeps_nothing(result: Result) -> None:
@@ -181,6 +187,7 @@ async def _as_it_is(error: asyncio.CancelledError) -> None:
     pass
 
 
+@hiding.hide_in_repr
 @dataclass(frozen=True)
 class Config:
     """A checked run configuration."""
@@ -212,7 +219,7 @@ class Config:
         stream = given.get("stream") is not False
         managed = self._managed()
         kept = {k: self._without_managed(k, v) for k, v in given.items() if k not in managed}
-        secrets = {k: kept.pop(k) for k in list(kept) if hidden.holds_secret(k, kept[k])}
+        secrets = {k: kept.pop(k) for k in list(kept) if hiding.holds_key(k, kept[k])}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
         secrets.update(self.route.secrets)
         if headers:

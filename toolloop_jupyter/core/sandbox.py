@@ -22,8 +22,8 @@ from typing import Any, Protocol, runtime_checkable
 
 from .errors import CapabilityUnsupported, SandboxError
 from .events import FileChange, FileChangeKind
+from .hiding import names_key
 from .running import attempt
-from .secrets import names_key
 
 SKIPPED = frozenset(
     {
@@ -190,8 +190,15 @@ def _start(cmd: list[str], folder: Path, env: Mapping[str, str] | None) -> subpr
         raise SandboxError(f"could not start {cmd}: {error}") from error
 
 
+_PROVIDERS = ("ANTHROPIC_", "OPENAI_", "LITELLM_", "AZURE_", "AWS_", "GEMINI_", "GOOGLE_A", "VERTEX")
+
+
 def _environment(extra: Mapping[str, str] | None) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not names_key(name)}
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not (names_key(name) or name.upper().startswith(_PROVIDERS))
+    }
     return {**kept, **(extra or {})}
 
 

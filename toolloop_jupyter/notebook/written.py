@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..core.hiding import Withheld
+from ..core.hiding import KeyFilter
 from . import kernel
 from .column import EMPTY, Column, Place
 from .inert import plain
@@ -20,7 +20,7 @@ class Written:
         """Where the text stands: its finished pieces, and the rest last."""
         self._reasoning = ""
         self._reasoning_place = column.place()
-        self._withheld = Withheld()
+        self._filter = KeyFilter()
 
     @property
     def last_place(self) -> Place:
@@ -32,7 +32,7 @@ class Written:
             self._text, self._places = StreamingText(), [self._column.place()]
         self._text.add(delta)
         if not self._cell.can_update:
-            print(plain(self._withheld.add(delta)), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
+            print(plain(self._filter.add(delta)), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
 
     def add_reasoning(self, delta: str) -> None:
         if not self._reasoning:
@@ -60,7 +60,7 @@ class Written:
         if text is None:
             return
         if not self._cell.can_update:
-            print(plain(self._withheld.end()))  # noqa: T201 - a terminal
+            print(plain(self._filter.end()))  # noqa: T201 - a terminal
             return
         self._show_pieces(text)
         rest = text.block(final=True)
