@@ -12,7 +12,7 @@ import pytest
 from support.kernels import LiveKernel
 from support.servers import ScriptedServer, answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core import hiding, secrets
+from toolloop_jupyter.core import hiding
 from toolloop_jupyter.core.config import build_config
 from toolloop_jupyter.core.failures import redact
 from toolloop_jupyter.notebook import exporting, resuming
@@ -123,7 +123,7 @@ def test_addresses_with_a_password(address):
 )
 def test_what_counts_as_secret(name, value, secret):
     """By its own name, by a name within it, or as an address with a password."""
-    assert secrets.holds_secret(name, value) is secret
+    assert hiding.holds_key(name, value) is secret
 
 
 def test_known_keys_are_taken_out_in_every_writing(monkeypatch):

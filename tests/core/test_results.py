@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
+from toolloop_jupyter.core import tables
 from toolloop_jupyter.core.results import LIMIT, cut, describe
 
 
@@ -173,11 +174,11 @@ ROWS = [
     ([pd.NA, pd.NaT], "[null, null]"),
     (
         pd.DataFrame({"a": [1, None]}),
-        "DataFrame: 2 rows × 1 columns\ncolumns: a (float64)\nas CSV:\n,a\n0,1.0\n1,",
+        "DataFrame: 2 rows × 1 columns\ncolumns: a (float64, 1 missing)\nas CSV:\n,a\n0,1.0\n1,",
     ),
     (pd.DataFrame(), 'DataFrame: 0 rows × 0 columns\ncolumns: none\nas CSV:\n""'),
-    (pd.Series([1, 2], name="s"), "Series 's': 2 values, dtype int64\nas CSV:\n,s\n0,1\n1,2"),
-    (pd.Index([1, 2]), "Index: 2 values, dtype int64\nas CSV:\n1\n2"),
+    (pd.Series([1, 2], name="s"), "Series: 2 rows × 1 columns\ncolumns: s (int64)\nas CSV:\n,s\n0,1\n1,2"),
+    (pd.Index([1, 2]), "Index: 2 rows × 1 columns\ncolumns: 0 (int64)\nas CSV:\n,0\n0,1\n1,2"),
     (
         {"t": pd.DataFrame({"a": [1]})},
         '{"t": "DataFrame: 1 rows × 1 columns\\ncolumns: a (int64)\\nas CSV:\\n,a\\n0,1"}',
@@ -322,11 +323,10 @@ class TestTables:
         assert len(text(pd.DataFrame({"text": ["x" * 300_000] * 20}))) <= LIMIT
 
     def test_a_large_array(self):
-        """Shape, type, range, and the corners."""
+        """Shape, type, how many are no numbers, and the corners."""
         shown = text(np.array([0.0, np.nan] * 5_000))
-        assert shown.startswith(
-            "array of shape (10000,), dtype float64, min 0.0, max 0.0, mean 0, 5,000 not finite:\n["
-        )
+        assert shown.startswith("array of shape (10000,), dtype float64, 5,000 not finite:\n[")
+        assert "Of 10,000 values the corners are shown" in shown
         assert "ask for a smaller part" in shown
 
     def test_odd_frames(self):
@@ -339,6 +339,37 @@ class TestTables:
             pd.DataFrame({"c": pd.Categorical(["x"]), "t": pd.to_datetime(["2026-01-02"])}),
         ):
             assert text(frame).startswith("DataFrame: ")
+
+    def test_missing_values_are_counted(self, monkeypatch):
+        """For each column; where there are too many values to look at, that is said instead."""
+        frame = pd.DataFrame({"a": [1.0, None, None] * 100, "b": ["x", "y", None] * 100, "c": range(300)})
+        assert "columns: a (float64, 200 missing), b (" in text(frame)
+        assert ", 100 missing), c (int64)\nfirst 10 of 300 rows" in text(frame)
+        monkeypatch.setattr(tables, "_MOST_COUNTED", 100)
+        assert "c (int64) (missing values were not counted)\n" in text(frame)
+
+    def test_cells_that_cannot_be_written(self):
+        """The table is there all the same: its shape, its columns, and what was raised."""
+        assert text(pd.DataFrame({"o": [Broken()]})).splitlines() == [
+            "DataFrame: 1 rows × 1 columns",
+            "columns: o (object)",
+            "as text:",
+            "(not to be written: RuntimeError)",
+        ]
+
+    def test_polars(self):
+        """Its tables are described as those of pandas; what has no place in CSV, by polars' own text."""
+        polars = pytest.importorskip("polars")
+        frame = polars.DataFrame({"a": [1, None, 3] * 30, "b": ["x"] * 90})
+        lines = text(frame).splitlines()
+        assert lines[:4] == [
+            "DataFrame: 90 rows × 2 columns",
+            "columns: a (Int64, 30 missing), b (String)",
+            "first 10 of 90 rows, as CSV:",
+            "a,b",
+        ]
+        assert "columns: q (Int64)" in text(polars.Series("q", [1]))
+        assert "as text:\nshape: (1, 1)" in text(polars.DataFrame({"n": [[1, 2]]}))
 
 
 class TestPictures:
@@ -354,10 +385,10 @@ class TestPictures:
         first, second = text(figure).splitlines()
         assert first == "matplotlib figure 'Both', 640 × 480 pixels, with 1 axes"
         assert second == (
-            "- axes 1: title 'Growth'; x 'year' from 0 to 4; y 'EUR' from 0 to 10; "
-            "line 'squares' of 3 points, y 1 to 9; 2 patches (bars, areas)"
+            "- <Axes: title={'center': 'Growth'}, xlabel='year', ylabel='EUR'>; x from 0 to 4; y from 0 to 10; "
+            "Line2D(squares); 2 patches (bars, areas)"
         )
-        assert text(axes).startswith("matplotlib axes: title 'Growth'")
+        assert text(axes).startswith("matplotlib axes: <Axes: title={'center': 'Growth'}")
         assert text(list(axes.lines)) == '["Line2D(squares)"]'
 
     def test_an_image(self):

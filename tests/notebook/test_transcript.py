@@ -466,10 +466,10 @@ def test_a_thousand_steps_stay_small():
 
 
 def test_markdown_of_a_run():
-    """Harmless text stays markdown; calls and the foot are fenced."""
+    """The prompt is quoted; it, the model's text, calls and the foot are fenced."""
     page = t.to_markdown(result_of(events_of_a_run()), "r")
-    assert page.startswith("```text\ndemo · tools search · ask\n```\n\n> Review this.")
-    assert "I'll look." in page.split("```")[2]
+    assert page.startswith("```text\ndemo · tools search · ask\n```\n\n> ```text\n> Review this.\n> ```\n\n")
+    assert "```text\nI'll look.\n```" in page
     assert "```text\n✓ search(q=1)" in page
 
 
@@ -511,7 +511,7 @@ def test_markdown_says_how_it_ended():
     """A run that failed says so in its Markdown, and its files' diffs stand in fences."""
     change = FileChange("a.py", "modified", "-# x\n+# y\n")
     run = result_of([change], error="server exploded", stop_reason="runtime_error", files=[change])
-    fences = re.findall(r"```text\n(.*?)\n```", t.to_markdown(run), re.DOTALL)
+    fences = re.findall(r"^```text\n(.*?)\n```$", t.to_markdown(run), re.DOTALL | re.MULTILINE)
     assert fences[0] == "demo"
     assert "✗ server exploded" in fences
     assert any("+# y" in fence for fence in fences)

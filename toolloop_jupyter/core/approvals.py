@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from .errors import CapabilityUnsupported
 from .events import Approval, Decision
 from .foreign import is_exactly, message_of, told, words_of
+from .hiding import hide_in_repr
 from .running import RunEnded, attempt, attempt_apart
 from .signatures import python_name
 from .versions import Version
@@ -31,6 +32,7 @@ SAME_DENIALS = 3
 """A call that was denied this often in a turn is refused without asking again."""
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class PolicyCall:
     """What a policy callable sees of a validated call."""

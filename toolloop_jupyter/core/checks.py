@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from .hiding import hide
+
 if TYPE_CHECKING:
     from .events import ToolCall
 
@@ -26,17 +28,15 @@ def assert_called(
     named = [call for call in calls if call.name == name]
     fitting = [call for call in named if _fits(call, wanted)]
     if times is not None and len(fitting) != times and (fitting or not times):
-        raise AssertionError(
+        raise _fault(
             f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
         )
     if fitting or times == 0:
         return fitting[0] if fitting else None
     often = f" (expected {_times(times)})" if times is not None else ""
     if not named:
-        raise AssertionError(f"the model never called {name}{often}. {_what_it_did(calls)}")
-    raise AssertionError(
-        f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}"
-    )
+        raise _fault(f"the model never called {name}{often}. {_what_it_did(calls)}")
+    raise _fault(f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}")
 
 
 def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, Any]) -> None:
@@ -44,9 +44,7 @@ def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[s
     name = name_of(tool)
     found = [call for call in calls if call.name == name and _fits(call, unwanted)]
     if found:
-        raise AssertionError(
-            f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}"
-        )
+        raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
 
 
 def assert_order(calls: Sequence[ToolCall], tools: Sequence[Tool]) -> None:
@@ -58,9 +56,13 @@ def assert_order(calls: Sequence[ToolCall], tools: Sequence[Tool]) -> None:
             left.pop(0)
     if left:
         order = ", ".join(call.name for call in calls) or "nothing"
-        raise AssertionError(
+        raise _fault(
             f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
         )
+
+
+def _fault(message: str) -> AssertionError:
+    return AssertionError(hide(message))
 
 
 def name_of(tool: Tool) -> str:
@@ -70,7 +72,9 @@ def name_of(tool: Tool) -> str:
     mark = getattr(tool, "__toolloop_tool__", None)
     name = getattr(mark, "name", None) or getattr(tool, "__name__", None)
     if not isinstance(name, str):
-        raise TypeError(f"name the tool, or give its function: assert_called('search_code'), not {tool!r}")
+        raise TypeError(
+            hide(f"name the tool, or give its function: assert_called('search_code'), not {tool!r}")
+        )
     return name
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any, Literal
 
-from . import secrets as hidden
+from . import hiding
 from .approvals import ApprovalHandler, check_names, check_policy, mode_of
 from .completion_options import MANAGED, check_completion_options
 from .errors import CapabilityUnsupported, OptionsMismatch
@@ -25,7 +25,9 @@ from .tools import Tool, make_tools
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
-_GATEWAY_HEADERS = hidden.OWN_HEADERS | {"authorization", "x-litellm-api-key"}
+_GATEWAY_HEADERS = frozenset(
+    {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
+)
 
 
 class Harness(Enum):
@@ -39,6 +41,7 @@ class Harness(Enum):
     TOOL_LOOP = "tool_loop"
 
 
+@hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
     """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
@@ -62,7 +65,10 @@ class ToolLoopOptions:
 
     def __repr__(self) -> str:
         told = {item.name: getattr(self, item.name) for item in fields(self)}
-        told["completion_kwargs"] = hidden.without(self.completion_kwargs)
+        told["completion_kwargs"] = {
+            key: hiding.HIDDEN if hiding.holds_key(key, value) else value
+            for key, value in self.completion_kwargs.items()
+        }
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
 
 
@@ -169,7 +175,7 @@ def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
     if not base:
         return {}, {}
-    return ({}, {"api_base": base}) if hidden.holds_secret("api_base", base) else ({"api_base": base}, {})
+    return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
 
 
 def _keeps_nothing(result: Result) -> None:
@@ -180,6 +186,7 @@ async def _as_it_is(error: asyncio.CancelledError) -> None:
     pass
 
 
+@hiding.hide_in_repr
 @dataclass(frozen=True)
 class Config:
     """A checked run configuration."""
@@ -211,7 +218,7 @@ class Config:
         stream = given.get("stream") is not False
         managed = self._managed()
         kept = {k: self._without_managed(k, v) for k, v in given.items() if k not in managed}
-        secrets = {k: kept.pop(k) for k in list(kept) if hidden.holds_secret(k, kept[k])}
+        secrets = {k: kept.pop(k) for k in list(kept) if hiding.holds_key(k, kept[k])}
         headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
         secrets.update(self.route.secrets)
         if headers:

@@ -18,7 +18,7 @@ from . import checks
 from .attachments import Attachment
 from .foreign import is_exactly, told
 from .frozen import frozen, same_json, thawed
-from .hiding import hide_in_repr
+from .hiding import hide, hide_in_repr
 
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
@@ -334,9 +334,7 @@ class Result:
         whether or not it succeeded (`tool_results[i].is_error` tells).
         """
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise TypeError(
-                f"assert_called wants arguments by name or as a dict, got {arguments!r}; a count is times=…"
-            )
+            raise TypeError(hide(f"write assert_called(tool, name=value, times=count), not {arguments!r}"))
         return checks.assert_called(self.calls, tool, times, {**(arguments or {}), **more})
 
     def assert_not_called(
@@ -371,7 +369,7 @@ class Result:
 
     def to_markdown(self) -> str:
         """The run's transcript as Markdown that is safe to show anywhere."""
-        return self.text if self.presenter is None else self.presenter.markdown(self)
+        return hide(self.text) if self.presenter is None else self.presenter.markdown(self)
 
 
 @dataclass(frozen=True)
@@ -393,7 +391,7 @@ class Done:
         return self.result.stop_reason
 
 
-for _made in (Text, Reasoning, ToolCall, Approval, ToolResult, FileChange, Retry, Result):
+for _made in (Text, Reasoning, ToolCall, Decision, Approval, ToolResult, FileChange, Retry, Span, Result):
     hide_in_repr(_made)
 
 _Part: TypeAlias = Text | Reasoning | Attachment

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 import re
+import traceback
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from . import secrets as hidden
 from .bounds import TooManyCalls
 from .cleaning import plain
-from .foreign import message_of
-from .hiding import HIDDEN, hide
+from .foreign import message_of, words_of
+from .hiding import find_environment_keys, find_keys, hide, hide_suspected
 from .provider import PlainRefusal, is_ours
 from .unset import key_name, what_is_not_set
 
@@ -26,26 +27,15 @@ _BY_STATUS = {
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 
-# Shapes of keys that providers print in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer.
-_KEY_SHAPES = re.compile(
-    r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
-    r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
-)
-
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
     """A provider's text without keys: those of runs, `secrets`, those of the environment, and whatever looks like one."""
-    return without_keys(text, (*map(str, secrets), *hidden.of_environment()))
-
-
-def without_keys(text: str, also: Iterable[str] = ()) -> str:
-    """A text without the keys of runs (and `also`), and without whatever looks like one."""
-    return _KEY_SHAPES.sub(HIDDEN, hide(hidden.without_user(text), also))
+    return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
 def secrets_of(request: Request) -> list[object]:
     """Every text among the request's secrets that must not be seen; the gateway's tags are none."""
-    return [text for name, value in request.secrets.items() for text in hidden.texts(name, value)]
+    return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
 
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
@@ -162,6 +152,13 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     if kind == "APIError" and status in _BY_STATUS:  # what LiteLLM has no class for, with some providers
         kind = _BY_STATUS[status]
     return f"{kind}: {short}", _advice(kind, text, request)
+
+
+def log_unexpected(error: BaseException) -> str:
+    """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
+    told = hide("".join(traceback.format_exception(error)))
+    logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", told)
+    return hide(words_of(error))
 
 
 def _said_by_ours(error: BaseException | None) -> str:

@@ -1,166 +1,109 @@
-"""Keys taken out of whatever is shown, recorded, saved or exported, in each writing that they may come in.
+"""Keys: which options, headers and variables hold one, and how they are taken out of every text that leaves.
 
 A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
-that a run of this process is given is remembered (`remember`), and where text leaves (`hide`) that is read without its
-escapes, blanks and tags, and a key found in it: as it is, as JSON, an address or HTML writes it, in base64, cut off
-behind the beginning, or with blanks, zero-width characters or tags in it. What the model and the tools get is
-never changed.
+that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
+goes through `hide`. It finds a key as it is and as JSON, an address and HTML escape it, the part of a base64 text that only
+the key decides, and a key that is cut off behind its beginning. What the model and the tools get is never changed.
 """
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
-import html.entities
+import html
+import json
 import os
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+from urllib.parse import unquote
+
+T = TypeVar("T")
 
 HIDDEN = "[key]"
 SHORTEST = 8
 """Characters. A shorter key cannot be told from ordinary words (a local server's is "EMPTY" or "ollama")."""
 
-_ZERO_WIDTH = "\u00ad\u034f\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
-_BLANKS = re.compile(rf"[\s\x00-\x1f{_ZERO_WIDTH}\u2400-\u2421]+|\u27e8U\+[0-9A-F]{{4,6}}\u27e9")
-"""What may stand between two characters of a key; ␛ and ⟨U+200B⟩ are how a transcript shows some of them."""
-_TAG = re.compile(r"<[^<>]{0,200}>")
-_ESCAPE = re.compile(
-    r"(?P<pct>(?:%(?:25)*[89A-Fa-f][0-9A-Fa-f])+|%(?:25)*[0-7][0-9A-Fa-f])"
-    r"|\\+u(?P<json>[0-9A-Fa-f]{4})|\\+(?P<plain>[^u])"
-    r"|&(?:amp;)*(?:#0*(?P<dec>\d{1,7})|#[xX]0*(?P<hex>[0-9A-Fa-f]{1,6})|(?P<name>\w{2,24}));"
+_NAME = re.compile(
+    r"auth(?!ors?(?:$|[-_]))|secret|passw|passphrase|cookie|credential|(?:keys?|token|sig|signature)(?:$|[-_])|headers?$"
+    r"|^extra_query$",
+    re.IGNORECASE,
 )
-_PERCENT = re.compile(r"%(?:25)*([0-9A-Fa-f]{2})")
-_HALF_AN_ESCAPE = re.compile(
-    r"(?:\\+(?:u[0-9A-Fa-f]{0,3})?|%(?:25)*[0-9A-Fa-f]?|&[#\w;]{0,32}|\u27e8[U+0-9A-F]{0,8})\Z"
+_ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
+"""Options of which every value is a key, but for the well-known: nobody knows what a header of one's own holds."""
+_WELL_KNOWN = re.compile(
+    r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
+    r"|x-litellm-(tags|spend-logs-metadata)",
+    re.IGNORECASE,
 )
-_LONGEST_ESCAPE = 64
-_TAGS_DROPPED = re.compile(f"{_TAG.pattern}|{_BLANKS.pattern}|{_ESCAPE.pattern}")
-_TAGS_READ = re.compile(f"{_BLANKS.pattern}|{_ESCAPE.pattern}")
-"""What is not read as it stands. Each is looked for once in a text, so that the work grows with the text and not faster."""
+_USER = re.compile(r"(?<=://)[^/@\s]+@")
+_QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 
-class _Reading:
-    """A text as one who looks for keys reads it, and where in the text each character that is read stands."""
-
-    def __init__(self, text: str, special: re.Pattern[str]) -> None:
-        parts: list[str] = []
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        done = 0
-        for match in special.finditer(text):
-            start, end = match.span()
-            if start > done:
-                parts.append(text[done:start])
-                self.starts += range(done, start)
-                self.ends += range(done + 1, start + 1)
-            if match.lastgroup and (chars := _BLANKS.sub("", _decoded(match))):
-                parts.append(chars)
-                self.starts += [start] * len(chars)
-                self.ends += [end] * len(chars)
-            done = end
-        self.read = "".join([*parts, text[done:]])
-        self.starts += range(done, len(text))
-        self.ends += range(done + 1, len(text) + 1)
+def names_key(name: str) -> bool:
+    """Whether an option, a header, a field or a variable of this name holds a key, or headers with one."""
+    return name != "prompt_cache_key" and _NAME.search(name) is not None
 
 
-@dataclass(frozen=True)
-class _Form:
-    """One writing of a key: its characters as they are read, at least `SHORTEST`."""
-
-    chars: str
-    least: int
-    """How many of its first characters are hidden where the others are missing."""
-
-    @property
-    def start(self) -> str:
-        return self.chars[:SHORTEST]
-
-    def out_of(self, text: str) -> str:
-        """The text without it."""
-        text = self._out_of(text, _TAGS_DROPPED)
-        return self._out_of(text, _TAGS_READ) if "<" in text else text
-
-    def _out_of(self, text: str, special: re.Pattern[str]) -> str:
-        reading = _Reading(text, special)
-        parts, done, at = [], 0, reading.read.find(self.start)
-        while at >= 0:
-            there = _common(self.chars, reading.read[at : at + len(self.chars)])
-            if there == self.chars or (len(there) >= self.least and _looks_random(there)):
-                start, end = reading.starts[at], reading.ends[at + len(there) - 1]
-                within = _TAG.findall(text, start, end) if special is _TAGS_DROPPED else []
-                parts += [text[done:start], HIDDEN, *within]  # so that HTML stays whole
-                done, at = end, at + len(there) - 1
-            at = reading.read.find(self.start, at + 1)
-        return "".join([*parts, text[done:]])
-
-    def begins_at(self, text: str) -> int:
-        """Where a beginning of it stands at the end of `text`, or the text's length."""
-        # So much do few writings need; the work stays bounded.
-        before = max(0, len(text) - 16 * len(self.chars))
-        begins = len(text)
-        for special in (_TAGS_DROPPED, _TAGS_READ) if "<" in text[before:] else (_TAGS_DROPPED,):
-            reading = _Reading(text[before:], special)
-            for length in range(min(len(self.chars) - 1, len(reading.read)), 0, -1):
-                if reading.read.endswith(self.chars[:length]):
-                    begins = min(begins, before + reading.starts[-length])
-                    break
-        return begins
+def holds_key(name: str, value: object) -> bool:
+    """Whether an option must not be shown: by its name, by a name within it, or as an address with a password."""
+    return names_key(name) or next(find_keys(name, value), None) is not None
 
 
-def _common(one: str, other: str) -> str:
-    """The beginning that both have."""
-    return one[: next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(other))]
-
-
-_OWN = 12
-"""Characters of its own that a key's beginning must have to be taken for it."""
-_PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
-"""How many keys begin: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
-
-
-def _looks_random(text: str) -> bool:
-    """Whether these first characters are a key's own, and not words."""
-    return any(c.isdigit() for c in text) or (text.lower() != text and text.upper() != text)
-
-
-_WORD = re.compile(r"[A-Z]?[a-z]{1,15}|[A-Z]{1,15}|(?=.{1,23}\Z)[a-z]+(?:[-_][a-z]+)+")
-"""What local servers take for a key ("not-needed") and headers hold ("production"): it stands in ordinary sentences."""
-_PATH = re.compile(r"(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+")
-"""A file's place. What merely begins with a slash may be a key: in base64 one of 64 does."""
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*", re.IGNORECASE)
-"""One without user, query and a long part that may be a key of itself (a webhook's)."""
-
-
-def _is_no_key(text: str) -> bool:
-    """Whether a value is a word, a file or an address without a password: texts have these for other reasons."""
-    return (
-        len(text) < SHORTEST
-        or any(shape.fullmatch(text) for shape in (_WORD, _PATH, _ADDRESS))
-        or os.path.exists(text)  # noqa: PTH110  # Path's raises for a name that is too long
+def leave_out_user(text: str) -> str:
+    """A text whose addresses have no user, no password and no key in them."""
+    shown = _USER.sub("", text)
+    return _QUERY.sub(
+        lambda found: f"{found[1]}{found[2]}={HIDDEN}" if names_key(found[2]) else found[0], shown
     )
 
 
-@functools.lru_cache(maxsize=256)
-def _forms(key: str) -> tuple[_Form, ...]:
-    """The writings of a key: itself, and the part of any base64 text that only it decides."""
-    chars = _Reading(key, _TAGS_READ).read
-    if len(chars) < SHORTEST or _is_no_key(key):
-        return ()
-    public = _PUBLIC_START.match(chars)
-    may_be_cut = "://" not in key and _BLANKS.search(key) is None
-    forms = [_Form(chars, (public.end() if public else 0) + _OWN if may_be_cut else len(chars))]
-    raw = key.encode("utf-8", "surrogatepass")
-    for before in range(3):  # "user:" may stand before it
-        whole = base64.b64encode(bytes(before) + raw).decode()
-        own = whole[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        forms += [
-            _Form(text, len(text))
-            for text in dict.fromkeys((own, own.replace("+", "-").replace("/", "_")))
-            if len(text) >= SHORTEST
-        ]
-    return tuple(forms)
+def find_keys(name: str, value: object) -> Iterator[str]:
+    """The keys in an option's value: itself, or the values within it whose names say so, and those of addresses."""
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not (_ALL_WITHIN.search(name) and _WELL_KNOWN.fullmatch(str(key))):
+                yield from find_keys(name if names_key(name) else str(key), item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from find_keys(name, item)
+    elif hasattr(value, "get_secret_value"):  # pydantic's SecretStr
+        yield from find_keys("key", value.get_secret_value())
+    elif isinstance(value, (str, int)) and not isinstance(value, bool):
+        yield from _find_in_text(str(value).strip(), whole=names_key(name))
+
+
+def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
+    """The keys in a text: a JSON document's, those of an address, and where it is secret as a `whole`, itself."""
+    if whole and text.startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            yield from find_keys("", json.loads(text))
+            return
+    within = [value for _, name, value in _QUERY.findall(text) if names_key(name)] if "://" in text else []
+    for user in _USER.findall(text):
+        password = user.removesuffix("@").partition(":")[2]
+        within += [password, unquote(password)]
+    if within or not whole:
+        yield from within
+    elif scheme := re.fullmatch(r"(?:basic|bearer|token|apikey|key)\s+(\S+)", text, re.IGNORECASE):
+        yield scheme[1]
+        with contextlib.suppress(ValueError):  # no base64, or no text in it
+            user, _, password = base64.b64decode(scheme[1], validate=True).decode().partition(":")
+            yield password or user
+    elif text:
+        yield text
+
+
+def find_environment_keys() -> Iterator[str]:
+    """The keys that LiteLLM finds by itself: of the environment, and of its own module (`litellm.api_key = …`)."""
+    for name, value in os.environ.items():
+        if names_key(name):
+            yield from find_keys(name, value)
+    for name, value in list(vars(sys.modules.get("litellm", sys)).items()):
+        if name.endswith("_key") and isinstance(value, str):
+            yield value
 
 
 _known: dict[str, None] = {}
@@ -172,17 +115,128 @@ def remember(keys: Iterable[str]) -> None:
     _known.update((key, None) for key in keys if len(key) >= SHORTEST)
 
 
+_NO_KEY = re.compile(
+    r"[A-Z]?[a-z]{1,15}|[A-Z]{1,15}|(?=.{1,23}\Z)[a-z]+(?:[-_][a-z]+)+"
+    r"|(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+"
+    r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
+)
+"""A word ("not-needed", "production"), a file's place, an address without user, query and a long part that may be a key of
+itself: texts have these for other reasons. What merely begins with a slash may be a key: in base64 one of 64 does."""
+
+
+def _may_be_key(text: str) -> bool:
+    return len(text) >= SHORTEST and not _NO_KEY.fullmatch(text) and not os.path.exists(text)  # noqa: PTH110
+
+
+_OWN = 12
+"""Characters of its own that the beginning of a key must have to be taken for it where the rest is missing."""
+_PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
+"""How many keys begin: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
+_TAG = re.compile(r"<[^<>]{0,200}>")
+_TAGS = f"(?:{_TAG.pattern})*"
+"""What may stand between two characters of a key: HTML has names and numbers of code in tags of their own."""
+_HALF = re.compile(
+    _TAGS + r"(?:\\{1,8}(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f%]{0,24}|&[#\w;]{0,24}|<[^<>]{0,200})?"
+)
+"""What may stand at the end of a text before the next character of a key has come."""
+_PLAIN = "[A-Za-z0-9._~-]"
+"""Characters that nothing escapes."""
+
+
+@functools.lru_cache(maxsize=512)
+def _escapes(char: str) -> str:
+    """How a character (or a run of backslashes) of a key is written, as a pattern: as it is, or escaped, also twice."""
+    if re.fullmatch(_PLAIN, char):
+        return re.escape(char)
+    code, wide = ord(char[0]), char.encode("utf-16-be", "surrogatepass").hex()
+    escapes = (
+        "".join(rf"%(?:25){{0,2}}{byte:02x}" for byte in char.encode("utf-8", "surrogatepass")),
+        re.sub("(....)", r"\\\\{1,8}u\1", wide),
+        rf"&(?:amp;){{0,2}}(?:#0{{0,4}}{code};|#x0{{0,4}}{code:x};|{re.escape(html.escape(char)[1:]) or '(?!)'})",
+    )
+    return rf"(?:\\{{0,8}}{re.escape(char)}|(?i:{'|'.join(escapes)}))"
+
+
+class _Writing:
+    """A text that shows a key: its own characters, each as it is or escaped. The work grows with the text and not faster."""
+
+    def __init__(self, chars: str, least: int = 0) -> None:
+        """Without its end it is found where at least `least` characters are there; never for 0."""
+        steps = [_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
+        half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
+        self._first = re.compile(steps[0] + half)
+        self._head = re.compile(_TAGS.join(steps[:SHORTEST]))
+        self._steps = [re.compile(_TAGS + step) for step in steps]
+        self._least = min(least, len(steps)) or len(steps)
+        self.seed = max(re.findall(f"{_PLAIN}+", chars[:SHORTEST]), key=len, default="")
+        """Characters that every text of it has: where they are missing, nothing else is looked for."""
+
+    def _follow(self, text: str, at: int) -> tuple[int, int]:
+        """How many of its characters stand in `text` from `at` on, and where they end."""
+        for count, step in enumerate(self._steps):
+            if (match := step.match(text, at)) is None:
+                return count, at
+            at = match.end()
+        return len(self._steps), at
+
+    def take_out(self, text: str) -> str:
+        """The text without it; the tags within it stay, so that HTML stays whole."""
+        parts, done, at = [], 0, 0
+        while head := self._head.search(text, at):
+            count, end = self._follow(text, head.start())
+            at = head.start() + 1
+            if count >= self._least:
+                parts += [text[done : head.start()], HIDDEN, *_TAG.findall(text, head.start(), end)]
+                done = at = end
+        return "".join([*parts, text[done:]])
+
+    def begin(self, text: str) -> int:
+        """Where it begins at the end of `text` and may go on behind it, or the text's length."""
+        at = max(0, len(text) - 24 * len(self._steps))  # so much do few writings need; the work stays bounded
+        while start := self._first.search(text, at):
+            count, end = self._follow(text, start.start())
+            if _HALF.fullmatch(text, end):
+                return start.start()
+            at = end if count == len(self._steps) else start.start() + 1
+        return len(text)
+
+
+@functools.lru_cache(maxsize=256)
+def _writings(key: str) -> tuple[_Writing, ...]:
+    """The writings of a key: itself, and the part of any base64 text that only it decides."""
+    if not _may_be_key(key):
+        return ()
+    start = _PUBLIC_START.match(key)
+    whole = "://" in key or re.search(r"\s", key) is not None
+    found = [_Writing(key, 0 if whole else (start.end() if start else 0) + _OWN)]
+    raw = key.encode("utf-8", "surrogatepass")
+    for before in range(3):  # "user:" may stand before it
+        text = base64.b64encode(bytes(before) + raw).decode()
+        own = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+        found += map(_Writing, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
+    return tuple(found)
+
+
 def hide(text: str, also: Iterable[str] = ()) -> str:
     """`text` without the keys of this process's runs (and those of `also`). Cheap where there is none."""
-    if len(text) < SHORTEST:
-        return text
-    seen = ""
-    for key in sorted({*_known, *also}, key=len, reverse=True):
-        for form in _forms(key):
-            seen = seen or _readable(text)
-            if form.start in seen:
-                text = form.out_of(text)
+    bare = _TAG.sub("", text) if "<" in text else ""
+    for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
+        for writing in _writings(key):
+            if writing.seed in text or (bare and writing.seed in bare):
+                text = writing.take_out(text)
     return text
+
+
+_SHAPES = re.compile(
+    r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
+    r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
+)
+"""What providers print in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer."""
+
+
+def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
+    """As `hide`, and without whatever looks like a key."""
+    return _SHAPES.sub(HIDDEN, hide(leave_out_user(text), also))
 
 
 def hide_in(value: Any) -> Any:
@@ -194,40 +248,14 @@ def hide_in(value: Any) -> Any:
     return [hide_in(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def hide_in_repr(made: type) -> None:
-    """Let the repr of a class's objects leave the keys out."""
+def hide_in_repr(made: type[T]) -> type[T]:
+    """Let the repr of a class's objects leave the keys out: a decorator above `@dataclass`."""
     own = vars(made)["__repr__"]
-
-    def without_keys(self: object) -> str:
-        return hide(own(self))
-
-    made.__repr__ = without_keys  # type: ignore[assignment, method-assign]  # around the dataclass's
+    made.__repr__ = lambda self: hide(own(self))  # type: ignore[method-assign]
+    return made
 
 
-def _readable(text: str) -> str:
-    """What `_Reading` reads, in a quicker way: first without the text's tags, then with them."""
-    if "<" in text:
-        text = "\0".join([_TAG.sub("", text), text])
-    if "%" in text or "\\" in text or "&" in text:
-        text = _ESCAPE.sub(_decoded, text)
-    return _BLANKS.sub("", text)
-
-
-def _decoded(match: re.Match[str]) -> str:
-    kind = match.lastgroup or ""
-    found = match[kind]
-    if kind == "plain":
-        return "" if found in "nrt" else found
-    if kind == "name":
-        return html.entities.html5.get(found + ";", match[0])
-    if kind == "pct":
-        digits = _PERCENT.findall(found)
-        return bytes.fromhex("".join(digits)).decode("utf-8", "replace")
-    code = int(found, 10 if kind == "dec" else 16)
-    return chr(code) if 0 < code <= 0x10FFFF else match[0]
-
-
-class Withheld:
+class KeyFilter:
     """Text that is printed as it comes: what may be the beginning of a key waits for what follows."""
 
     def __init__(self) -> None:
@@ -236,15 +264,7 @@ class Withheld:
     def add(self, delta: str) -> str:
         """What can be printed now."""
         text = self._waiting + delta
-        forms = [form for key in _known for form in _forms(key)]
-        half = _HALF_AN_ESCAPE.search(text, max(0, len(text) - _LONGEST_ESCAPE)) if forms else None
-        whole = text[: half.start()] if half else text
-        ends = [whole]
-        tag = whole.rfind("<", max(0, len(whole) - 200))
-        if tag >= 0 and ">" not in whole[tag:]:  # half a tag waits only where a key may go on behind it
-            ends.append(whole[:tag])
-        begins = [(form.begins_at(end), len(end)) for form in forms for end in ends]
-        cut = min([len(whole), *(at for at, end in begins if at < end)])
+        cut = min([len(text), *(writing.begin(text) for key in _known for writing in _writings(key))])
         self._waiting = text[cut:]
         return hide(text[:cut])
 

@@ -29,6 +29,7 @@ from .errors import ModelCallFailed
 from .events import Reasoning, Retry, Text, Usage
 from .failures import explain
 from .foreign import message_of
+from .hiding import hide_in_repr
 from .pricing import UNMAPPED, is_free, priced, told_in_header
 from .running import RunEnded, attempt
 
@@ -124,6 +125,7 @@ def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, An
     return mapped
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class Request:
     """One model call, exactly as it goes to `litellm.acompletion`."""
@@ -164,6 +166,7 @@ def _shown_option(value: Any) -> Any:
     return plain(value)
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class Reply:
     """What a model call brought."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from .foreign import attempt
 
-_MOST = 20  # drawn things that are listed of one set of axes
+_MOST = 10  # drawn things that are listed of one set of axes
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 
@@ -57,83 +57,56 @@ def bytes_of(value: Any) -> bytes:
     return b""
 
 
-def picture(value: Any, limit: int) -> tuple[str, int] | None:
+def describe_picture(value: Any, limit: int) -> tuple[str, int] | None:
     """(text, its length) for a figure, an image or bytes; None for anything else."""
     figure, axes, image = (
         sys.modules.get(name) for name in ("matplotlib.figure", "matplotlib.axes", "PIL.Image")
     )
-    text: str | None = None
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return _bytes(bytes(value), limit)
+        return _describe_bytes(bytes(value), limit)
     if figure is not None and isinstance(value, figure.FigureBase):
-        text = _figure(value)
+        width, height = (round(side) for side in value.bbox.size)
+        title = value.get_suptitle() if hasattr(value, "get_suptitle") else ""  # from matplotlib 3.8 on
+        lines = [
+            f"matplotlib figure{f' {title!r}' if title else ''}, {width} × {height} pixels, with {len(value.axes)} axes"
+        ]
+        lines += [f"- {_describe_axes(one)}" for one in value.axes[:_MOST]]
     elif axes is not None and isinstance(value, axes.Axes):
-        text = f"matplotlib axes: {_axes(value)}"
+        lines = [f"matplotlib axes: {_describe_axes(value)}"]
     elif image is not None and isinstance(value, image.Image):
-        text = f"image, {value.width} × {value.height} pixels, mode {value.mode}"
-    return None if text is None else (text, len(text))
+        lines = [f"image, {value.width} × {value.height} pixels, mode {value.mode}"]
+    else:
+        return None
+    return (text := "\n".join(lines)), len(text)
 
 
-def _bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Readable bytes as their text, said to be bytes; others by their kind, size and beginning."""
-    picture = kind_of(data)
-    kind = f"{picture.upper()} image" if picture else "PDF" if data.startswith(b"%PDF-") else ""
-    if picture == "png" and len(data) >= 24:
+def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
+    """Readable bytes as their text, said to be bytes; a picture by its size; others by their beginning."""
+    kind, told = kind_of(data), f"{len(data):,} bytes"
+    if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
-        kind = f"PNG image of {width} × {height} pixels"
-    try:
-        text = "" if kind else data.decode()
-    except UnicodeDecodeError:
-        text = ""
-    if text and (text.isprintable() or not set(text) & _CONTROLS):
-        text = f"{len(data):,} bytes, as UTF-8 text:\n{text}"
-        return text, len(text)
-    if not data:
-        return "0 bytes", 7
-    if kind_of(data):  # the beginning of a picture says nothing
-        text = f"{kind}, {len(data):,} bytes"
-        return text, len(text)
-    shown = data[: max(8, min(64, limit // 8))]
-    more = ", beginning" if len(shown) < len(data) else ""
-    text = f"{len(data):,} bytes{f' ({kind})' if kind else ''}{more}: {shown.hex(' ')}"
-    return text, len(text) + 3 * (len(data) - len(shown))
+        told = f"PNG image of {width} × {height} pixels, {told}"
+    elif kind:
+        told = f"{kind.upper()} image, {told}"
+    text = attempt(data.decode) if data and not kind else ""
+    if isinstance(text, str) and text and not set(text) & _CONTROLS:
+        told = f"{told}, as UTF-8 text:\n{text}"
+    elif data and not kind:
+        shown = data[: max(8, min(64, limit // 8))]
+        told += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
+        return told, len(told) + 3 * (len(data) - len(shown))
+    return told, len(told)
 
 
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
 
-def _figure(figure: Any) -> str:
-    width, height = (round(side) for side in figure.bbox.size)
-    title = figure.get_suptitle() if hasattr(figure, "get_suptitle") else ""  # from matplotlib 3.8 on
-    named = f" {title!r}" if title else ""
-    lines = [f"matplotlib figure{named}, {width} × {height} pixels, with {len(figure.axes)} axes"]
-    lines += [f"- axes {number}: {_axes(axes)}" for number, axes in enumerate(figure.axes[:_MOST], 1)]
-    return "\n".join(lines)
-
-
-def _axes(axes: Any) -> str:
-    parts = [f"title {axes.get_title()!r}"] if axes.get_title() else []
-    for name, label, bounds in (
-        ("x", axes.get_xlabel(), axes.get_xlim()),
-        ("y", axes.get_ylabel(), axes.get_ylim()),
-    ):
-        parts.append(f"{name}{f' {label!r}' if label else ''} from {bounds[0]:.6g} to {bounds[1]:.6g}")
-    parts += [_line(line) for line in axes.lines[:_MOST]]
-    for count, what in (
-        (len(axes.lines) - _MOST, "more lines"),
-        (len(axes.patches), "patches (bars, areas)"),
-        (len(axes.collections), "collections (points, areas)"),
-        (len(axes.images), "images"),
-    ):
-        if count > 0:
-            parts.append(f"{count} {what}")
-    return "; ".join(parts)
-
-
-def _line(line: Any) -> str:
-    label = str(line.get_label())
-    named = "" if label.startswith("_") else f" {label!r}"
-    values = sys.modules["numpy"].asarray(line.get_ydata(orig=False), dtype=float)
-    finite = values[values == values]  # noqa: PLR0124 - NaN is the one that is not itself
-    spread = f", y {finite.min():.6g} to {finite.max():.6g}" if finite.size else ""
-    return f"line{named} of {len(values):,} points{spread}"
+def _describe_axes(axes: Any) -> str:
+    """Matplotlib's own words (title, labels), the range of both axes, the lines, and how many other things are drawn."""
+    parts = [repr(axes)]
+    for name, (least, most) in (("x", axes.get_xlim()), ("y", axes.get_ylim())):
+        parts.append(f"{name} from {least:.6g} to {most:.6g}")
+    parts += map(str, axes.lines[:_MOST])
+    others = {"more lines": axes.lines[_MOST:], "patches (bars, areas)": axes.patches}
+    others |= {"collections (points, areas)": axes.collections, "images": axes.images}
+    return "; ".join([*parts, *(f"{len(drawn)} {what}" for what, drawn in others.items() if len(drawn))])

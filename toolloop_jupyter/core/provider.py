@@ -18,6 +18,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from .hiding import hide_in_repr
+
 Delta: TypeAlias = dict[str, Any]
 """One OpenAI-style delta: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
 and, in any of them, "finish_reason" and "usage" ({"prompt_tokens": …, "completion_tokens": …})."""
@@ -64,6 +66,7 @@ _TRANSPORT = (
 _PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "user", "verbosity")
 
 
+@hide_in_repr
 @dataclass(frozen=True)
 class ProviderRequest:
     """What LiteLLM hands to a provider for one model call."""

@@ -12,12 +12,14 @@ import datetime as dt
 import decimal
 import enum
 import html
+import itertools
 import json
 import math
 import pathlib
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections import deque
+from collections.abc import Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -25,8 +27,9 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from . import pictures, tables
 from .foreign import Raised, attempt, words_of
+from .pictures import bytes_of, describe_picture, draws_itself
+from .tables import NO_SCALAR, describe_table, plain_scalar
 
 LIMIT = 20_000
 """Characters of a result that the model gets unless the tool or the run says otherwise."""
@@ -67,135 +70,95 @@ def _describe(value: Any, limit: int) -> Described:
         if not text[:1000].strip() and not text.strip():
             text = f"(only whitespace: {text[:40]!r})" if text else "(no output)"
         return Described(text, len(text))
-    for reader in (tables.table, pictures.picture):
-        if (found := reader(value, limit)) is not None:
-            return Described(*found)
-    if isinstance(value, float) and not math.isfinite(value):
-        text = _not_finite(value)
-        return Described(text, len(text))
-    walk = _Walk()
-    plain = walk.plain(value, 0)
+    if (found := describe_table(value, limit) or describe_picture(value, limit)) is not None:
+        return Described(*found)
+    reading = _Reading()
+    plain = reading.read(value)
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
     text = text or "(no output)"
     # What was not read is as long as what was, on the average.
-    left_out = walk.left_out * len(text) // max(walk.seen, 1)
-    return Described(text, len(text) + left_out)
+    return Described(text, len(text) + reading.left_out * len(text) // max(reading.seen, 1))
 
 
-class _Walk:
-    """One way through a structure, to plain JSON data."""
+class _Reading:
+    """One way through a structure, to plain JSON data; text for what has no JSON form. Reads no more than _MAX_ITEMS values."""
 
     def __init__(self) -> None:
         self.seen = 0
         self.left_out = 0
         self._inside: set[int] = set()
 
-    def plain(self, value: Any, depth: int) -> Any:
-        """JSON data for the value; text where it has no JSON form."""
+    def read(self, value: Any, depth: int = 0) -> Any:
         self.seen += 1
-        scalar = _scalar(value)
-        if scalar is not _NO_SCALAR:
+        if (scalar := _read_scalar(value)) is not NO_SCALAR:
             return scalar
         if id(value) in self._inside:
             return f"<the same {_type_name(value)} again>"
         if depth > _MAX_DEPTH:
             return f"<{_type_name(value)}, nested deeper>"
         self._inside.add(id(value))
-        found = attempt(self._compound, value, depth + 1)
+        found = attempt(self._read_compound, value, depth + 1)
         self._inside.discard(id(value))
         return _textless(value, found) if isinstance(found, Raised) else found
 
-    def _compound(self, value: Any, depth: int) -> Any:
-        for reader in (tables.table, pictures.picture):
-            if (found := reader(value, _NESTED_LIMIT)) is not None:
-                return cut(found[0], _NESTED_LIMIT)
+    def _read_compound(self, value: Any, depth: int) -> Any:
+        if (
+            found := describe_table(value, _NESTED_LIMIT) or describe_picture(value, _NESTED_LIMIT)
+        ) is not None:
+            return cut(found[0], _NESTED_LIMIT)
         if isinstance(value, BaseModel):
-            return self.plain(_model_fields(value), depth)
+            return self.read(_model_fields(value), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            fields = (field.name for field in dataclasses.fields(value) if field.repr)
-            return self._mapping({name: getattr(value, name, None) for name in fields}, depth)
+            value = {
+                one.name: getattr(value, one.name, None) for one in dataclasses.fields(value) if one.repr
+            }
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            value = dict(zip(value._fields, value, strict=False))
+        room = max(_MAX_ITEMS - self.seen, 6)
         if isinstance(value, Mapping):
-            return self._mapping(value, depth)
-        if isinstance(value, tuple) and hasattr(value, "_fields"):
-            return self._mapping(dict(zip(value._fields, value, strict=False)), depth)
+            entries = {self._name(key): self.read(value[key], depth) for key in itertools.islice(value, room)}
+            return {**entries, **self._note(len(value) - room, "entries", "…")}
         if isinstance(value, AbstractSet):
-            items = [self.plain(item, depth) for item in self._some(value, len(value))]
-            return sorted(
-                items, key=lambda item: (type(item).__name__, json.dumps(item) if _nested(item) else item)
-            )
-        if isinstance(value, (list, tuple)) or type(value).__name__ in ("deque", "dict_keys", "dict_values"):
-            return self._sequence(value, depth)
-        return _words(value)
+            self._note(len(value) - room, "items")
+            items = [self.read(item, depth) for item in itertools.islice(value, room)]
+            return sorted(items, key=lambda item: (type(item).__name__, json.dumps(item)))
+        if not isinstance(value, (list, tuple, deque, ValuesView)):
+            return _words(value)
+        values = value if isinstance(value, (list, tuple)) else list(value)
+        note = self._note(len(values) - room, "items")
+        end = room // 3 if note else 0
+        items = [self.read(item, depth) for item in itertools.islice(values, room - end)]
+        return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
-    def _mapping(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        found = {self._key(key): self.plain(value[key], depth) for key in self._some(value, len(value))}
-        if (missing := len(value) - len(found)) > 0 and self.left_out:
-            found["…"] = f"{missing:,} more entries left out"
-        return found
+    def _note(self, missing: int, what: str, name: str = "") -> dict[str, str]:
+        """Count what is left out, and say it where it is missing; {} when nothing is."""
+        self.left_out += max(missing, 0)
+        return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
-    def _key(self, key: Any) -> str:
-        if isinstance(key, str) and not isinstance(key, enum.Enum):
-            return str.__str__(key)
-        plain = self.plain(key, _MAX_DEPTH - 1)
+    def _name(self, key: Any) -> str:
+        plain = self.read(key, _MAX_DEPTH - 1)
         return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
-    def _sequence(self, value: Any, depth: int) -> list[Any]:
-        room = max(_MAX_ITEMS - self.seen, 6)
-        if len(value) <= room or not isinstance(value, (list, tuple)):
-            return [self.plain(item, depth) for item in self._some(value, len(value))]
-        end = room // 3
-        missing = len(value) - room
-        self.left_out += missing
-        begin = [self.plain(item, depth) for item in value[: room - end]]
-        return [
-            *begin,
-            f"… {missing:,} items left out …",
-            *(self.plain(item, depth) for item in value[-end:]),
-        ]
 
-    def _some(self, items: Iterable[Any], length: int) -> Iterable[Any]:
-        """The items, as long as it is of use to read more."""
-        room = max(_MAX_ITEMS - self.seen, 6)
-        self.left_out += max(length - room, 0)
-        for index, item in enumerate(items):
-            if index >= room:
-                return
-            yield item
-
-
-_NO_SCALAR = object()
-
-
-def _scalar(value: Any) -> Any:
-    """The JSON scalar for values that have one, or _NO_SCALAR."""
+def _read_scalar(value: Any) -> Any:
+    """The JSON scalar for values that have one, or NO_SCALAR."""
     if isinstance(value, enum.Enum):
-        return _scalar(value.value) if _scalar(value.value) is not _NO_SCALAR else f"{value}"
+        inner = _read_scalar(value.value)
+        return f"{value}" if inner is NO_SCALAR else inner
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
         return int(value) if value.bit_length() < 10_000 else f"an integer of {value.bit_length():,} bits"
-    if (found := tables.scalar(value)) is not tables.NO_SCALAR:
-        return found if not isinstance(found, float) or math.isfinite(found) else _not_finite(found)
+    if (found := plain_scalar(value)) is not NO_SCALAR:
+        value = found
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _not_finite(value)
-    if isinstance(value, (dt.datetime, dt.date, dt.time)):
-        return value.isoformat()
-    if isinstance(value, dt.timedelta):
+        number = float(value)
+        return number if math.isfinite(number) else json.dumps(number)  # text: JSON has no NaN
+    if isinstance(value, (dt.datetime, dt.date, dt.time, dt.timedelta)):
         return to_jsonable_python(value)
-    if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)):
-        return str(value)
-    return _NO_SCALAR
-
-
-def _not_finite(value: float) -> str:
-    """JSON has no such numbers, so they are named in text."""
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _nested(item: Any) -> bool:
-    return isinstance(item, (list, dict)) or item is None
+    return str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)) else found
 
 
 def _model_fields(model: BaseModel) -> Any:
@@ -222,8 +185,8 @@ def _words(value: Any) -> str:
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
             return shown if name != "_repr_html_" else _html_text(shown)
-    if pictures.draws_itself(value) and (shown_picture := pictures.picture(pictures.bytes_of(value), LIMIT)):
-        return f"{_type_name(value)}: {shown_picture[0]}"
+    if draws_itself(value) and (picture := describe_picture(bytes_of(value), LIMIT)):
+        return f"{_type_name(value)}: {picture[0]}"
     return text or f"<{_type_name(value)} object, without a text form>"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import logging
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
@@ -17,7 +16,7 @@ from .characters import whole_characters
 from .config import Config
 from .errors import HarnessError, ModelCallFailed, OutputInvalid, SessionClosed
 from .events import Event, Result, StopReason, ToolCall, ToolResult, Usage
-from .foreign import words_of
+from .failures import log_unexpected
 from .loop import output_in_words, run_turn
 from .model import Request, loaded
 from .observer import Observer
@@ -25,8 +24,6 @@ from .running import Outcome, RunEnded, attempt, keeping_the_loop
 from .sandbox import Watch
 from .stream import AsyncEventStream, Channel, EventStream, RunSync, collect, shown_text
 from .turn import Turn, TurnEnded, make_request
-
-_log = logging.getLogger(__name__)
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
@@ -247,8 +244,7 @@ class AsyncSession:
         if isinstance(outcome.error, (ModelCallFailed, RunEnded)):
             interrupted = isinstance(outcome.error, RunEnded)
             return "cancelled" if interrupted else "runtime_error", str(outcome.error)
-        _log.error("a turn ended in an error that nobody expected", exc_info=outcome.error)
-        return "runtime_error", words_of(outcome.error)
+        return "runtime_error", log_unexpected(outcome.error)
 
     def _result(
         self, turn: Turn, channel: Channel, reason: StopReason, error: str | None, files: list[Any]

@@ -18,7 +18,6 @@ from .events import Event, Span, StopReason, ToolResult, Usage
 from .history import History, alternating
 from .model import ModelCall, Reply, Request, takes_no_tool_choice
 from .parsing import SentArguments
-from .secrets import of_environment, texts
 
 
 class TurnEnded(Exception):
@@ -75,8 +74,8 @@ class Turn:
     def __post_init__(self) -> None:
         """Whatever this turn is shown with, its keys are not in it."""
         _, secrets = self.config.completion_options()
-        hiding.remember(of_environment())
-        hiding.remember(text for name, value in secrets.items() for text in texts(name, value))
+        hiding.remember(hiding.find_environment_keys())
+        hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
     def now(self) -> float:
         """Seconds since the turn began."""

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..core.cleaning import plain
-from ..core.hiding import hide, hide_in
+from ..core.hiding import hide, hide_in, leave_out_user
 from . import kernel, naming, resuming
 from .inert import counted
 from .options import Mistake, Options, parse, split_words
@@ -64,7 +64,6 @@ def run(book: Notebook, line: str) -> Any:
 
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
-    from ..core.secrets import without_user
     from ..core.tools import tool_name
 
     settings = book.settings
@@ -72,7 +71,7 @@ def status(book: Notebook) -> None:
     values = {name: getattr(settings, name) for name in _SETTABLE[1:]}
     if settings.api_key:
         values["api_key"] = naming.shown_key(book.names, settings.api_key)
-    values["api_base"] = without_user(settings.api_base)
+    values["api_base"] = leave_out_user(settings.api_base)
     lines += [f"{name:<12} {value}" for name, value in values.items() if value not in ("", None, [], False)]
     names = list(settings.tools) or [tool_name(function) for function in book.functions(None)]
     lines.append(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, NoReturn
 
 from ..core.errors import HarnessError
-from ..core.secrets import is_secret
+from ..core.hiding import names_key
 from .hints import unquoted
 
 
@@ -189,7 +189,7 @@ def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise Mistake(f"{flag} wants key=value, got {word!r}")
-        if is_secret(key):
+        if names_key(key):
             raise Mistake(
                 f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
                 "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"

@@ -6,6 +6,7 @@ This is the module that the live view and `Result` displays import from; the blo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from ..core.attachments import Attachment
@@ -35,7 +36,6 @@ from .blocks import (
 )
 from .calls import call_block
 from .diagram import picture
-from .portable import fenced, is_inert, portable
 from .room import TOO_LARGE, Room
 
 FULL_STEPS = 100
@@ -192,32 +192,23 @@ def _last_text(result: Result) -> str:
 
 
 def to_markdown(result: Result, name: str | None = None) -> str:
-    """The run as markdown that stays inert wherever it is rendered.
-
-    Tool calls and everything that a code host might load or run stand in fenced code; other model text is kept as
-    markdown.
-    """
-    parts = [fenced(_head(result).text)]
+    """The run as Markdown that stays inert wherever it is rendered: every part of it stands in fenced code, as it was written."""
+    parts = [write_fence(_head(result).text)]
     if result.prompt:
-        parts.append(_quoted(result.prompt))
+        parts.append("\n".join(f"> {line}" for line in write_fence(plain(result.prompt).strip()).split("\n")))
     for step in _steps(result):
         if isinstance(step, _Call):
-            parts.append(fenced(step.block(f"{name or 'result'}.value").text))
-        elif isinstance(step, FileChange):
-            parts.append(fenced(files_block([step]).text))
+            parts.append(write_fence(step.block(f"{name or 'result'}.value").text))
         else:
-            parts.append(portable(step.text))
+            parts.append(write_fence((files_block([step]) if isinstance(step, FileChange) else step).text))
     if result.output is not None:
-        parts.append(fenced(answer_block("", result.output).text))
-    parts += [fenced(block.text) for block in _error(result)]
-    parts.append(fenced(foot(result, name).text))
-    return hide("\n\n".join(part for part in parts if part)) + "\n"
+        parts.append(write_fence(answer_block("", result.output).text))
+    parts += [write_fence(block.text) for block in [*_error(result), foot(result, name)]]
+    return hide("\n\n".join(parts)) + "\n"
 
 
-def _quoted(text: str) -> str:
-    body = _in_quote(portable(plain(text).strip()))
-    return body if is_inert(body) else _in_quote(fenced(plain(text).strip()))  # a tab is narrower in a quote
-
-
-def _in_quote(text: str) -> str:
-    return "\n".join(f"> {line}".rstrip() for line in text.split("\n"))
+def write_fence(text: str) -> str:
+    """A text as fenced code, whatever fences it has."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"

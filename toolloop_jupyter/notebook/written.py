@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..core.cleaning import plain
-from ..core.hiding import Withheld
+from ..core.hiding import KeyFilter
 from . import kernel
 from .blocks import notice, reasoning_block
 from .column import EMPTY, Column, Place
@@ -22,7 +22,7 @@ class Written:
         """Where the text stands: its finished pieces, and the rest last."""
         self._reasoning = ""
         self._reasoning_place = column.place()
-        self._withheld = Withheld()
+        self._filter = KeyFilter()
 
     @property
     def last_place(self) -> Place:
@@ -34,7 +34,7 @@ class Written:
             self._text, self._places = StreamingText(), [self._column.place()]
         self._text.add(delta)
         if not self._cell.can_update:
-            print(plain(self._withheld.add(delta)), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
+            print(plain(self._filter.add(delta)), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
 
     def add_reasoning(self, delta: str) -> None:
         if not self._reasoning:
@@ -62,7 +62,7 @@ class Written:
         if text is None:
             return
         if not self._cell.can_update:
-            print(plain(self._withheld.end()))  # noqa: T201 - a terminal
+            print(plain(self._filter.end()))  # noqa: T201 - a terminal
             return
         self._show_pieces(text)
         rest = text.block(final=True)

@@ -16,7 +16,6 @@ written again when one of them changed. "at" is seconds since the request. Keys,
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,15 +24,13 @@ from typing import Any
 from toolloop_jupyter.core.assembly import Assembly
 from toolloop_jupyter.core.bounds import is_deeper
 from toolloop_jupyter.core.errors import HarnessError
-from toolloop_jupyter.core.failures import without_keys
+from toolloop_jupyter.core.hiding import hide_suspected, names_key
 from toolloop_jupyter.core.provider import Delta
 
 VERSION = 1
+_ADDRESSES = frozenset({"api_base", "base_url"})
 DEEPEST_LINE = 200
 """Levels of nesting: a message's, and the line's own around it."""
-_SECRET = re.compile(
-    r"key|token$|secret|password|authori[sz]ation|headers?$|credential|^api_base$|^base_url$", re.IGNORECASE
-)
 _NO_OPTIONS = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "metadata", "allowed_openai_params"}
 )
@@ -149,14 +146,15 @@ def options_of(request: Mapping[str, Any]) -> dict[str, Any]:
     """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
-    return {**_without_secrets(kept), **({"response_format": clean(schema)} if schema is not None else {})}
+    return {**_without_keys(kept), **({"response_format": clean(schema)} if schema is not None else {})}
 
 
-def _without_secrets(value: Any) -> Any:
+def _without_keys(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {str(k): _without_secrets(v) for k, v in value.items() if not _SECRET.search(str(k))}
+        names = (k for k in value if not (names_key(str(k)) or str(k).lower() in _ADDRESSES))
+        return {str(k): _without_keys(value[k]) for k in names}
     if isinstance(value, (list, tuple)):
-        return [_without_secrets(item) for item in value]
+        return [_without_keys(item) for item in value]
     return clean(value)
 
 
@@ -167,7 +165,9 @@ def clean(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [clean(item) for item in value]
     if isinstance(value, str):
-        return f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else without_keys(value)
+        return (
+            f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else hide_suspected(value)
+        )
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 

@@ -1,0 +1,183 @@
+"""Guarantee: every text that leaves a run goes without its keys. Each door is listed here, and driven with a known key."""
+
+from __future__ import annotations
+
+import json
+import logging
+import pathlib
+import traceback
+from types import SimpleNamespace
+
+import pytest
+
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
+from toolloop_jupyter.core import errors, hiding
+from toolloop_jupyter.core.approvals import PolicyCall
+from toolloop_jupyter.core.events import Decision, FileChange, Retry, Span, Usage
+from toolloop_jupyter.core.failures import explain, log_unexpected
+from toolloop_jupyter.core.model import Reply
+from toolloop_jupyter.core.provider import ProviderRequest
+from toolloop_jupyter.notebook import blocks, commands, doctor, exporting, resuming, stepping
+from toolloop_jupyter.notebook.column import Column
+from toolloop_jupyter.notebook.options import Mistake
+from toolloop_jupyter.notebook.transcript import mimebundle
+from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
+from toolloop_jupyter.notebook.written import Written
+from toolloop_jupyter.teaching import Recorder, ScriptedModel, call, reasoning
+
+KEY = "opaque+Q7/x9.Zp3wVtAB"
+
+
+@pytest.fixture
+async def run(tmp_path, monkeypatch):
+    """A run with a key, which a prompt, the model, its reasoning, a tool, an error, a file and an approval repeat."""
+    monkeypatch.setattr(hiding, "_known", {})
+    monkeypatch.chdir(tmp_path)
+
+    def leak(x: str) -> str:
+        """Say it back."""
+        pathlib.Path("notes.txt").write_text(f"the key is {x}\n")
+        return f"You said {x}"
+
+    def fail() -> str:
+        """Fail."""
+        raise RuntimeError(f"no access with {KEY}")
+
+    def refuse(approval):
+        return approval.tool != "refused" or approval.deny(f"not with {KEY}")
+
+    def refused(x: str) -> str:
+        """Never run."""
+        return x
+
+    model = ScriptedModel(
+        [reasoning(f"I have {KEY}"), call(leak, x=KEY)],
+        call(fail),
+        call(refused, x=KEY),
+        f"The key is {KEY}.",
+    )
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=model,
+        api_key=KEY,
+        tools=[leak, fail, refused],
+        permissions="ask",
+        on_approval=refuse,
+        sandbox=str(tmp_path),
+        instructions=f"Use {KEY}.",
+        options=ToolLoopOptions({"user": KEY}),
+        observer=Recorder(tmp_path / "tape.jsonl"),
+    )
+    result = await session.arun(f"Go with {KEY}.")
+    assert result.stop_reason == "done", result.error
+    assert KEY in str(await session.history()), "the conversation itself has it"
+    request = await session.preview(f"Once more with {KEY}.")
+    return SimpleNamespace(session=session, result=result, request=request, folder=tmp_path)
+
+
+def message_of(code, *arguments, **keywords):
+    """What an error says, as a person sees it: its text, its repr, its traceback."""
+    with pytest.raises(Exception) as caught:
+        code(*arguments, **keywords)
+    shown = "".join(traceback.format_exception_only(caught.value))
+    line = getattr(caught.value, "_render_traceback_", list)()
+    return "\n".join([str(caught.value), repr(caught.value), shown, *line])
+
+
+def raise_(error):
+    raise error
+
+
+def exported(run, name):
+    return exporting.write(run.result, str(run.folder / name)).read_text()
+
+
+def saved(run):
+    run.session.save(run.folder / "session.json")
+    return (run.folder / "session.json").read_text()
+
+
+def logged(caplog):
+    try:
+        raise RuntimeError(f"with {KEY}")
+    except RuntimeError as error:
+        line = log_unexpected(error)
+    return f"{line}\n{caplog.text}"
+
+
+def printed(capsys, code, *arguments):
+    code(*arguments)
+    return capsys.readouterr().out
+
+
+def streamed(capsys):
+    cell = SimpleNamespace(can_update=False)
+    written = Written(Column(cell), cell, whole=False)
+    for start in range(0, 50, 7):
+        written.add_text(f"It is {KEY}, I think.            "[start : start + 7])
+    written.end_text()
+    return capsys.readouterr().out
+
+
+def book(run):
+    return SimpleNamespace(sessions={"s": NamedSession(run.session)}, settings=SimpleNamespace(session="s"))
+
+
+REPRS = {
+    "decision": lambda _: Decision(True, KEY, {"x": KEY}),
+    "retry": lambda _: Retry(1, KEY, KEY),
+    "file change": lambda _: FileChange("a", "created", KEY),
+    "span": lambda _: Span("tool", KEY, 0, 1),
+    "request": lambda run: run.request,
+    "reply": lambda _: Reply({"content": KEY}, "stop", Usage(), None),
+    "policy call": lambda _: PolicyCall("leak", {"x": KEY}),
+    "provider's request": lambda run: ProviderRequest(run.request.model, run.request.messages),
+    "config": lambda run: run.session.config,
+    "options": lambda run: run.session.config.options,
+}
+ERRORS = {
+    "model call": lambda: errors.ModelCallFailed(f"refused {KEY}", "try"),
+    "output": lambda: errors.OutputInvalid(f"not {KEY}", KEY),
+    "history": lambda: errors.HistoryInvalid([KEY]),
+    "definition": lambda: errors.ToolDefinitionError([KEY, KEY]),
+    "argument": lambda: errors.ArgumentInvalid(KEY),
+    "mistake": lambda: Mistake(KEY),
+}
+DOORS = {
+    "cell": lambda run, **_: str(run.result._repr_mimebundle_()),
+    "HTML": lambda run, **_: run.result._repr_html_(),
+    "repr of a result": lambda run, **_: repr(run.result),
+    "Markdown": lambda run, **_: run.result.to_markdown(),
+    **{f"repr of {name}": lambda run, make=make, **_: repr(make(run)) for name, make in REPRS.items()},
+    **{f"error: {name}": lambda make=make, **_: message_of(raise_, make()) for name, make in ERRORS.items()},
+    "provider's error": lambda run, **_: str(explain(RuntimeError(f"no {KEY}"), run.request)),
+    "never called": lambda run, **_: message_of(run.result.assert_called, "leak", x="other"),
+    "called so often": lambda run, **_: message_of(run.result.assert_called, "leak", times=3),
+    "not as wanted": lambda run, **_: message_of(run.result.assert_called, "none", x=KEY) + "[key]",
+    "called": lambda run, **_: message_of(run.result.assert_not_called, "leak"),
+    "order": lambda run, **_: message_of(run.result.assert_order, KEY),
+    "no dict": lambda run, **_: message_of(run.result.assert_called, "leak", [KEY]),
+    "no tool": lambda run, **_: message_of(run.result.assert_called, [KEY]),
+    "export: md": lambda run, **_: exported(run, "run.md"),
+    "export: html": lambda run, **_: exported(run, "run.html"),
+    "export: json": lambda run, **_: exported(run, "run.json"),
+    "recording": lambda run, **_: (run.folder / "tape.jsonl").read_text(),
+    "saved conversation": lambda run, **_: saved(run),
+    "kept history": lambda run, **_: json.dumps(resuming.bundle("s", NamedSession(run.session), MadeBy())),
+    "log": lambda caplog, **_: logged(caplog),
+    "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
+    "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),
+    "dry run": lambda run, **_: str(mimebundle([stepping.request_block(run.request, sent=False)])),
+    "doctor": lambda **_: str(doctor._table([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
+    "terminal": lambda capsys, **_: streamed(capsys),
+    "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),
+    "%toolloop history": lambda run, **_: str(commands.history(book(run), [])),
+}
+
+
+async def test_no_text_leaves_with_a_key(run, caplog, capsys):
+    """Whatever a run is shown, printed, logged, recorded, saved or exported by has [key] in its place."""
+    with caplog.at_level(logging.DEBUG):
+        texts = {name: door(run=run, caplog=caplog, capsys=capsys) for name, door in DOORS.items()}
+    assert [name for name, text in texts.items() if KEY[:8] in text or KEY[-8:] in text] == []
+    assert [name for name, text in texts.items() if "[key]" not in text] == []
