@@ -342,7 +342,7 @@ UNCHANGING = [
 ]
 
 
-@pytest.mark.parametrize("value", UNCHANGING, ids=repr)
+@pytest.mark.parametrize("value", UNCHANGING, ids=lambda value: re.sub(r" at 0x\w+", "", repr(value)))
 def test_all_calls_are_offered_with_what_notebooks_hold(value):
     """Plain values, classes, modules, enums, paths, dates and pydantic's `Field` in a partial, a closure or a default."""
     for made in (_a_partial_with(value), _a_closure_with(value)):
