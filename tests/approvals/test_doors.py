@@ -21,7 +21,7 @@ from toolloop_jupyter.notebook import blocks, commands, doctor, exporting, resum
 from toolloop_jupyter.notebook.column import Column
 from toolloop_jupyter.notebook.options import Mistake
 from toolloop_jupyter.notebook.transcript import mimebundle
-from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
+from toolloop_jupyter.notebook.turns import NamedSession
 from toolloop_jupyter.notebook.written import Written
 from toolloop_jupyter.teaching import Recorder, ScriptedModel, call, reasoning
 
@@ -163,7 +163,7 @@ DOORS = {
     "export: json": lambda run, **_: exported(run, "run.json"),
     "recording": lambda run, **_: (run.folder / "tape.jsonl").read_text(),
     "saved conversation": lambda run, **_: saved(run),
-    "kept history": lambda run, **_: json.dumps(resuming.bundle("s", NamedSession(run.session), MadeBy())),
+    "kept history": lambda run, **_: json.dumps(resuming.bundle("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
     "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
     "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),

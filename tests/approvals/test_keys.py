@@ -17,7 +17,7 @@ from toolloop_jupyter.core.config import build_config
 from toolloop_jupyter.core.failures import redact
 from toolloop_jupyter.notebook import exporting, resuming
 from toolloop_jupyter.notebook.column import Column
-from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
+from toolloop_jupyter.notebook.turns import NamedSession
 from toolloop_jupyter.notebook.written import Written
 from toolloop_jupyter.teaching import Recorder
 
@@ -173,7 +173,7 @@ async def test_what_tools_and_the_model_say(serve, tmp_path):
         "repr": repr(result),
         "events": repr(result.events),
         "cell": str(result._repr_mimebundle_()),
-        "kept": json.dumps(resuming.bundle("s", NamedSession(session), MadeBy())),
+        "kept": json.dumps(resuming.bundle("s", NamedSession(session))),
         **files,
     }
     assert [name for name, text in shown.items() if KEY in text or "[key]" not in text] == []
