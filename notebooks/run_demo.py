@@ -30,7 +30,7 @@ WIDGET = "application/vnd.jupyter.widget-view+json"
 # Runs as the last cell, and is not kept: what the `Result`s of the notebook hold, to be looked for in what was printed.
 PROBE = """
 import json as _json
-from toolloop_jupyter.core.events import Result as _Result
+from toolloop_jupyter.core.events.result import Result as _Result
 _runs = {id(r): r for r in [*globals().values(), *globals().get("Out", {}).values()] if isinstance(r, _Result)}
 print(_json.dumps([
     {"calls": [c.name for c in r.calls], "results": [t.output for t in r.tool_results], "answer": r.text}

@@ -63,7 +63,7 @@ class Module:
 @dataclass(frozen=True)
 class Import:
     target: str
-    """Absolute: "toolloop_jupyter.core.model", "litellm"."""
+    """Absolute: "toolloop_jupyter.core.events.request", "litellm"."""
     line: int
     lazy: bool
     """Inside a function."""
@@ -221,7 +221,7 @@ BAD = [
     (
         upward_imports,
         "core/loop.py",
-        "import importlib\nimportlib.import_module('toolloop_jupyter.notebook.kernel')",
+        "import importlib\nimportlib.import_module('toolloop_jupyter.notebook.kernel.where')",
     ),
     (jupyter_in_core, "core/loop.py", "def f():\n    import traitlets"),
     (misplaced_imports, "notebook/magic.py", "from litellm import acompletion"),

@@ -11,7 +11,8 @@ import pytest
 pytestmark = pytest.mark.notebook
 
 RUN = """
-from toolloop_jupyter.core.events import Result, ToolCall, ToolResult, Usage
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.events.events import ToolCall, ToolResult, Usage
 from IPython.display import HTML
 events = [ToolCall("c1", "look_up", "look_up", {}), ToolResult("c1", "four\\nlines of result")]
 result = Result("The answer is **42**, they say.", None, [], events, Usage(), None, "done", "s")

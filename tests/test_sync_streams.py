@@ -221,7 +221,7 @@ def test_what_breaks_into_the_wait_stops_the_step():
 FORKS = """
 import os, sys
 from toolloop_jupyter import Harness, agent
-from toolloop_jupyter.teaching import ScriptedModel
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 def ask(): return agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("Answer.")).text
 

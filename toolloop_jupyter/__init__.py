@@ -20,63 +20,64 @@ if TYPE_CHECKING:
         agent_session,
         load,
     )
-    from .core import sandbox
-    from .core.attachments import Attachment
-    from .core.config import Capabilities, Harness, ToolLoopOptions
-    from .core.context import ToolContext
-    from .core.errors import (
+    from .core.events import (
+        Approval,
+        Attachment,
         CapabilityUnsupported,
+        Compaction,
+        Decision,
+        Done,
+        Event,
+        FileChange,
         HarnessError,
         HarnessInstallFailed,
         HistoryInvalid,
         ModelCallFailed,
         OptionsMismatch,
         OutputInvalid,
+        Reasoning,
+        Result,
+        Retry,
         RunFailed,
         SandboxError,
         SessionClosed,
         StateIncompatible,
-        ToolDefinitionError,
-    )
-    from .core.events import (
-        Approval,
-        Compaction,
-        Decision,
-        Done,
-        Event,
-        FileChange,
-        Reasoning,
-        Result,
-        Retry,
         Text,
         ToolCall,
+        ToolDefinitionError,
         ToolResult,
         Usage,
     )
-    from .core.session import AsyncSession, Session
-    from .core.stream import AsyncEventStream, EventStream
-    from .core.tools import tool
-    from .notebook.showing import show
+    from .core.loop import ToolLoopOptions
+    from .core.session import (
+        AsyncEventStream,
+        AsyncSession,
+        Capabilities,
+        EventStream,
+        Harness,
+        Session,
+    )
+    from .core.session import (
+        files as sandbox,
+    )
+    from .core.tools import ToolContext, tool
+    from .notebook.live import show
 
 __version__ = "0.1.0"
 
 _HOME = {
     "api": "agent aagent agent_session aagent_session agent_capabilities load",
-    "core.attachments": "Attachment",
-    "core.config": "Harness ToolLoopOptions Capabilities",
-    "core.context": "ToolContext",
-    "core.errors": (
+    "core.events": (
+        "Text Reasoning Attachment ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event "
         "HarnessError CapabilityUnsupported OptionsMismatch OutputInvalid SessionClosed SandboxError HistoryInvalid "
         "HarnessInstallFailed StateIncompatible ToolDefinitionError ModelCallFailed RunFailed"
     ),
-    "core.events": (
-        "Text Reasoning ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event"
-    ),
-    "core.session": "AsyncSession Session",
-    "core.stream": "AsyncEventStream EventStream",
-    "core.tools": "tool",
-    "notebook.showing": "show",
+    "core.loop": "ToolLoopOptions",
+    "core.session": "Harness Capabilities AsyncSession Session AsyncEventStream EventStream",
+    "core.tools": "tool ToolContext",
+    "notebook.live": "show",
 }
+"""The room that has each public name."""
 _OF_OTHERS = frozenset(
     [
         *("State", "ClaudeCodeOptions", "CodexOptions", "DeepAgentsOptions", "OpenCodeOptions", "PiOptions"),
@@ -137,7 +138,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     if name == "sandbox":
-        return import_module(".core.sandbox", __name__)
+        return import_module(".core.session.files", __name__)
     if name in _MODULE_OF:
         value = getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
         globals()[name] = value
@@ -159,11 +160,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext toolloop_jupyter`: register `%%toolloop` and `%toolloop` with this shell."""
     from .notebook import magic
 
-    magic.load(shell)
+    magic.load_extension(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext toolloop_jupyter`: take everything back out."""
     from .notebook import magic
 
-    magic.unload(shell)
+    magic.unload_extension(shell)

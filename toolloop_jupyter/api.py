@@ -16,25 +16,31 @@ from typing import Any, TypedDict, TypeVar
 
 from typing_extensions import Unpack
 
-from .core import history as conversation
-from .core.approvals import ApprovalHandler
-from .core.config import (
+from .core import conversation
+from .core.events import (
+    ArgumentInvalid,
+    ArgumentTypeInvalid,
+    HarnessError,
+    Observer,
+    Result,
+)
+from .core.loop import ApprovalHandler, Config, may_ask
+from .core.session import (
     TOOL_LOOP_CAPABILITIES,
+    AsyncEventStream,
+    AsyncSession,
     Capabilities,
-    Config,
+    EventStream,
+    Pending,
+    Session,
     build_config,
-    may_ask,
+    collect,
     require_tool_loop,
 )
-from .core.errors import ArgumentInvalid, ArgumentTypeInvalid, HarnessError
-from .core.events import Result
-from .core.observer import Observer
-from .core.pending import Pending
-from .core.session import AsyncSession, Session
-from .core.stream import AsyncEventStream, EventStream, collect
-from .notebook import kernel, presenting
+from .notebook import kernel, live
+from .notebook.live import results
 
-Result.presenter = presenting
+Result.presenter = results
 kernel.watch_cells()
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -84,8 +90,6 @@ def _with_keywords(function: F) -> F:
 
 def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
-    from .teaching import offline  # noqa: F401 - provides the models "toolloop/…"
-
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
@@ -104,18 +108,18 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
     if type(config.observer) is Observer and any(tool.settings.capture_output for tool in config.tools):
-        from .notebook.printed import Kept
+        from .notebook.live import Kept
 
         config = dataclasses.replace(config, observer=Kept())
     if kernel.shell() is not None:
         config = dataclasses.replace(
-            config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=presenting.keep
+            config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=live.keep
         )
         if cards and config.on_approval is None and may_ask(config):
-            from .notebook import showing
+            from .notebook.live import card_handler
 
             kept = functools.partial(kernel.attending_to_cell, may_be_cleared=False)  # the decisions stay
-            config = dataclasses.replace(config, cards=showing.card_handler(), attend=kept)
+            config = dataclasses.replace(config, cards=card_handler(), attend=kept)
     return config
 
 

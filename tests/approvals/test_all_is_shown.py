@@ -27,9 +27,9 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from tests.approvals.test_what_runs import Desk
-from toolloop_jupyter.core.complaints import InvalidArguments
-from toolloop_jupyter.core.tools import make_tools
-from toolloop_jupyter.teaching import call
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.tool import make_tools
+from toolloop_jupyter.teaching.parts import call
 
 EVIL = "rm -rf /"
 count = itertools.count()

@@ -17,7 +17,8 @@ SET_UP = '''
 %load_ext toolloop_jupyter
 import asyncio, json, pathlib
 from toolloop_jupyter import Harness, aagent, agent
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call
 ran = []
 
 def f(x: int, note: str = "none") -> str:
@@ -256,7 +257,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
     cell = kernel.submit(
         "import threading, gc\n"
         "def meddle():\n"
-        "    from toolloop_jupyter.core.events import Approval\n"
+        "    from toolloop_jupyter.core.events.approval import Approval\n"
         "    global f\n"
         "    for thing in gc.get_objects():\n"
         "        if isinstance(thing, Approval) and not thing.answered:\n"

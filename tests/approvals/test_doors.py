@@ -11,19 +11,27 @@ from types import SimpleNamespace
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
-from toolloop_jupyter.core import errors, hiding
-from toolloop_jupyter.core.approvals import PolicyCall
-from toolloop_jupyter.core.events import Decision, FileChange, Retry, Span, Usage
-from toolloop_jupyter.core.failures import explain, log_unexpected
-from toolloop_jupyter.core.model import Reply
-from toolloop_jupyter.core.provider import ProviderRequest
-from toolloop_jupyter.notebook import blocks, commands, doctor, exporting, resuming, stepping
-from toolloop_jupyter.notebook.column import Column
-from toolloop_jupyter.notebook.options import Mistake
-from toolloop_jupyter.notebook.transcript import mimebundle
-from toolloop_jupyter.notebook.turns import NamedSession
-from toolloop_jupyter.notebook.written import Written
-from toolloop_jupyter.teaching import Recorder, ScriptedModel, call, reasoning
+from toolloop_jupyter.core.events import errors
+from toolloop_jupyter.core.events.approval import Decision
+from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.core.events.events import FileChange, Retry, Span, Usage
+from toolloop_jupyter.core.events.request import Reply
+from toolloop_jupyter.core.loop.permissions import PolicyCall
+from toolloop_jupyter.core.models.failures import explain, log_unexpected
+from toolloop_jupyter.core.models.providers import ProviderRequest
+from toolloop_jupyter.core.text import keys as hiding
+from toolloop_jupyter.notebook.live import stepper as stepping
+from toolloop_jupyter.notebook.live.places import Column
+from toolloop_jupyter.notebook.live.writing import Written
+from toolloop_jupyter.notebook.magic import commands, doctor
+from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic.sessions import NamedSession
+from toolloop_jupyter.notebook.transcript import blocks
+from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript.steps import mimebundle
+from toolloop_jupyter.teaching.parts import call, reasoning
+from toolloop_jupyter.teaching.recording import Recorder
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 KEY = "opaque+Q7/x9.Zp3wVtAB"
 

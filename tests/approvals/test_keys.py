@@ -12,14 +12,15 @@ import pytest
 from support.kernels import LiveKernel
 from support.servers import ScriptedServer, answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core import hiding
-from toolloop_jupyter.core.config import build_config
-from toolloop_jupyter.core.failures import redact
-from toolloop_jupyter.notebook import exporting, resuming
-from toolloop_jupyter.notebook.column import Column
-from toolloop_jupyter.notebook.turns import NamedSession
-from toolloop_jupyter.notebook.written import Written
-from toolloop_jupyter.teaching import Recorder
+from toolloop_jupyter.core.models.failures import redact
+from toolloop_jupyter.core.session.options import build_config
+from toolloop_jupyter.core.text import keys as hiding
+from toolloop_jupyter.notebook.live.places import Column
+from toolloop_jupyter.notebook.live.writing import Written
+from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic.sessions import NamedSession
+from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.teaching.recording import Recorder
 
 KEY = "opaque+Q7/x9.Zp3wVt"  # of no known shape: it is hidden because it is known, not because it looks like a key
 
@@ -132,7 +133,7 @@ def test_known_keys_are_taken_out_in_every_writing(monkeypatch):
     assert KEY not in redact(f"refused {KEY}")
     assert "Q7%2Fx9" not in redact("refused ?k=opaque%2BQ7%2Fx9.Zp3wVt")
     monkeypatch.delenv("SOME_API_KEY")
-    from toolloop_jupyter.core.model import load_litellm
+    from toolloop_jupyter.core.models.client import load_litellm
 
     monkeypatch.setattr(load_litellm(), "api_key", KEY)
     assert KEY not in redact(f"refused {KEY}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.core.approvals import refusal
-from toolloop_jupyter.core.events import Decision
-from toolloop_jupyter.notebook.asking import NOBODY
+from toolloop_jupyter.core.events.approval import Decision
+from toolloop_jupyter.core.loop.permissions import refusal
+from toolloop_jupyter.notebook.live.asking import NOBODY
 from toolloop_jupyter.teaching.conversation import Step
 
 

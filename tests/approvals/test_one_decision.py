@@ -9,9 +9,11 @@ import threading
 import pytest
 
 from toolloop_jupyter import Harness, aagent, aagent_session
-from toolloop_jupyter.core.events import Approval, ToolResult
-from toolloop_jupyter.notebook import exporting
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events.events import ToolResult
+from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 def desk(*turns, ran=None, **options):

@@ -12,11 +12,12 @@ from pydantic import BeforeValidator
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session, tool
-from toolloop_jupyter.core.arguments import InvalidArguments
-from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.core.tools import make_tools
-from toolloop_jupyter.notebook import asking
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.tool import make_tools
+from toolloop_jupyter.notebook.live import asking
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 def make(name, ran, own=None):
@@ -268,7 +269,7 @@ async def test_a_rule_for_other_runs_is_none_for_this(policy):
 
 def test_one_mapping_for_several_cells():
     """In a notebook, a rule for another function of it, or for a tool that the session had, is no typo however near."""
-    from toolloop_jupyter.notebook import naming
+    from toolloop_jupyter.notebook.magic import names as naming
 
     f, g = make("f", []), make("g", [])
     named = tool(name="mail-out")(make("send_mail", []))

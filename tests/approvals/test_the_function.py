@@ -20,9 +20,9 @@ from pydantic import BaseModel, Field
 
 from tests.approvals.test_policy import asked, session_of
 from toolloop_jupyter import tool
-from toolloop_jupyter.core.tools import make_tools
-from toolloop_jupyter.core.versions import Version
-from toolloop_jupyter.teaching import call
+from toolloop_jupyter.core.tools.identity import Version
+from toolloop_jupyter.core.tools.tool import make_tools
+from toolloop_jupyter.teaching.parts import call
 
 # --- source ---------------------------------------------------------------------------------------------------
 

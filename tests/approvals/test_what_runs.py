@@ -10,8 +10,9 @@ import pytest
 from pydantic import BaseModel, Field
 
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.events import Approval
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 class Item(BaseModel):

@@ -28,7 +28,7 @@ litellm = pytest.importorskip("litellm")
 harness = pytest.importorskip("litellm.harness", reason="this LiteLLM has no loop to compare with")
 
 import toolloop_jupyter as ours  # noqa: E402
-from toolloop_jupyter.core.tools import make_tools  # noqa: E402
+from toolloop_jupyter.core.tools.tool import make_tools  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

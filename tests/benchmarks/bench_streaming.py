@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from support.servers import Entry, ScriptedServer
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core import model
-from toolloop_jupyter.core.events import Text
+from toolloop_jupyter.core.events.events import Text
+from toolloop_jupyter.core.models import client as model
 
 SHARE = 0.10
 """Our CPU beside LiteLLM's, at most."""

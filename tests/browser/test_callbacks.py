@@ -9,7 +9,8 @@ pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 SET_UP = '''%load_ext toolloop_jupyter
 import ipywidgets as widgets
 from toolloop_jupyter import Harness, agent
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call
 ran = []
 
 def order(item: str) -> str:

@@ -6,8 +6,8 @@ import nbformat
 import pytest
 
 from support.diagrams import a_run
-from toolloop_jupyter.notebook.diagram import timeline
-from toolloop_jupyter.notebook.transcript import mimebundle, render
+from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
 
 pytestmark = pytest.mark.browser
 

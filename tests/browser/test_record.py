@@ -7,9 +7,9 @@ import pytest
 
 from support.asking_run import CELLS, decide
 from support.browsing import Desk
-from toolloop_jupyter.core.events import ToolCall
-from toolloop_jupyter.notebook.calls import call_block
-from toolloop_jupyter.notebook.transcript import mimebundle
+from toolloop_jupyter.core.events.events import ToolCall
+from toolloop_jupyter.notebook.transcript.calls import call_block
+from toolloop_jupyter.notebook.transcript.steps import mimebundle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field
 
 from support.tool_kinds import Color
-from toolloop_jupyter.core.arguments import parse_arguments
-from toolloop_jupyter.core.complaints import InvalidArguments
-from toolloop_jupyter.core.telling import snapshot
-from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.parsing import parse_arguments
+from toolloop_jupyter.core.tools.preview import snapshot
+from toolloop_jupyter.core.tools.tool import make_tools
 
 
 class Plain(BaseModel):

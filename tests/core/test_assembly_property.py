@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolloop_jupyter.core.assembly import Assembly, split_objects
+from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 
 NAMES = ("f", "read", "read_file", "search_code", "a")
 TEXTS = st.text('ab{}[]":,\\ \nü😀', max_size=25)

@@ -9,15 +9,16 @@ import pytest
 from core.streams.case import say, whole
 from support.servers import Entry, ScriptedServer, answer
 from toolloop_jupyter import Attachment, Harness, aagent_session
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.assembly import Assembly
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.events import Text
-from toolloop_jupyter.core.images import for_request
-from toolloop_jupyter.notebook import room
-from toolloop_jupyter.notebook.blocks import attachment_block, head
-from toolloop_jupyter.notebook.live import View
-from toolloop_jupyter.notebook.transcript import mimebundle, render, to_markdown
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.conversation.history import for_request
+from toolloop_jupyter.core.events.events import Text
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models.assembly import Assembly
+from toolloop_jupyter.notebook.live.view import View
+from toolloop_jupyter.notebook.transcript import blocks as room
+from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render, to_markdown
+from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
 
 PNG = base64.b64encode(

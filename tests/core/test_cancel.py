@@ -16,11 +16,14 @@ import pytest
 
 from support.servers import Entry, ScriptedServer, answer, calls
 from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
-from toolloop_jupyter.core import history, running
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.events import Approval, ToolCall, ToolResult
-from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.teaching import ScriptedModel, call, pause, reasoning
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events.events import ToolCall, ToolResult
+from toolloop_jupyter.core.events.observer import Observer
+from toolloop_jupyter.core.execution import runner as running
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.teaching.parts import call, pause, reasoning
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 class StopAt:
@@ -520,7 +523,7 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
     """However a stop falls on the end of a sync tool, no thread dies of it with a traceback."""
     deaths = []
     monkeypatch.setattr(threading, "excepthook", deaths.append)
-    from toolloop_jupyter.core.workers import in_thread
+    from toolloop_jupyter.core.execution.threads import in_thread
 
     def work():
         return sum(range(2000))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter import Harness, Result, ToolCall, Usage, aagent_session, tool
-from toolloop_jupyter.teaching import ANY, ScriptedModel, call
+from toolloop_jupyter.core.events.result import ANY
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 def result(*calls: tuple[str, dict[str, object]]) -> Result:

@@ -10,8 +10,8 @@ import pytest
 
 from support.servers import answer, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core.completion_options import Kind, check_completion_options, option_of
-from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.core.models.options import Kind, check_completion_options, option_of
 
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}

@@ -9,7 +9,7 @@ import pytest
 import toolloop_jupyter as tl
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
-from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 LOOP = Harness.TOOL_LOOP

@@ -6,15 +6,21 @@ import pytest
 
 from support.servers import answer, failure
 from toolloop_jupyter import Harness, aagent
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.errors import HistoryInvalid, OutputInvalid, RunFailed, ToolDefinitionError
-from toolloop_jupyter.core.failures import explain, redact, secrets_of
-from toolloop_jupyter.core.model import Request, load_litellm
-from toolloop_jupyter.core.provider import PlainRefusal
-from toolloop_jupyter.core.unset import key_name
-from toolloop_jupyter.notebook import commands
-from toolloop_jupyter.notebook.options import Mistake
-from toolloop_jupyter.teaching import ScriptedModel, error
+from toolloop_jupyter.core.events.errors import (
+    HistoryInvalid,
+    Mistake,
+    OutputInvalid,
+    RunFailed,
+    ToolDefinitionError,
+)
+from toolloop_jupyter.core.events.request import Request
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.core.models.failures import explain, key_name, redact, secrets_of
+from toolloop_jupyter.core.models.providers import PlainRefusal
+from toolloop_jupyter.notebook.magic import commands
+from toolloop_jupyter.teaching.parts import error
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 KEY = "sk-live-0123456789abcdef"
 

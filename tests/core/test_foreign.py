@@ -10,9 +10,10 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from toolloop_jupyter import Harness, aagent_session, agent, tool
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.running import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.execution.runner import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 class Panic(BaseException):

@@ -13,15 +13,21 @@ import pytest
 from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core import bounds, complaints
-from toolloop_jupyter.core.arguments import InvalidArguments, parse_arguments
-from toolloop_jupyter.core.assembly import Assembly
-from toolloop_jupyter.core.errors import HistoryInvalid
-from toolloop_jupyter.core.events import Approval, ToolCall, ToolResult
-from toolloop_jupyter.core.history import History, load, repair, validate
-from toolloop_jupyter.core.parsing import SentArguments, split_objects
-from toolloop_jupyter.core.tools import make_tools
-from toolloop_jupyter.teaching import Replay, ScriptedModel, deltas
+from toolloop_jupyter.core.conversation.history import History, validate
+from toolloop_jupyter.core.conversation.storage import load
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events.errors import HistoryInvalid
+from toolloop_jupyter.core.events.events import ToolCall, ToolResult
+from toolloop_jupyter.core.history import repair
+from toolloop_jupyter.core.models.assembly import Assembly, split_objects
+from toolloop_jupyter.core.text import bounds
+from toolloop_jupyter.core.tools import messages as complaints
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.parsing import SentArguments, parse_arguments
+from toolloop_jupyter.core.tools.tool import make_tools
+from toolloop_jupyter.teaching.parts import deltas
+from toolloop_jupyter.teaching.recording import Replay
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.tape import RecordingError
 
 WIDE = 16
@@ -145,7 +151,7 @@ class _CountedName(str):
 
 def test_duplicate_names_are_found_without_comparing_each_with_each():
     """What C code does is not counted in lines, so here the names count: some a name, not one for each other name."""
-    from toolloop_jupyter.core import parsing
+    from toolloop_jupyter.core.tools import parsing
 
     size = 2_000
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]

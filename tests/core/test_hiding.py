@@ -10,8 +10,8 @@ from urllib.parse import quote
 
 import pytest
 
-from toolloop_jupyter.core import hiding
-from toolloop_jupyter.core.hiding import KeyFilter, hide, hide_in, remember
+from toolloop_jupyter.core.text import keys as hiding
+from toolloop_jupyter.core.text.keys import KeyFilter, hide, hide_in, remember
 from toolloop_jupyter.teaching import tape
 
 KEY = "opaque+Q7/x9.Zp3wVtAB"

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from core.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
-from toolloop_jupyter.core import history, model
-from toolloop_jupyter.teaching import ScriptedModel
+from toolloop_jupyter.core.conversation import history, storage
+from toolloop_jupyter.core.models import client as model
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 USER = {"role": "user", "content": "Go."}
 
@@ -176,8 +177,8 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
         asks("c1", thinking_blocks=[{"type": "thinking", "thinking": "x", "signature": "S"}]),
         told("c1"),
     ]
-    history.dump(kept, tmp_path / "h.json")
-    assert history.load(tmp_path / "h.json") == kept
+    storage.dump(kept, tmp_path / "h.json")
+    assert storage.load(tmp_path / "h.json") == kept
     (tmp_path / "bad.json").write_text(json.dumps([USER, asks("c1")]))
     with pytest.raises(HistoryInvalid, match="have no tool message") as raised:
         load(tmp_path / "bad.json")

@@ -8,9 +8,13 @@ import io
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, tool
-from toolloop_jupyter.core import images
-from toolloop_jupyter.core.history import validate
-from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.conversation.history import validate
+from toolloop_jupyter.core.models import capabilities
+from toolloop_jupyter.core.results import images
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.recording import Recorder, Replay
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -137,7 +141,7 @@ def test_formats_that_not_all_providers_take_become_png():
 )
 def test_which_models_get_them(model, wish, way):
     """LiteLLM's `supports_vision` decides, unless the person does; each provider gets them where it reads them."""
-    assert images.way_for(model, wish) == way
+    assert capabilities.way_for(model, wish) == way
 
 
 def shots():
@@ -230,7 +234,7 @@ def conversation(pictures):
         {
             "role": "tool",
             "tool_call_id": "c1",
-            "content": images.with_pictures("a chart", [ADDRESS] * pictures),
+            "content": history.with_pictures("a chart", [ADDRESS] * pictures),
         },
         {"role": "tool", "tool_call_id": "c2", "content": "7"},
         {"role": "assistant", "content": "done"},
@@ -240,7 +244,7 @@ def conversation(pictures):
 @pytest.mark.parametrize("way", ["tool", "user", None])
 def test_requests_are_valid_each_way(way):
     """In the tool message, behind all tool messages of the step, or not at all: always a valid conversation."""
-    made = images.for_request(conversation(2), lambda: way)
+    made = history.for_request(conversation(2), lambda: way)
     assert validate(made) == []
     assert len(urls(made)) == (0 if way is None else 2)
     assert [m["role"] for m in made] == [
@@ -254,32 +258,32 @@ def test_requests_are_valid_each_way(way):
     if way != "tool":
         assert made[2]["content"] == "a chart"
     if way == "user":
-        assert made[4]["content"][0] == {"type": "text", "text": images.BOUNDARY}
-    assert images.way_of(made) == way
+        assert made[4]["content"][0] == {"type": "text", "text": history.BOUNDARY}
+    assert history.way_of(made) == way
 
 
 def test_messages_without_pictures_are_not_touched():
     """Nobody asks about the model then, and the very list comes back."""
     messages = conversation(0)
-    assert images.for_request(messages, lambda: pytest.fail("asked")) is messages
+    assert history.for_request(messages, lambda: pytest.fail("asked")) is messages
     theirs = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    assert images.for_request(theirs, lambda: None) is theirs, "a user's own picture is the user's"
+    assert history.for_request(theirs, lambda: None) is theirs, "a user's own picture is the user's"
 
 
 @pytest.mark.parametrize("way", ["tool", "user"])
 def test_only_the_newest_are_sent_again(way):
     """A request has at most so many pictures; earlier calls say that theirs is not sent again."""
     long = [m for n in range(30) for m in conversation(1)]
-    made = images.for_request(long, lambda: way)
-    assert len(urls(made)) == images.MOST_SENT
+    made = history.for_request(long, lambda: way)
+    assert len(urls(made)) == history.MOST_SENT
     texts = [
         m["content"] if isinstance(m["content"], str) else m["content"][0]["text"]
         for m in made
         if m["role"] == "tool"
     ]
-    assert sum(images.OUT_OF_DATE in text for text in texts) == 30 - images.MOST_SENT
-    assert images.OUT_OF_DATE in texts[0]
-    assert images.OUT_OF_DATE not in texts[-2]
+    assert sum(history.OUT_OF_DATE in text for text in texts) == 30 - history.MOST_SENT
+    assert history.OUT_OF_DATE in texts[0]
+    assert history.OUT_OF_DATE not in texts[-2]
 
 
 @pytest.mark.slow
@@ -304,7 +308,7 @@ def test_what_litellm_makes_of_them(provider, way):
         "openai": lambda m: OpenAIGPTConfig().transform_request("gpt-4o", m, {}, {}, {})["messages"],
         "azure": lambda m: AzureOpenAIConfig().transform_request("gpt-4o", m, {}, {}, {})["messages"],
     }[provider]
-    messages = images.for_request(conversation(1), lambda: way)
+    messages = history.for_request(conversation(1), lambda: way)
     wire = convert(messages)
     data = ADDRESS.partition(",")[2]
     assert str(wire).count(data) == 1

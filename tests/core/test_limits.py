@@ -10,9 +10,10 @@ from pydantic import BaseModel
 from support.asking import replace_config
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.teaching import ScriptedModel, call, error, pause
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.teaching.parts import call, error, pause
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 def f(a: int = 0) -> str:

@@ -14,10 +14,11 @@ import weakref
 import pytest
 
 from toolloop_jupyter import Harness, aagent
-from toolloop_jupyter.core import workers
-from toolloop_jupyter.core.outcomes import persons_traceback
-from toolloop_jupyter.core.tools import tool
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.execution import threads as workers
+from toolloop_jupyter.core.loop.outcome import persons_traceback
+from toolloop_jupyter.core.tools.tool import tool
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 async def result_of(function, **arguments):

@@ -14,11 +14,12 @@ from pydantic import BaseModel, Field, RootModel
 
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, OutputInvalid, aagent, aagent_session
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.model import takes_no_tool_choice, takes_response_format
-from toolloop_jupyter.core.output import Output, OutputProblem
-from toolloop_jupyter.teaching import ScriptedModel, call, end
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.loop.output import Output, OutputProblem
+from toolloop_jupyter.core.models.capabilities import takes_no_tool_choice, takes_response_format
+from toolloop_jupyter.teaching.parts import call, end
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 class Place(BaseModel):
@@ -199,7 +200,7 @@ def nodes(schema):
 )
 def test_what_is_sent_is_what_strict_mode_takes(kind):
     """C116, C117: an object on top; with strict every object is closed and complete, without `default` or `oneOf`."""
-    from toolloop_jupyter.core.model import load_litellm
+    from toolloop_jupyter.core.models.client import load_litellm
 
     load_litellm()
     from litellm.llms.base_llm.base_utils import type_to_response_format_param
@@ -251,9 +252,9 @@ SPEC = [
 )
 def test_which_models_take_response_format(model, with_tools, without):
     """C114, C115: known without a network, from LiteLLM's own mapping and what providers are known to refuse."""
-    import toolloop_jupyter.teaching.offline
+    import toolloop_jupyter.teaching.registry
 
-    assert toolloop_jupyter.teaching.offline
+    assert toolloop_jupyter.teaching.registry
     assert takes_response_format(model, SPEC, FORMAT) is with_tools
     assert takes_response_format(model, [], FORMAT) is without
 

@@ -18,8 +18,8 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
-from toolloop_jupyter.core import tables
-from toolloop_jupyter.core.results import LIMIT, cut, describe
+from toolloop_jupyter.core.results import text as tables
+from toolloop_jupyter.core.results.text import LIMIT, cut, describe
 
 
 def text(value, limit=None):

@@ -12,9 +12,9 @@ import pytest
 
 from support.servers import Entry
 from toolloop_jupyter import Harness, aagent_session, load
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.events import Reasoning
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.events.events import Reasoning
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
 
 
 def f(a: int = 0) -> str:

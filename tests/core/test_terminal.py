@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop_jupyter.core.terminal import settled
+from toolloop_jupyter.core.text.plain import settled
 
 
 @pytest.mark.parametrize(

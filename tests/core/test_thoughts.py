@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from litellm.litellm_core_utils.prompt_templates.reasoning_utils import parse_content_for_reasoning
 
-from toolloop_jupyter.core.assembly import Assembly
+from toolloop_jupyter.core.models.assembly import Assembly
 
 TEXTS = (
     "<think>\nplan\n</think>\n\nThe answer is 3.",

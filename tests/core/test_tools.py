@@ -13,10 +13,10 @@ import pytest
 from pydantic import BaseModel, Field
 
 from support.tool_kinds import Node, Options
-from toolloop_jupyter.core.context import Progress, ToolContext
-from toolloop_jupyter.core.errors import ToolDefinitionError
-from toolloop_jupyter.core.names import suggest
-from toolloop_jupyter.core.tools import ToolSettings, make_tools, marked_tools, tool
+from toolloop_jupyter.core.events.errors import ToolDefinitionError
+from toolloop_jupyter.core.events.observer import Progress
+from toolloop_jupyter.core.tools.signature import ToolContext
+from toolloop_jupyter.core.tools.tool import ToolSettings, make_tools, marked_tools, suggest, tool
 
 
 def one(function):

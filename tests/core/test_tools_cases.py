@@ -19,10 +19,10 @@ import pytest
 from pydantic import BaseModel
 
 from support.tool_kinds import Node
-from toolloop_jupyter.core.complaints import InvalidArguments
-from toolloop_jupyter.core.errors import ToolDefinitionError
-from toolloop_jupyter.core.results import describe
-from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.core.events.errors import ToolDefinitionError
+from toolloop_jupyter.core.results.text import describe
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.tool import make_tools
 
 
 class E(Enum):

@@ -12,9 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from support.tool_kinds import Edit, Node, Point
-from toolloop_jupyter.core.complaints import InvalidArguments
-from toolloop_jupyter.core.results import describe
-from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.core.results.text import describe
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.tool import make_tools
 
 NAMES = [
     "x",

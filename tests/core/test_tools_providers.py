@@ -15,7 +15,7 @@ import pytest
 
 from support.tool_kinds import Edit, Node, Point
 from support.tool_table import ROWS, define
-from toolloop_jupyter.core.tools import make_tools, tool
+from toolloop_jupyter.core.tools.tool import make_tools, tool
 
 pytestmark = pytest.mark.slow
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from support.tool_table import ROWS, define
-from toolloop_jupyter.core.complaints import InvalidArguments
-from toolloop_jupyter.core.telling import ABSENT
-from toolloop_jupyter.core.tools import make_tools
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.preview import ABSENT
+from toolloop_jupyter.core.tools.tool import make_tools
 
 
 def types_of(value: Any) -> Any:

@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from toolloop_jupyter.notebook import kernel_loop
-from toolloop_jupyter.notebook.kernel_loop import drive, interruptible, uninterrupted
+from toolloop_jupyter.notebook.kernel import interrupts as kernel_loop
+from toolloop_jupyter.notebook.kernel.interrupts import interruptible, uninterrupted
+from toolloop_jupyter.notebook.kernel.sync import drive
 
 
 def sync(make):

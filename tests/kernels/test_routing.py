@@ -11,16 +11,11 @@ import threading
 
 import pytest
 
-from toolloop_jupyter.notebook.kernel import (
-    Cell,
-    attending,
-    has_widget_frontend,
-    in_kernel,
-    overtaking,
-    run_sync,
-    shell,
-)
-from toolloop_jupyter.notebook.kernel_output import capture
+from toolloop_jupyter.notebook.kernel.capture import capture, shell
+from toolloop_jupyter.notebook.kernel.cells import Cell
+from toolloop_jupyter.notebook.kernel.comms import attending
+from toolloop_jupyter.notebook.kernel.sync import run_sync
+from toolloop_jupyter.notebook.kernel.where import has_widget_frontend, in_kernel, overtaking
 
 
 @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ def kernel():
     with LiveKernel() as live:
         live.execute("%load_ext toolloop_jupyter")
         live.execute(
-            "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching import ScriptedModel\n"
+            "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel\n"
             "def search_code(q: str) -> str: 'Search.'\n"
             "class Review(BaseModel):\n    text: str\nlesson = ScriptedModel('hi')"
         )

@@ -8,7 +8,7 @@ from support.kernels import LiveKernel
 
 pytestmark = pytest.mark.kernel
 
-TOOL = """from toolloop_jupyter.teaching import ScriptedModel, call
+TOOL = """from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call
 m = ScriptedModel(call("double", x=1), "end", call("double", x=1), "end")
 def double(x: int) -> int:
     "Double."
@@ -49,13 +49,13 @@ def test_a_client_without_a_keyboard(kernel):
     kernel.click("Click me")
     kernel.wait(cell, timeout=20)
     assert "a click came back" in cell.text
-    kernel.execute("from toolloop_jupyter.notebook import asking")
+    kernel.execute("from toolloop_jupyter.notebook.live import asking")
     assert kernel.execute("print(asking.means_of_asking())", allow_stdin=False).stdout == "card\n"
 
 
 def test_nobody_there(kernel):
     """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
-    kernel.execute("from toolloop_jupyter.notebook import asking; asking._Clicks.known = None")
+    kernel.execute("from toolloop_jupyter.notebook.live import asking; asking._Clicks.known = None")
     cell = kernel.execute("%toolloop doctor", timeout=10, allow_stdin=False)
     assert "nobody clicked within 3 s, and nobody can be asked otherwise; approvals are denied" in cell.text
     assert "✗" not in cell.text

@@ -12,7 +12,8 @@ SET_UP = '''
 %load_ext toolloop_jupyter
 import pydantic
 from toolloop_jupyter import Harness, aagent, agent, show
-from toolloop_jupyter.teaching import ScriptedModel, call, error, expect, text
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call, error, expect, text
 
 def double(x: int) -> int:
     """Double a number."""

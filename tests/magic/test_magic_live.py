@@ -281,7 +281,7 @@ def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
     assert kernel.open_widgets() == []
     checked = run(
         kernel,
-        f"from toolloop_jupyter.core import history\nh = %toolloop history cut_{where}\nprint(history.validate(h), len(h))",
+        f"from toolloop_jupyter.core.conversation import history\nh = %toolloop history cut_{where}\nprint(history.validate(h), len(h))",
     )
     assert checked.stdout.startswith("[]")
     go_on = run(kernel, f"%%toolloop -s cut_{where} --append -t double --as r2\nDouble 1")
@@ -466,7 +466,7 @@ def test_a_very_long_run_stays_small(kernel):
     """Early calls of a run of 150 steps are one line each in the saved outputs."""
     run(
         kernel,
-        "from toolloop_jupyter.teaching import ScriptedModel, call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
+        "from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call\nlong = ScriptedModel(*[call('double', x=n) for n in range(150)], 'end')",
     )
     done = run(kernel, "%%toolloop --model long -t double --max-model-calls 200\ngo")
     blocks = done.html.split('class="tlj tlj-call"')[1:]

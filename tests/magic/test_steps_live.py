@@ -17,7 +17,8 @@ SET_UP = '''
 %load_ext toolloop_jupyter
 import os
 import pydantic
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call
 ran = []
 STUB_KEY = "sk-not-to-be-seen-1234"
 
@@ -149,7 +150,7 @@ def test_stop_ends_the_run_before_the_step(kernel, clicks):
         kernel.wait_until(lambda b=button: not b.open, 10, "the card to go")
     kernel.wait(cell, timeout=20)
     checked = kernel.execute(
-        "from toolloop_jupyter.core import history\nh = %toolloop history held\n"
+        "from toolloop_jupyter.core.conversation import history\nh = %toolloop history held\n"
         "print(r.stop_reason, ran, len(lesson.requests), history.validate(h))"
     )
     assert checked.stdout == f"cancelled [] {len(clicks) - 1} []\n"

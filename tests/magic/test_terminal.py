@@ -20,7 +20,7 @@ SET_UP = [
     "def double(x: int) -> int: 'Double a number.'; return 2*x",
     "def slow(x: int) -> int: 'Slow.'; time.sleep(30); return x",
     "async def step(x: int) -> int: 'Step.'; ran.append(x); print('stepping'); await asyncio.sleep(0.3); return x",
-    "from toolloop_jupyter.teaching import ScriptedModel, call",
+    "from toolloop_jupyter.teaching.scripted import ScriptedModel; from toolloop_jupyter.teaching.parts import call",
     "twice = ScriptedModel(call('double', x=1), call('double', x=2), 'end')",
     "late = ScriptedModel(call('slow', x=1), 'end')",
     "def steps(): return {'model': ScriptedModel(*[call('step', x=n) for n in range(30)], 'end'), 'tools': [step]}",

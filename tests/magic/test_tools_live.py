@@ -18,7 +18,8 @@ import numpy as np, pandas as pd
 from IPython.display import HTML, Image, Markdown, SVG, clear_output, display
 from PIL import Image as Pillow
 from toolloop_jupyter import Harness, ToolContext, aagent, show, tool
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call
 OLD_HANDLER = logging.StreamHandler()
 old_log = logging.getLogger("old"); old_log.addHandler(OLD_HANDLER); old_log.propagate = False
 png = Pillow.new("RGB", (20, 10), "red")._repr_png_()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.notebook import asking, doctor, kernel
-from toolloop_jupyter.notebook.options import Mistake
+from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.live import asking
+from toolloop_jupyter.notebook.magic import doctor
 
 REAL_OVERTAKING = kernel.overtaking
 NO_CLICK = doctor.Finding("approval buttons", "note", "")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from toolloop_jupyter import Harness, agent
-from toolloop_jupyter.notebook.exporting import as_json
-from toolloop_jupyter.teaching import ScriptedModel
+from toolloop_jupyter.notebook.transcript.export import as_json
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 class Color(enum.Enum):

@@ -9,8 +9,10 @@ import weakref
 import pytest
 
 from toolloop_jupyter import Harness, aagent, agent, agent_session
-from toolloop_jupyter.notebook import kernel, presenting
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.live import results as presenting
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ import re
 
 import pytest
 
-from toolloop_jupyter.notebook.highlight import highlight
-from toolloop_jupyter.notebook.markdown import markdown_html
-from toolloop_jupyter.notebook.streaming import StreamingText
+from toolloop_jupyter.notebook.html.markdown import highlight, markdown_html
+from toolloop_jupyter.notebook.live.writing import StreamingText
 
 FORMULA = 'tex2jax_process">'
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.notebook import naming
-from toolloop_jupyter.notebook.options import Mistake
+from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.notebook.magic import names as naming
 
 KEYS = [
     "sk-abc123def456",

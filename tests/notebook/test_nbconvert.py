@@ -9,7 +9,7 @@ import pytest
 
 from support.hostile import blocks
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.transcript import mimebundle
+from toolloop_jupyter.notebook.transcript.steps import mimebundle
 
 SOURCE = "%%toolloop\nx"
 

@@ -7,8 +7,8 @@ import dataclasses
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent
-from toolloop_jupyter.core.errors import ArgumentInvalid
-from toolloop_jupyter.notebook.options import Mistake, Options, help_text, pairs, parse
+from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
+from toolloop_jupyter.notebook.magic.options import Options, help_text, pairs, parse
 
 
 def test_all_options_are_read() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.notebook.options import Mistake
-from toolloop_jupyter.notebook.prompt import fill_in, split_cell
+from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.notebook.magic.cell import fill_in, split_cell
 
 VERBATIM = [
     'f-string {x}, {{nope}}, $HOME, 100%, !ls, "q"',

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.core.events import FileChange, ToolCall, ToolResult
-from toolloop_jupyter.notebook.blocks import head
-from toolloop_jupyter.notebook.column import EMPTY, Column
-from toolloop_jupyter.notebook.live import View
-from toolloop_jupyter.notebook.room import OF_RUN
+from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
+from toolloop_jupyter.notebook.live.places import EMPTY, Column
+from toolloop_jupyter.notebook.live.view import View
+from toolloop_jupyter.notebook.transcript.blocks import OF_RUN, head
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)
 

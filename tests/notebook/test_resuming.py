@@ -9,11 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from toolloop_jupyter.core.errors import HistoryInvalid
-from toolloop_jupyter.core.history import History
-from toolloop_jupyter.notebook import resuming
-from toolloop_jupyter.notebook.options import Mistake
-from toolloop_jupyter.notebook.turns import MadeBy, NamedSession, hashed
+from toolloop_jupyter.core.conversation.history import History
+from toolloop_jupyter.core.events.errors import HistoryInvalid, Mistake
+from toolloop_jupyter.notebook.magic import sessions as resuming
+from toolloop_jupyter.notebook.magic.sessions import MadeBy, NamedSession, hashed
 
 
 class Session:

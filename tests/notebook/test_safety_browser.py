@@ -9,7 +9,7 @@ import pytest
 from support.hostile import pages, run
 from support.optional import CHROMIUM_FLAGS
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook import exporting
+from toolloop_jupyter.notebook.transcript import export as exporting
 
 pytestmark = pytest.mark.browser
 

@@ -10,9 +10,13 @@ import pytest
 
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent, agent, show
-from toolloop_jupyter.core.errors import HarnessError
-from toolloop_jupyter.notebook import asking, kernel, live, presenting
-from toolloop_jupyter.teaching import ScriptedModel, call
+from toolloop_jupyter.core.events.errors import HarnessError
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.live import asking
+from toolloop_jupyter.notebook.live import outputs as live
+from toolloop_jupyter.notebook.live import results as presenting
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
 import litellm  # noqa: E402 - after the check

@@ -11,8 +11,8 @@ import pytest
 from support.asking import replace_config
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.notebook.stepping import request_block
+from toolloop_jupyter.core.events.observer import Observer
+from toolloop_jupyter.notebook.live.stepper import request_block
 
 
 class Sees(Observer):

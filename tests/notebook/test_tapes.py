@@ -8,9 +8,11 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.blocks import head
-from toolloop_jupyter.notebook.tapes import FollowsReplay, Tapes, said
-from toolloop_jupyter.teaching import Recorder, RecordingError, Replay, ScriptedModel
+from toolloop_jupyter.notebook.magic.cell import FollowsReplay, Tapes, said
+from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.teaching.recording import Recorder, Replay
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.tape import RecordingError
 
 
 def record(path, *prompts):

@@ -10,12 +10,10 @@ from dataclasses import dataclass
 import pydantic
 import pytest
 
-from toolloop_jupyter.core.events import (
-    Approval,
-    Decision,
+from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events.events import (
     FileChange,
     Reasoning,
-    Result,
     Retry,
     Span,
     Text,
@@ -23,9 +21,14 @@ from toolloop_jupyter.core.events import (
     ToolResult,
     Usage,
 )
-from toolloop_jupyter.notebook import transcript as t
-from toolloop_jupyter.notebook.answer import answer_block
-from toolloop_jupyter.notebook.blocks import (
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.notebook.html.style import STYLE
+from toolloop_jupyter.notebook.transcript import steps as t
+from toolloop_jupyter.notebook.transcript.blocks import (
+    MOST_CHARACTERS,
+    MOST_LINES,
+    OF_CALL,
+    OF_RUN,
     duration,
     files_block,
     foot,
@@ -35,11 +38,9 @@ from toolloop_jupyter.notebook.blocks import (
     reasoning_block,
     text_block,
 )
-from toolloop_jupyter.notebook.calls import approval_record, call_block
-from toolloop_jupyter.notebook.diagram import timeline
-from toolloop_jupyter.notebook.rich import MOST_CHARACTERS, MOST_LINES, show_value
-from toolloop_jupyter.notebook.room import OF_CALL, OF_RUN
-from toolloop_jupyter.notebook.style import STYLE
+from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block
+from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.values import answer_block, show_value
 
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="

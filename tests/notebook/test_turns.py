@@ -6,8 +6,9 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.turns import MadeBy, NamedSession
-from toolloop_jupyter.teaching import ScriptedModel, error
+from toolloop_jupyter.notebook.magic.sessions import MadeBy, NamedSession
+from toolloop_jupyter.teaching.parts import error
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 async def three_turns(**more):

@@ -8,10 +8,11 @@ from typing import ClassVar
 import ipywidgets
 import pytest
 
-from toolloop_jupyter.core.events import Approval, Usage
-from toolloop_jupyter.notebook import holding
-from toolloop_jupyter.notebook.holding import Hold
-from toolloop_jupyter.notebook.widgets import ApprovalCard, StepCard, Toolbar
+from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events.events import Usage
+from toolloop_jupyter.notebook.widgets import controls as holding
+from toolloop_jupyter.notebook.widgets.approval_card import ApprovalCard
+from toolloop_jupyter.notebook.widgets.controls import Hold, StepCard, Toolbar
 
 comm = pytest.importorskip("comm", reason="ipywidgets 7 with ipykernel 6.17 has comms of its own")
 

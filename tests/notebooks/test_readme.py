@@ -6,7 +6,7 @@ import pytest
 
 from parity.differences import table
 from support.stacks import STACKS
-from toolloop_jupyter.notebook import commands, options
+from toolloop_jupyter.notebook.magic import commands, options
 
 
 @pytest.fixture(scope="module")

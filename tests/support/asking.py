@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from toolloop_jupyter.core import provider
-from toolloop_jupyter.core.assembly import Assembly
-from toolloop_jupyter.core.model import load_litellm
+from toolloop_jupyter.core.models import providers as provider
+from toolloop_jupyter.core.models.assembly import Assembly
+from toolloop_jupyter.core.models.client import load_litellm
 
 
 async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:

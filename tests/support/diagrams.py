@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toolloop_jupyter import Result, Usage
-from toolloop_jupyter.core.events import Span
+from toolloop_jupyter.core.events.events import Span
 
 HOSTILE = '\uffff\x00\ud800\u202e"/><script>alert(1)</script>&#0;]]>'
 

@@ -8,12 +8,10 @@ from functools import cache
 from html.parser import HTMLParser
 from typing import Any
 
-from toolloop_jupyter.core.events import (
-    Approval,
-    Decision,
+from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events.events import (
     FileChange,
     Reasoning,
-    Result,
     Retry,
     Span,
     Text,
@@ -21,9 +19,11 @@ from toolloop_jupyter.core.events import (
     ToolResult,
     Usage,
 )
-from toolloop_jupyter.notebook import transcript as t
-from toolloop_jupyter.notebook.answer import answer_block
-from toolloop_jupyter.notebook.blocks import (
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.notebook.html.style import STYLE
+from toolloop_jupyter.notebook.live.writing import StreamingText
+from toolloop_jupyter.notebook.transcript import steps as t
+from toolloop_jupyter.notebook.transcript.blocks import (
     Block,
     files_block,
     foot,
@@ -33,13 +33,11 @@ from toolloop_jupyter.notebook.blocks import (
     retry_block,
     text_block,
 )
-from toolloop_jupyter.notebook.calls import approval_record, call_block
-from toolloop_jupyter.notebook.card import error_html, question_html
-from toolloop_jupyter.notebook.diagram import timeline
-from toolloop_jupyter.notebook.form import field_specs
-from toolloop_jupyter.notebook.rich import show_bundle, show_value
-from toolloop_jupyter.notebook.streaming import StreamingText
-from toolloop_jupyter.notebook.style import STYLE
+from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block
+from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
+from toolloop_jupyter.notebook.widgets.approval_card import error_html, question_html
+from toolloop_jupyter.notebook.widgets.edit_form import field_specs
 
 
 class Displays:

@@ -9,8 +9,9 @@ import asyncio, contextvars, sys, threading, time
 import ipywidgets as widgets
 from IPython.display import HTML, display
 from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_session
-from toolloop_jupyter.core import history
-from toolloop_jupyter.teaching import ScriptedModel, call, pause, text
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call, pause, text
 
 KEY, runs, ticks = "k" * 8, [], []
 

@@ -21,7 +21,7 @@ from typing import Annotated, Any, List, Literal, NewType, Optional, Union
 from pydantic import Field, Json, SecretStr
 
 from support.tool_kinds import *
-from toolloop_jupyter.core.context import ToolContext
+from toolloop_jupyter.core.tools.signature import ToolContext
 
 MISSING = object()
 ANY = {

@@ -11,9 +11,10 @@ import pytest
 from pydantic import BaseModel
 
 from support.asking import Talk, ask, tool
-from toolloop_jupyter.teaching import DEMO_MODEL, ScriptedModel
 from toolloop_jupyter.teaching.conversation import Step
 from toolloop_jupyter.teaching.evidence import Evidence
+from toolloop_jupyter.teaching.registry import DEMO_MODEL
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 SEARCH = tool(

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from toolloop_jupyter.core import provider
-from toolloop_jupyter.core.model import load_litellm
-from toolloop_jupyter.core.provider import Delta, ProviderError, ProviderRequest
+from toolloop_jupyter.core.models import providers as provider
+from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.core.models.providers import Delta, ProviderError, ProviderRequest
 
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 USAGE = {"prompt_tokens": 7, "completion_tokens": 3}
@@ -265,7 +265,7 @@ def test_other_models_are_not_ours() -> None:
 def test_providing_does_not_import_litellm() -> None:
     """Importing the teaching package and providing a model leave LiteLLM unloaded."""
     code = (
-        "import sys, toolloop_jupyter.teaching as t; from toolloop_jupyter.core import provider; "
+        "import sys, toolloop_jupyter.teaching as t; from toolloop_jupyter.core.models import providers as provider; "
         "m = t.ScriptedModel('x'); assert provider.is_ours(m.model); assert 'litellm' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,20 +13,14 @@ from pydantic import BaseModel
 from support.asking import ask
 from support.servers import ScriptedServer
 from toolloop_jupyter.api import aagent, aagent_session
-from toolloop_jupyter.core.config import Harness, ToolLoopOptions
-from toolloop_jupyter.core.events import Result
-from toolloop_jupyter.core.model import load_litellm
-from toolloop_jupyter.teaching import (
-    Recorder,
-    RecordingError,
-    Replay,
-    ReplayMismatch,
-    ScriptedModel,
-    call,
-    error,
-    reasoning,
-    text,
-)
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.core.session.options import Harness
+from toolloop_jupyter.teaching.parts import call, error, reasoning, text
+from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.tape import RecordingError
 
 
 def double(n: int) -> int:

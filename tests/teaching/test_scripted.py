@@ -11,9 +11,8 @@ import pytest
 from pydantic import BaseModel
 
 from support.asking import ask
-from toolloop_jupyter.core.model import load_litellm
-from toolloop_jupyter.teaching import (
-    ScriptedModel,
+from toolloop_jupyter.core.models.client import load_litellm
+from toolloop_jupyter.teaching.parts import (
     ScriptError,
     call,
     deltas,
@@ -25,6 +24,7 @@ from toolloop_jupyter.teaching import (
     reply_with,
     text,
 )
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 
 async def test_turns_are_played_one_for_each_call() -> None:

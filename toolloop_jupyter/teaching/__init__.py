@@ -3,11 +3,22 @@
 Importing it provides the models "toolloop/…" to LiteLLM once LiteLLM is loaded; it does not load it.
 """
 
-from ..core.checks import ANY
+from ..core.events import ANY
 from .demo import DemoModel
-from .offline import DEMO_MODEL, use_with_litellm
-from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
+from .parts import (
+    ScriptError,
+    call,
+    deltas,
+    end,
+    error,
+    expect,
+    pause,
+    reasoning,
+    reply_with,
+    text,
+)
 from .recording import Recorder, Replay, ReplayMismatch
+from .registry import DEMO_MODEL, use_with_litellm
 from .scripted import ScriptedModel
 from .tape import RecordingError
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from toolloop_jupyter.core.provider import ProviderRequest
-
+from ..core.models import ProviderRequest
 from .evidence import parse_json
 
 # How this package's loop (and LiteLLM's) begins the results of calls that went wrong.

@@ -11,9 +11,8 @@ import json
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-from toolloop_jupyter.core.provider import Delta, ProviderRequest
-
-from . import offline
+from ..core.models import Delta, ProviderRequest
+from . import registry
 from .answering import answer, story
 from .conversation import Conversation, read
 from .evidence import Evidence
@@ -45,7 +44,7 @@ class DemoModel:
         )
         if request.options.get("reasoning_effort") not in (None, "none"):
             parts = [reasoning(_thought(talk, plan)), *parts]
-        usage = {"prompt_tokens": offline.count_words(request.messages), "completion_tokens": said}
+        usage = {"prompt_tokens": registry.count_words(request.messages), "completion_tokens": said}
         turn = Turn(talk.calls + 1, request.messages, self.pace)
         async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
             yield delta
@@ -96,4 +95,4 @@ def _thought(talk: Conversation, plan: Plan) -> str:
 
 
 _demo = DemoModel()
-offline.put("demo", _demo)
+registry.put("demo", _demo)

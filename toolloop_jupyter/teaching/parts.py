@@ -11,16 +11,22 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from toolloop_jupyter.core.errors import HarnessError
-from toolloop_jupyter.core.foreign import words_of
-from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError
-from toolloop_jupyter.core.running import attempt
+from ..core.events import HarnessError
+from ..core.execution import attempt, words_of
+from ..core.models import Delta, PlainRefusal, ProviderError
 
 Messages: TypeAlias = list[dict[str, Any]]
 

@@ -9,13 +9,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from toolloop_jupyter.core.errors import ModelCallFailed
-from toolloop_jupyter.core.images import Way, way_of
-from toolloop_jupyter.core.model import Reply, Request, loaded
-from toolloop_jupyter.core.observer import Observer
-from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderError, ProviderRequest
-
-from . import offline
+from ..core.conversation import way_of
+from ..core.events import ModelCallFailed, Observer, Reply, Request
+from ..core.models import Delta, PlainRefusal, ProviderError, ProviderRequest, loaded
+from ..core.results import Way
+from . import registry
 from .differences import difference, nearest
 from .tape import (
     VERSION,
@@ -148,7 +146,7 @@ class Replay:
         self.calls = load(self.path)
         self.differences: list[str] = []
         self._next, self._played = 0, 0
-        self.model = offline.put(f"replay-{next(_numbers)}", self)
+        self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
     def toolloop_model(self) -> str:

@@ -20,10 +20,19 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from toolloop_jupyter.core.provider import Delta, PlainRefusal, ProviderRequest
-
-from . import offline
-from .parts import Content, Error, Expect, Messages, Part, ScriptError, Turn, parts_of, words
+from ..core.models import Delta, PlainRefusal, ProviderRequest
+from . import registry
+from .parts import (
+    Content,
+    Error,
+    Expect,
+    Messages,
+    Part,
+    ScriptError,
+    Turn,
+    parts_of,
+    words,
+)
 
 _numbers = itertools.count(1)
 
@@ -57,7 +66,7 @@ class ScriptedModel:
         self.requests: list[ProviderRequest] = []
         """What the model was sent, one for each call, as it was then."""
         self._lock = threading.Lock()
-        self.model = offline.put(name or f"scripted-{next(_numbers)}", self)
+        self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self.shown_as = self.model
         """What its messages call it: in a notebook, the variable that a cell names it by."""
 
@@ -121,7 +130,7 @@ class ScriptedModel:
             spoken += len(words(str(delta.get("content") or delta.get("reasoning_content") or "x")))
             yield delta
         usage = turn.usage or {
-            "prompt_tokens": offline.count_words(turn.messages),
+            "prompt_tokens": registry.count_words(turn.messages),
             "completion_tokens": spoken,
         }
         yield {

@@ -21,11 +21,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toolloop_jupyter.core.assembly import Assembly
-from toolloop_jupyter.core.bounds import is_deeper
-from toolloop_jupyter.core.errors import HarnessError
-from toolloop_jupyter.core.hiding import hide_suspected, names_key
-from toolloop_jupyter.core.provider import Delta
+from ..core.events import HarnessError
+from ..core.models import Assembly, Delta
+from ..core.text import hide_suspected, is_deeper, names_key
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})

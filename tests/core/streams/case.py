@@ -10,9 +10,10 @@ from typing import Any
 
 from support.servers import Entry, ScriptedServer, answer
 from toolloop_jupyter import Done, Harness, aagent_session
-from toolloop_jupyter.core import history
-from toolloop_jupyter.core.config import ToolLoopOptions
-from toolloop_jupyter.core.events import Reasoning, Result, Retry, Text, ToolCall, ToolResult
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.events.events import Reasoning, Retry, Text, ToolCall, ToolResult
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
 
 KEY = "sk-live-0123456789abcdef"
 """The key of every case; no text of a run may hold it."""

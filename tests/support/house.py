@@ -1,0 +1,250 @@
+"""The package read as text: its modules, their imports (lazy and typing-only ones count), its rooms and floors.
+
+`tests/test_architecture.py` holds the rules with it; `tests/house.py` prints the figures.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = "toolloop_jupyter"
+
+
+@dataclass(frozen=True)
+class Import:
+    """One name that a module imports."""
+
+    target: str
+    """Absolute: "toolloop_jupyter.core.models.call_model", "litellm.acompletion"."""
+    line: int
+    lazy: bool = False
+    """Inside a function."""
+    typing_only: bool = False
+    """Under `if TYPE_CHECKING:`."""
+
+    @property
+    def package(self) -> str:
+        return self.target.split(".")[0]
+
+    @property
+    def is_ours(self) -> bool:
+        return self.package == PACKAGE
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of the package: `name` is relative to it ("core/models/call.py")."""
+
+    name: str
+    source: str
+
+    @functools.cached_property
+    def tree(self) -> ast.Module:
+        return ast.parse(self.source)
+
+    @property
+    def room(self) -> str:
+        """The package that holds it: "core/models"; "api" for `api.py`, "" for the public names."""
+        folder, _, stem = self.name.rpartition("/")
+        return folder or ("" if stem == "__init__.py" else stem.removesuffix(".py"))
+
+    @property
+    def is_face(self) -> bool:
+        return self.name.endswith("__init__.py")
+
+    @property
+    def dotted(self) -> str:
+        """Its absolute name: "toolloop_jupyter.core.models.call"."""
+        stem = self.name.removesuffix(".py").removesuffix("__init__").rstrip("/").replace("/", ".")
+        return f"{PACKAGE}.{stem}" if stem else PACKAGE
+
+    @property
+    def lines(self) -> int:
+        return self.source.count("\n")
+
+    @functools.cached_property
+    def imports(self) -> tuple[Import, ...]:
+        return tuple(_imports(self))
+
+    @functools.cached_property
+    def functions(self) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, ...]:
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, kinds))
+
+    @functools.cached_property
+    def classes(self) -> tuple[ast.ClassDef, ...]:
+        return tuple(node for node in ast.walk(self.tree) if isinstance(node, ast.ClassDef))
+
+
+def read_modules() -> tuple[Module, ...]:
+    """Every Python file of the installed package."""
+    spec = importlib.util.find_spec(PACKAGE)
+    assert spec is not None
+    assert spec.origin is not None
+    root = Path(spec.origin).parent
+    return tuple(
+        Module(p.relative_to(root).as_posix(), p.read_text("utf-8")) for p in sorted(root.rglob("*.py"))
+    )
+
+
+def _imports(module: Module) -> Iterator[Import]:
+    def visit(node: ast.AST, *, lazy: bool, typing_only: bool) -> Iterator[Import]:
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            for child in node.body:
+                yield from visit(child, lazy=lazy, typing_only=True)
+            for child in node.orelse:
+                yield from visit(child, lazy=lazy, typing_only=typing_only)
+            return
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            lazy = True
+        for target in _targets(module, node):
+            yield Import(target, getattr(node, "lineno", 0), lazy, typing_only)
+        for child in ast.iter_child_nodes(node):
+            yield from visit(child, lazy=lazy, typing_only=typing_only)
+
+    yield from visit(module.tree, lazy=False, typing_only=False)
+
+
+def _targets(module: Module, node: ast.AST) -> list[str]:
+    """The absolute names that an `import`, a `from … import` or an `import_module("…")` may load."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        here = [PACKAGE, *module.name.removesuffix(".py").split("/")]
+        base = ".".join([*here[: -node.level], *filter(None, [node.module])]) if node.level else node.module
+        return [f"{base}.{alias.name}" for alias in node.names]
+    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
+        "import_module",
+        "__import__",
+    ):
+        return [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
+    return []
+
+
+class House:
+    """Modules as one graph: who imports whom, a face's names taken to the module that defines them."""
+
+    def __init__(self, modules: tuple[Module, ...]) -> None:
+        self.modules = modules
+        self.by_name = {module.dotted: module for module in modules}
+        self._exports = {m.dotted: self._names_of_face(m) for m in modules if m.is_face}
+
+    def _names_of_face(self, face: Module) -> dict[str, str]:
+        """Name -> the module that a face takes it from."""
+        found = {}
+        for item in face.imports:
+            if item.is_ours and not item.typing_only:
+                home, _, name = item.target.rpartition(".")
+                found[name] = home
+        return found
+
+    def module_of(self, target: str) -> str | None:
+        """The module that an import of `target` needs; through a face, the one behind it."""
+        if target in self.by_name:
+            return target
+        home, _, name = target.rpartition(".")
+        for _ in range(4):
+            behind = self._exports.get(home, {}).get(name)
+            if behind is None:
+                break
+            home = behind
+        return home if home in self.by_name else None
+
+    def room_of(self, target: str) -> str | None:
+        """The room that an import of `target` enters."""
+        name = target if target in self.by_name else target.rpartition(".")[0]
+        return self.by_name[name].room if name in self.by_name else None
+
+    @functools.cached_property
+    def module_graph(self) -> Mapping[str, frozenset[str]]:
+        """Module -> modules that it imports, faces apart."""
+        graph = {}
+        for module in self.modules:
+            if module.is_face:
+                continue
+            needed = {self.module_of(item.target) for item in module.imports if item.is_ours}
+            graph[module.dotted] = frozenset(
+                name
+                for name in needed
+                if name is not None and not self.by_name[name].is_face and name != module.dotted
+            )
+        return graph
+
+    @functools.cached_property
+    def room_graph(self) -> Mapping[str, frozenset[str]]:
+        """Room -> rooms that it imports; the public names in `__init__.py` are no room."""
+        graph: dict[str, set[str]] = {}
+        for module in self.modules:
+            if module.room == "":
+                continue
+            needed = {self.room_of(item.target) for item in module.imports if item.is_ours}
+            graph.setdefault(module.room, set()).update(r for r in needed if r and r != module.room)
+        return {room: frozenset(needed) for room, needed in graph.items()}
+
+    def graph_in(self, room: str) -> Mapping[str, frozenset[str]]:
+        """The part of the module graph that lies within a room."""
+        inside = {m.dotted for m in self.modules if m.room == room and not m.is_face}
+        return {name: self.module_graph[name] & inside for name in inside}
+
+
+def find_circles(graph: Mapping[str, frozenset[str]]) -> list[set[str]]:
+    """The groups of nodes that reach each other (Tarjan's strongly connected components of two and more)."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: list[set[str]] = []
+
+    def visit(node: str) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        for other in graph.get(node, ()):
+            if other not in index:
+                visit(other)
+                low[node] = min(low[node], low[other])
+            elif other in stack:
+                low[node] = min(low[node], index[other])
+        if low[node] == index[node]:
+            group = set()
+            while True:
+                other = stack.pop()
+                group.add(other)
+                if other == node:
+                    break
+            if len(group) > 1:
+                found.append(group)
+
+    for node in graph:
+        if node not in index:
+            visit(node)
+    return found
+
+
+def count_floors(graph: Mapping[str, frozenset[str]]) -> int:
+    """How many nodes the longest way down has. Only for a graph without circles."""
+
+    @functools.cache
+    def height(node: str) -> int:
+        return 1 + max((height(other) for other in graph.get(node, ())), default=0)
+
+    return max(map(height, graph), default=0)
+
+
+def count_attributes(node: ast.ClassDef) -> int:
+    """The attributes that objects of a class have: fields in its body, and what its methods assign to `self`."""
+    fields = {
+        s.target.id for s in node.body if isinstance(s, ast.AnnAssign) and isinstance(s.target, ast.Name)
+    }
+    assigned = {
+        one.attr
+        for one in ast.walk(node)
+        if isinstance(one, ast.Attribute)
+        and isinstance(one.ctx, ast.Store)
+        and isinstance(one.value, ast.Name)
+        and one.value.id == "self"
+    }
+    return len(fields | assigned)

@@ -1,0 +1,198 @@
+"""What a run says while it goes on, and what it leaves behind.
+
+Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
+with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from ..execution import is_exactly, told
+
+DecidedBy: TypeAlias = Literal["click", "prompt", "policy", "callback", "stream", "unattended", "stop"]
+Scope: TypeAlias = Literal["call", "run", "session"]
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided about one call, by whom, when."""
+
+    allowed: bool
+    reason: str = ""
+    arguments: Mapping[str, object] | None = None
+    """The edited arguments (JSON form), or None when the call was allowed as it stood."""
+    by: DecidedBy = "stream"
+    scope: Scope = "call"
+    """"run" or "session": the person allowed all further calls of this tool for so long."""
+    at: float = field(default_factory=time.time)
+    """Seconds since the epoch."""
+
+
+def _accept_anything(arguments: Mapping[str, object]) -> None: ...
+
+
+@dataclass(frozen=True)
+class Approval:
+    """A request to run a tool. The turn waits until `allow()` or `deny()` is called; the first one counts.
+
+    `input` is a snapshot of the validated arguments in JSON form; it cannot be changed.
+    """
+
+    tool: str
+    input: Mapping[str, object]
+    _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
+    """One for each `wait()` that goes on, on whatever loop: an Approval itself can be made without any."""
+    # ours
+    call_id: str = ""
+    description: str = ""
+    source: str = field(default="", compare=False, repr=False)
+    """The function's source code, or "" where there is none."""
+    schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
+    """The JSON schema of the arguments, for an edit form."""
+    why: str = ""
+    """Why somebody is asked, e.g. "permissions are 'ask'"."""
+    check: Callable[[Mapping[str, object]], Any] = field(default=_accept_anything, compare=False, repr=False)
+    """Validates edited arguments by the code that validates a call, and gives the call that will run (with its arguments
+    as `.json`); raises ValueError with the model's-eye message."""
+    scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
+    """How far it may reach: "session" where the conversation goes on, "call" alone where the function may change unseen."""
+    editable: bool = field(default=True, compare=False, repr=False)
+    """Whether edited arguments can reach the tool: those of another runtime's request cannot."""
+    number: int = field(default=0, compare=False)
+    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
+    _state: dict[str, Any] = field(
+        default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
+    )
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "input", frozen(dict(self.input)))
+
+    def allow(
+        self,
+        arguments: Mapping[str, object] | None = None,
+        *,
+        by: DecidedBy = "stream",
+        scope: Scope = "call",
+    ) -> None:
+        """Let the call run: as shown, or with edited `arguments`. A `scope` that is not among `scopes` is "call".
+
+        Raises ValueError, and decides nothing, when these do not validate, or for another scope. From any thread.
+        """
+        call, edited = None, None
+        if not is_exactly(scope, "call", "run", "session"):
+            raise ValueError(f"scope must be 'call', 'run' or 'session', got {told(scope)}")
+        if arguments is not None and not self.editable:
+            raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
+        if arguments is not None:
+            call = self.check(given := thawed(dict(arguments)))
+            edited = frozen(made if isinstance(made := getattr(call, "json", None), dict) else given)
+            if same_json(edited, self.input):
+                call, edited = None, None
+        self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
+
+    def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
+        """Refuse the call; `reason` reaches the model. From any thread."""
+        self._decide(Decision(False, reason, by=by))
+
+    @property
+    def answered(self) -> bool:
+        return "decision" in self._state
+
+    @property
+    def decision(self) -> Decision | None:
+        """The decision, or None while nobody has decided."""
+        decided: Decision | None = self._state.get("decision")
+        return decided
+
+    @property
+    def edited_call(self) -> Any:
+        """What `check` made of the edited arguments, the very values that run; None when they are as shown."""
+        return self._state.get("call")
+
+    async def wait(self) -> tuple[bool, str]:
+        """(allowed, reason), once decided."""
+        future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
+        with self._state["lock"]:
+            self._waiting.append(future)
+            decision = self.decision
+        if decision is not None:
+            return decision.allowed, decision.reason
+        return await future
+
+    def _decide(self, decision: Decision, call: object = None) -> None:
+        with self._state["lock"]:
+            if "decision" in self._state:
+                return  # a second click, a late click, a click after Stop
+            self._state.update(decision=decision, call=call)
+            waiting = list(self._waiting)
+        # A click may come on a kernel subshell's thread (facts: ipykernel 7), so the loop has to be woken.
+        for future in waiting:
+            with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
+                future.get_loop().call_soon_threadsafe(_wake, future, decision)
+
+
+def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
+    if not future.done():
+        future.set_result((decision.allowed, decision.reason))
+
+
+# --- JSON data that cannot be changed any more: what a person was shown is what runs and what stays in the record. ---
+#
+# Still dicts and lists for everybody who reads them (`json.dumps`, `==`, `isinstance`); a write raises and says how the
+# call is run with other arguments. `copy.deepcopy`, pickle and `thawed` give plain data that can be changed.
+
+_ADVICE = (
+    "this is what was shown and what will run, so it cannot be changed; to run the call with other arguments: "
+    "approval.allow({**approval.input, NAME: VALUE})"
+)
+
+
+def _refuse(self: object, *_: object, **__: object) -> NoReturn:
+    raise TypeError(_ADVICE)
+
+
+class _FixedDict(dict[str, Any]):
+    __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (dict(self),)
+
+
+class _FixedList(list[Any]):
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse
+    pop = remove = clear = sort = reverse = _refuse
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return list, (list(self),)
+
+
+def frozen(value: Any) -> Any:
+    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed."""
+    if isinstance(value, dict):
+        return _FixedDict((key, frozen(item)) for key, item in value.items())
+    if isinstance(value, (list, tuple)):
+        return _FixedList(frozen(item) for item in value)
+    return value
+
+
+def thawed(value: Any) -> Any:
+    """A plain copy of JSON data, frozen or not: changing it changes nothing else."""
+    if isinstance(value, dict):
+        return {key: thawed(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [thawed(item) for item in value]
+    return value
+
+
+def same_json(one: object, other: object) -> bool:
+    """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
+    first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
+    return first == second

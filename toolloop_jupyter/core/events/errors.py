@@ -1,0 +1,143 @@
+"""The errors of this package, each with one clear line that says what to type next.
+
+    HarnessError                    everything below; LiteLLM's name for the root
+    ├── CapabilityUnsupported       asked for something the Tool Loop does not have (skills, resume, …)
+    ├── OptionsMismatch             options of another harness
+    ├── OutputInvalid               the final answer does not fit output=; has .raw and .result
+    ├── SessionClosed               a turn on a closed session
+    ├── SandboxError                the sandbox folder cannot be read
+    ├── HarnessInstallFailed, StateIncompatible    of LiteLLM's other harnesses; never raised here
+    ├── ArgumentInvalid             (also ValueError) an argument of agent() & co. with an impossible value
+    ├── ArgumentTypeInvalid         (also TypeError) one of a type that it does not take
+    ├── HistoryInvalid              (also ValueError) messages that no provider would accept; has .problems
+    ├── ToolDefinitionError         (also ValueError) functions that cannot be described; all problems at once
+    ├── ModelCallFailed             a model call failed for good; .advice says what to set
+    └── RunFailed                   a magic cell whose run ended in runtime_error; has .result
+
+Not errors of a run but messages to the model: a tool's own exception, an unknown tool and arguments that do
+not validate become tool results (`ToolResult(is_error=True)`), never exceptions of the caller.
+
+The first five have the names and meanings of `litellm.harness` 1.110.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ..text import hide, plain, some
+
+if TYPE_CHECKING:
+    from .result import Result
+
+
+class HarnessError(Exception):
+    """Base class of every error of this package.
+
+    Notebooks show it as one line: IPython takes `_render_traceback_` (7.34 to 9) instead of a traceback, and
+    the cell still counts as failed for nbconvert and papermill. What it quotes (a provider's words, a key that the model
+    wrote, a name that was typed) is shown without control sequences and without the runs' keys.
+    """
+
+    def __str__(self) -> str:
+        return hide(plain(super().__str__()))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"{type(self).__name__}: {self}"]
+
+
+class CapabilityUnsupported(HarnessError):
+    """The Tool Loop cannot do what was asked. Raised before anything starts."""
+
+
+class OptionsMismatch(HarnessError):
+    """Options of a different harness were given."""
+
+
+class ArgumentInvalid(HarnessError, ValueError):
+    """An argument has an impossible value. One line also under `%xmode Verbose`, whose tracebacks show every argument."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"ValueError: {self}"]
+
+
+class ArgumentTypeInvalid(HarnessError, TypeError):
+    """An argument has a type that it does not take. One line, as `ArgumentInvalid`."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"TypeError: {self}"]
+
+
+class HarnessInstallFailed(HarnessError):
+    """Of LiteLLM's other harnesses: there so that code that catches it moves over; never raised here."""
+
+
+class StateIncompatible(HarnessError):
+    """As `HarnessInstallFailed`."""
+
+
+class SandboxError(HarnessError):
+    """The sandbox folder does not exist or cannot be read."""
+
+
+class SessionClosed(HarnessError):
+    """A turn was started on a session that is closed."""
+
+
+class OutputInvalid(HarnessError):
+    """The final answer did not validate against `output=`.
+
+    `raw` is the model's last answer as text; `result` is the `Result` of the turn, with the work that was done.
+    """
+
+    def __init__(self, message: str, raw: str, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.raw = raw
+        self.result = result
+
+
+class HistoryInvalid(HarnessError, ValueError):
+    """Messages that are not a valid OpenAI conversation. `problems` lists what is wrong where."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("history is not a valid conversation: " + some(problems, 20, "; "))
+        self.problems = tuple(problems)
+
+
+class ToolDefinitionError(HarnessError, ValueError):
+    """Functions that cannot be tools as they stand. `problems` has one line for each, with what to write instead."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__(
+            problems[0] if len(problems) == 1 else "\n".join(["these tools cannot be used:", *problems])
+        )
+        self.problems = tuple(problems)
+
+
+class ModelCallFailed(HarnessError):
+    """A model call failed after its retries. `advice` says what to set or try, or is empty."""
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message} {advice}".strip())
+        self.advice = advice
+
+
+class RunFailed(HarnessError):
+    """A `%%toolloop` cell whose run ended in `runtime_error`. `result` has the work done before."""
+
+    def __init__(self, message: str, result: Result | None = None) -> None:
+        super().__init__(message)
+        self.result = result
+
+
+class Mistake(HarnessError, ValueError):
+    """Something typed wrong in a magic: one line that says what to type instead."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"toolloop: {self}"]
+
+
+STOPPED = "the run was stopped"

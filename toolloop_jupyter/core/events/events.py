@@ -1,0 +1,142 @@
+"""What an answer has beside text, thoughts and calls: pictures, audio, sources, files; read from deltas and messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from .approval import Decision
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Ours: a part of the answer that is no text, thought or call. Data only: nothing is fetched to show it."""
+
+    kind: str
+    """"picture", "audio", "source", "file", or the type that the server gave it."""
+    name: str
+    """What it is, in a line."""
+    address: str = field(default="", repr=False)
+    """Its data address (`data:image/png;base64,…`), or ""."""
+
+
+StopReason: TypeAlias = Literal[
+    "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
+]
+FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens and model calls of a turn or a session, as the provider reported them."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    calls: int = 0
+    """Model calls, not tool calls."""
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.calls + other.calls,
+        )
+
+
+@dataclass(frozen=True)
+class Text:
+    """A piece of the model's text, as it arrives (LiteLLM's loop sends whole messages instead)."""
+
+    delta: str
+
+
+@dataclass(frozen=True)
+class Reasoning:
+    """A piece of the model's reasoning, as it arrives."""
+
+    delta: str
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """The model asks for a tool. Comes before validation; `input` is what it sent, {} when that was no JSON object."""
+
+    id: str
+    name: str
+    """The name in the notebook; for a made-up tool, what the model wrote."""
+    native_name: str
+    """The name as it goes over the wire (differs where the notebook's is not a valid tool name)."""
+    input: Mapping[str, object]
+    builtin: bool = True
+    """Whether it is a tool of the harness itself (LiteLLM's default); the Tool Loop's are functions, and never are."""
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What came of one tool call. `output` is exactly the text that the model gets."""
+
+    id: str
+    output: str
+    is_error: bool = False
+    # ours
+    value: Any = field(default=None, compare=False, repr=False)
+    """The live object that the function returned."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long the function ran; 0.0 when it did not."""
+    traceback: str = field(default="", compare=False, repr=False)
+    """For a person: the traceback of the function's own exception, cut to the person's code."""
+    full_length: int = field(default=0, compare=False)
+    """Characters of the whole text before it was cut for the model; equal to len(output) when it was not."""
+    ran: bool = field(default=False, compare=False)
+    """Whether the function was started."""
+    pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
+    decision: Decision | None = field(default=None, compare=False, repr=False)
+    """By whose decision it ran or did not, also by an earlier approval of all calls; None when nothing had to be decided."""
+
+
+@dataclass(frozen=True)
+class FileChange:
+    """A file of the sandbox folder that changed during the turn. `diff` is a unified diff, None for binary files."""
+
+    path: str
+    kind: FileChangeKind
+    diff: str | None = None
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """A harness has shortened its conversation, from and to so many tokens. LiteLLM's; the Tool Loop never does."""
+
+    tokens_before: int | None = None
+    tokens_after: int | None = None
+
+
+@dataclass(frozen=True)
+class Retry:
+    """Ours: a model call failed and is tried again.
+
+    `discard` is streamed text that no longer holds ("" mostly: a try that repeats the beginning goes on behind it).
+    """
+
+    attempt: int
+    error: str
+    discard: str = ""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Ours: one model call or tool call on the run's time line. Times in seconds since the turn began."""
+
+    kind: Literal["model", "tool", "approval"]
+    name: str
+    start: float
+    end: float
+    usage: Usage = Usage()
+    cost: float | None = None
+    is_error: bool = False

@@ -1,0 +1,263 @@
+"""What a run says while it goes on, and what it leaves behind.
+
+Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
+with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+
+from ..text import hide, hide_in_repr
+from .approval import Approval, Decision
+from .events import (
+    Attachment,
+    FileChange,
+    Reasoning,
+    Retry,
+    Span,
+    StopReason,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Presenter(Protocol):
+    """Shows Results to people."""
+
+    def display(self, result: Result) -> None: ...
+
+    def bundle(self, result: Result) -> Mapping[str, str]: ...
+
+    def markdown(self, result: Result) -> str: ...
+
+    def diagram(self, result: Result) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a turn leaves. `text` is the final answer, or the partial one with the error behind it."""
+
+    text: str
+    output: Any
+    """The validated `output=` instance, or None."""
+    files: list[FileChange]
+    events: list[Event]
+    usage: Usage
+    cost: float | None
+    """US dollars; None when nobody told the price (never 0.0 for "unknown")."""
+    stop_reason: StopReason
+    session_id: str
+    # ours
+    error: str | None = None
+    """For `runtime_error`: one line that says what failed and what to set."""
+    model: str = ""
+    prompt: str = ""
+    spans: tuple[Span, ...] = field(default=(), compare=False, repr=False)
+    output_attempts: int = 0
+    """How many answers were read before `output` validated (0 without `output=`)."""
+
+    presenter: ClassVar[Presenter | None] = None
+    """How a Result looks in a notebook; the notebook layer sets it, since the core knows no notebook."""
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The tool calls, in order."""
+        return [event for event in self.events if isinstance(event, ToolCall)]
+
+    @property
+    def tool_results(self) -> list[ToolResult]:
+        """The results, one for each of `calls`, in the same order; `.value` is the live object."""
+        return [event for event in self.events if isinstance(event, ToolResult)]
+
+    @property
+    def approvals(self) -> list[Approval]:
+        return [event for event in self.events if isinstance(event, Approval)]
+
+    def assert_called(
+        self,
+        tool: Tool,
+        arguments: Mapping[str, Any] | None = None,
+        /,
+        *,
+        times: int | None = None,
+        **more: Any,
+    ) -> ToolCall | None:
+        """Check that the model called this tool (a name, or the function); gives the first such call.
+
+        The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
+        Raises AssertionError with what was called instead; TypeError for arguments that are no dict. A call counts
+        whether or not it succeeded (`tool_results[i].is_error` tells).
+        """
+        if arguments is not None and not isinstance(arguments, Mapping):
+            raise TypeError(hide(f"write assert_called(tool, name=value, times=count), not {arguments!r}"))
+        return assert_called(self.calls, tool, times, {**(arguments or {}), **more})
+
+    def assert_not_called(
+        self, tool: Tool, arguments: Mapping[str, Any] | None = None, /, **more: Any
+    ) -> None:
+        """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
+        assert_not_called(self.calls, tool, {**(arguments or {}), **more})
+
+    def assert_order(self, *tools: Tool) -> None:
+        """Check that these tools were called in this order, others between them or not."""
+        assert_order(self.calls, tools)
+
+    def diagram(self) -> Any:
+        """A picture of the run for a notebook: who spoke when, and how long each call took."""
+        if self.presenter is None:
+            raise RuntimeError("diagram() needs a notebook: import toolloop_jupyter.api first")
+        return self.presenter.diagram(self)
+
+    def _ipython_display_(self) -> None:
+        if self.presenter is None:
+            print(repr(self))  # noqa: T201 - what IPython would do
+        else:
+            self.presenter.display(self)
+
+    def _repr_html_(self) -> str:
+        """The run's transcript as safe, self-contained HTML."""
+        return "" if self.presenter is None else self.presenter.bundle(self)["text/html"]
+
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Mapping[str, str]:
+        """The run's transcript as "text/html" and "text/plain"."""
+        return {"text/plain": repr(self)} if self.presenter is None else self.presenter.bundle(self)
+
+    def to_markdown(self) -> str:
+        """The run's transcript as Markdown that is safe to show anywhere."""
+        return hide(self.text) if self.presenter is None else self.presenter.markdown(self)
+
+
+@dataclass(frozen=True)
+class Done:
+    """The last event of every turn."""
+
+    result: Result
+
+    @property
+    def usage(self) -> Usage:
+        return self.result.usage
+
+    @property
+    def cost(self) -> float | None:
+        return self.result.cost
+
+    @property
+    def stop_reason(self) -> StopReason:
+        return self.result.stop_reason
+
+
+for _made in (Text, Reasoning, ToolCall, Decision, Approval, ToolResult, FileChange, Retry, Span, Result):
+    hide_in_repr(_made)
+
+_Part: TypeAlias = Text | Reasoning | Attachment
+Event: TypeAlias = _Part | ToolCall | Approval | ToolResult | FileChange | Retry | Done
+
+
+# --- Checks of a run for exercises: plain AssertionErrors with messages that a student understands. -----------
+
+Tool: TypeAlias = "str | Callable[..., Any]"
+"""A tool by its name or its function."""
+ANY: Any = object()
+"""Stands for any value: `assert_called("search", query=ANY)` wants the argument to be there."""
+
+
+def assert_called(
+    calls: Sequence[ToolCall], tool: Tool, times: int | None, wanted: Mapping[str, Any]
+) -> ToolCall | None:
+    """The first call of `tool` whose arguments include `wanted`. Raises AssertionError when there is none.
+
+    With `times`, so many such calls there must be, no more and no fewer; None for no call where none must be.
+    """
+    name = name_of(tool)
+    named = [call for call in calls if call.name == name]
+    fitting = [call for call in named if _fits(call, wanted)]
+    if times is not None and len(fitting) != times and (fitting or not times):
+        raise _fault(
+            f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
+        )
+    if fitting or times == 0:
+        return fitting[0] if fitting else None
+    often = f" (expected {_times(times)})" if times is not None else ""
+    if not named:
+        raise _fault(f"the model never called {name}{often}. {_what_it_did(calls)}")
+    raise _fault(f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}")
+
+
+def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, Any]) -> None:
+    """Raise AssertionError when `tool` was called with these arguments, or at all when there are none."""
+    name = name_of(tool)
+    found = [call for call in calls if call.name == name and _fits(call, unwanted)]
+    if found:
+        raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
+
+
+def assert_order(calls: Sequence[ToolCall], tools: Sequence[Tool]) -> None:
+    """Raise AssertionError unless these tools were called in this order (others may come between)."""
+    names = [name_of(tool) for tool in tools]
+    left = list(names)
+    for call in calls:
+        if left and call.name == left[0]:
+            left.pop(0)
+    if left:
+        order = ", ".join(call.name for call in calls) or "nothing"
+        raise _fault(
+            f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
+        )
+
+
+def _fault(message: str) -> AssertionError:
+    return AssertionError(hide(message))
+
+
+def name_of(tool: Tool) -> str:
+    """The name that the model calls a tool by. Raises TypeError for what is neither a name nor a function."""
+    if isinstance(tool, str):
+        return tool
+    mark = getattr(tool, "__toolloop_tool__", None)
+    name = getattr(mark, "name", None) or getattr(tool, "__name__", None)
+    if not isinstance(name, str):
+        raise TypeError(
+            hide(f"name the tool, or give its function: assert_called('search_code'), not {tool!r}")
+        )
+    return name
+
+
+def _fits(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
+    return all(
+        key in call.input and (value is ANY or call.input[key] == value) for key, value in wanted.items()
+    )
+
+
+def _with(wanted: Mapping[str, Any]) -> str:
+    return " with " + ", ".join(f"{key}={_short(value)}" for key, value in wanted.items()) if wanted else ""
+
+
+def _what_it_did(calls: Sequence[ToolCall]) -> str:
+    return f"It called: {', '.join(call.name for call in calls)}." if calls else "It called no tool at all."
+
+
+def _shown(calls: Sequence[ToolCall]) -> str:
+    return "; ".join(
+        f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in call.input.items())})"
+        for call in calls[:5]
+    )
+
+
+def _short(value: object) -> str:
+    if value is ANY:
+        return "anything"
+    text = json.dumps(value, ensure_ascii=False, default=repr)
+    return text if len(text) <= 60 else text[:57] + "…"
+
+
+def _times(count: int) -> str:
+    return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")

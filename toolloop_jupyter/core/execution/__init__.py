@@ -1,0 +1,30 @@
+"""Running code that is not ours: what it raises is returned, and a cancel can stop its thread."""
+
+from .guard import Raised, attempt_call, is_exactly, message_of, told, words_of
+from .runner import (
+    Outcome,
+    RunEnded,
+    attempt,
+    attempt_apart,
+    call_function,
+    keeping_the_loop,
+)
+from .threads import IDLE_THREAD, TOOL_THREAD, in_thread
+
+__all__ = [
+    "IDLE_THREAD",
+    "TOOL_THREAD",
+    "Outcome",
+    "Raised",
+    "RunEnded",
+    "attempt",
+    "attempt_apart",
+    "attempt_call",
+    "call_function",
+    "in_thread",
+    "is_exactly",
+    "keeping_the_loop",
+    "message_of",
+    "told",
+    "words_of",
+]

@@ -1,0 +1,74 @@
+"""Running code of other people's classes: a value's `__repr__`, a model's serialiser, a type's validator.
+
+Such code may raise anything, and none of it may end a run. This is the one place of the core that catches it all,
+beside the one that runs a tool's own body.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class ToolStopped(BaseException):
+    """Raised inside the thread of a sync tool whose run was cancelled. Not an Exception: tools must not swallow it."""
+
+
+@dataclass(frozen=True)
+class Raised:
+    """What the code raised instead of returning."""
+
+    error: BaseException
+
+
+def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
+    """What `code(*arguments)` returns, or what it raised; only what stops it from outside goes through."""
+    try:
+        return code(*arguments)
+    except BaseException as error:
+        if is_interrupt(error) or isinstance(error, ToolStopped):
+            raise
+        return Raised(error)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
+    if isinstance(error, KeyboardInterrupt):
+        return True
+    # By its name: on Python 3.10 the class is a package's.
+    is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
+    inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
+    return isinstance(inner, tuple) and any(is_interrupt(one) for one in inner)
+
+
+def is_exactly(value: object, *texts: str) -> bool:
+    """Whether the value is one of these texts. An object of another class is not asked: it says what it is equal to."""
+    return type(value) is str and value in texts
+
+
+def told(value: object, most: int = 80) -> str:
+    """A value as its own `__repr__` tells it, cut; its type's name where that raises."""
+    text = attempt_call(repr, value)
+    return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
+
+
+def message_of(error: BaseException, most: int | None = None) -> str:
+    """An error's own text, at most so many characters of it; never raises, whatever its `__str__` does."""
+    message = attempt_call(str, error)
+    if isinstance(message, Raised):
+        return f"<without a text: {type(message.error).__name__}>"
+    return _cut(message, most)
+
+
+def words_of(error: BaseException, most: int | None = None) -> str:
+    """An error in one text, "Name: message" or "Name", with at most so many characters of the message; never raises."""
+    message = message_of(error, most)
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+def _cut(text: str, most: int | None) -> str:
+    text = str.__str__(text)  # an exact text, whatever class `__repr__` gave
+    return text if most is None or len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,172 @@
+"""Run code that is not ours (a tool's body, a callback, a provider's adapter) without letting it break the loop.
+
+`attempt` is the one place of the package that catches every exception.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+from .guard import is_interrupt, message_of, words_of
+from .threads import in_thread
+
+WAS_CANCELLED = "what it waited for was cancelled"
+NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
+
+
+class RunEnded(Exception):
+    """Foreign code raised KeyboardInterrupt: the run ends, the kernel lives."""
+
+
+class Cancelled(Exception):
+    """Something that foreign code awaited was cancelled, though the run was not."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of foreign code: `value`, or the `error` that it raised."""
+
+    value: Any = None
+    error: BaseException | None = None
+
+
+async def attempt(work: Awaitable[Any]) -> Outcome:
+    """Await foreign code; whatever it raises is returned, not raised. Cancellation goes through.
+
+    KeyboardInterrupt becomes `RunEnded` here, inside the task: asyncio raises it (and SystemExit) out of the event
+    loop itself, which would end the kernel.
+    """
+    task = asyncio.current_task()
+    try:
+        return Outcome(await work)
+    except asyncio.CancelledError as error:
+        if _is_cancelled():
+            raise
+        return Outcome(error=Cancelled(message_of(error) or WAS_CANCELLED))
+    except BaseException as error:
+        if isinstance(error, GeneratorExit) and not _is_at_work(task):
+            raise
+        return Outcome(error=RunEnded(words_of(error)) if is_interrupt(error) else error)
+
+
+async def attempt_apart(work: Awaitable[Any]) -> Outcome:
+    """Like `attempt`, in a task of the work's own: one that cancels its task has failed, and the run is not cancelled.
+
+    A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
+    that comes out of a future would end all that awaits it.
+    """
+    task, cancelled = asyncio.ensure_future(attempt(work)), False
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError:
+            cancelled = True
+            if not task.cancel():  # it has come to its end by itself
+                raise
+    outcome = Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
+    if cancelled and isinstance(outcome.error, Cancelled):
+        raise asyncio.CancelledError
+    return outcome
+
+
+def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
+    """Whether this is a step of the task; else its coroutine is being closed, which raises GeneratorExit in it."""
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:  # no loop is running any more
+        return False
+
+
+_kept_going: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("toolloop_kept_going", default=None)
+"""The loop that code of this context must not stop."""
+_keeping: Counter[int] = Counter()
+"""How many runs are on the loop with this id."""
+
+
+@contextmanager
+def keeping_the_loop() -> Iterator[None]:
+    """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
+
+    A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing for a loop
+    that takes no `stop` of ours, or has somebody else's.
+    """
+    loop: Any = asyncio.get_running_loop()
+    ours, stop = _keeping[id(loop)] > 0, loop.stop
+    if not ours and "stop" in getattr(loop, "__dict__", {"stop": stop}):
+        yield
+        return
+
+    def stop_for_others() -> None:
+        if _kept_going.get() is loop and _keeping[id(loop)]:
+            raise RuntimeError(NOT_TO_STOP)
+        stop()
+
+    _kept_going.set(loop)  # not taken back: the context ends with the task
+    if not ours:
+        loop.stop = stop_for_others
+    _keeping[id(loop)] += 1
+    try:
+        yield
+    finally:
+        _keeping[id(loop)] -= 1
+        if not _keeping[id(loop)]:
+            del _keeping[id(loop)], loop.stop
+
+
+def _is_cancelled() -> bool:
+    """Whether the current task is being cancelled; Python 3.10 cannot tell, so there every CancelledError counts."""
+    task = asyncio.current_task()
+    return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
+
+
+async def call_function(
+    function: Callable[[], Any],
+    *,
+    thread: bool,
+    on_item: Callable[[object], None],
+    on_left_behind: Callable[[bool], None] | None = None,
+) -> Any:
+    """Call a tool's function (its arguments already bound) and return its value, whatever kind of function it is.
+
+    A coroutine function runs on the loop; so does anything awaitable that a plain function returns. Everything else
+    runs in a worker thread, or on the loop's own thread with `thread=False`. The items of a generator are the
+    result, a list; each is told to `on_item` as it comes.
+    """
+    target = getattr(function, "func", function)
+    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target) or not thread:
+        value = function()
+        value = _drain(value, on_item) if inspect.isgenerator(value) else value
+    else:
+        value = await in_thread(lambda: _drain_if_generator(function(), on_item), on_left_behind)
+    if inspect.isasyncgen(value):
+        return await _adrain(value, on_item)
+    if inspect.isawaitable(value):
+        return await value
+    return value
+
+
+def _drain_if_generator(value: object, on_item: Callable[[object], None]) -> object:
+    return _drain(value, on_item) if inspect.isgenerator(value) else value
+
+
+def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
+    collected = []
+    for item in items:
+        on_item(item)
+        collected.append(item)
+    return collected
+
+
+async def _adrain(items: AsyncIterator[Any], on_item: Callable[[object], None]) -> list[Any]:
+    collected = []
+    async for item in items:
+        on_item(item)
+        collected.append(item)
+    return collected

@@ -1,0 +1,208 @@
+"""What a run is made with: checked, once, before anything starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, nullcontext
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from .. import text as hiding
+from ..events import Observer, Result
+from ..models import MANAGED, is_ours, proxy_in_use
+from ..tools import Tool
+from .output import Output
+from .permissions import ApprovalHandler, mode_of
+
+PROXY = "litellm_proxy/"
+TAGS = "harness,tool_loop"
+"""What LiteLLM's own Tool Loop tags its gateway requests with."""
+_GATEWAY_HEADERS = frozenset(
+    {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
+)
+
+
+@hiding.hide_in_repr
+@dataclass(frozen=True)
+class ToolLoopOptions:
+    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
+
+    completion_kwargs: Mapping[str, object] = field(default_factory=dict)
+    """Sent with every model call; overruled by what the loop manages (model, messages, tools, routing, tags,
+    `response_format`). `{"stream": False}` turns streaming off."""
+    # ours
+    output_retries: int = 2
+    """How often an answer that does not fit `output=` goes back to the model."""
+    max_model_calls: int = 100
+    """Model calls in one turn (LiteLLM's limit, there a runtime error)."""
+    max_cost: float | None = None
+    """US dollars in one turn; checked between model calls. What is not told (a gateway without prices, an answer that broke
+    off) does not count: `max_model_calls` limits that."""
+    on_limit: Literal["stop", "answer"] = "stop"
+    """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+    images: Literal["auto", "always", "never"] = "auto"
+    """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
+    gateway groups and servers that LiteLLM does not know."""
+
+    def __repr__(self) -> str:
+        told = {item.name: getattr(self, item.name) for item in fields(self)}
+        told["completion_kwargs"] = {
+            key: hiding.HIDDEN if hiding.holds_key(key, value) else value
+            for key, value in self.completion_kwargs.items()
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in told.items())})"
+
+
+@dataclass(frozen=True)
+class Route:
+    """Where the model calls go."""
+
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    answers: Any = field(default=None, repr=False)
+    """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
+
+    @property
+    def title(self) -> str:
+        """The model as a person knows it: a recording by the model that was recorded, a script by its variable."""
+        return (
+            getattr(self.answers, "recorded_model", "") or getattr(self.answers, "shown_as", "") or self.model
+        )
+
+
+def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
+    """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
+
+    Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
+    """
+    if api_key is not None and not isinstance(api_key, str):
+        raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
+    name, api_key = getattr(model, "toolloop_model", model), (api_key or "").strip()
+    if isinstance(name, str) and name.strip() == PROXY:
+        raise ValueError(
+            "litellm_proxy/ needs the name of a model group behind it: model='litellm_proxy/coder'"
+        )
+    if not isinstance(name, str) or not name.strip():
+        raise ValueError(
+            "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
+        )
+    if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
+        options, secrets = _address(api_base)
+        return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, model)
+    base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
+    key = api_key or (os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
+    if not base:
+        raise ValueError(
+            "litellm_proxy/ models need the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE"
+        )
+    if not key:
+        raise ValueError(
+            "litellm_proxy/ models need a gateway virtual key: pass api_key= or set LITELLM_PROXY_API_KEY"
+        )
+    headers = {"x-litellm-tags": TAGS}
+    if metadata:
+        headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
+    options, secrets = _address(base)
+    secrets.update(api_key=key, extra_headers=headers)
+    return Route(PROXY + name.removeprefix(PROXY), options, secrets)
+
+
+def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
+    if not base:
+        return {}, {}
+    return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
+
+
+def _keeps_nothing(result: Result) -> None:
+    pass
+
+
+async def _as_it_is(error: asyncio.CancelledError) -> None:
+    pass
+
+
+@hiding.hide_in_repr
+@dataclass(frozen=True)
+class Config:
+    """A checked run configuration."""
+
+    route: Route
+    tools: tuple[Tool, ...] = ()
+    instructions: str | None = None
+    permissions: Any = "full"
+    on_approval: ApprovalHandler | None = None
+    cards: ApprovalHandler | None = None
+    """Asked when there is no `on_approval` and nobody reads the turn's stream: a notebook's approval card."""
+    output: Output | None = None
+    max_turns: int | None = None
+    timeout: float | None = None
+    metadata: Mapping[str, object] = field(default_factory=dict)
+    options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
+    sandbox: Any = None
+    observer: Observer = field(default_factory=Observer)
+    attend: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
+    """Entered around each turn: a notebook lets clicks and interrupts arrive while a turn waits."""
+    on_stopped: Callable[[asyncio.CancelledError], Awaitable[None]] = _as_it_is
+    """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
+    on_result: Callable[[Result], None] = _keeps_nothing
+    """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
+
+    def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(options to show, secrets to hide) of every model call, the managed ones winning."""
+        given: dict[str, Any] = dict(self.options.completion_kwargs)
+        stream = given.get("stream") is not False
+        managed = self._managed()
+        kept = {k: self._without_managed(k, v) for k, v in given.items() if k not in managed}
+        secrets = {k: kept.pop(k) for k in list(kept) if hiding.holds_key(k, kept[k])}
+        headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
+        secrets.update(self.route.secrets)
+        if headers:
+            secrets["extra_headers"] = headers
+        options = {**kept, **self.route.options, "stream": stream}
+        if stream:
+            options.setdefault("stream_options", {"include_usage": True})
+        return options, secrets
+
+    def _managed(self) -> frozenset[str]:
+        """The options that `completion_kwargs` does not decide here: MANAGED, and whatever this route says itself.
+
+        `base_url` is another name of `api_base`; `custom_llm_provider` would take a gateway's model, or one of our own,
+        to another provider.
+        """
+        managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
+        managed |= {*self.route.options, *self.route.secrets} - {"extra_headers"}
+        if "api_base" in managed:
+            managed.add("base_url")
+        if self._on_gateway or is_ours(self.route.model):
+            managed.add("custom_llm_provider")
+        return frozenset(managed)
+
+    def _without_managed(self, name: str, value: Any) -> Any:
+        """An option without what would overrule the loop from within: a body's `messages`, a query's `model`, another key."""
+        managed: frozenset[str] = frozenset()
+        if name == "extra_body":
+            managed = self._managed() if self._on_gateway else self._managed() & MANAGED
+        elif name == "extra_query" and self._on_gateway:
+            managed = self._managed()
+        elif name in ("extra_headers", "headers") and self._on_gateway:
+            managed = _GATEWAY_HEADERS
+        if not managed or not isinstance(value, Mapping):
+            return value
+        return {key: item for key, item in value.items() if str(key).lower() not in managed}
+
+    @property
+    def _on_gateway(self) -> bool:
+        return self.route.model.startswith(PROXY)
+
+
+def may_ask(config: Config) -> bool:
+    """Whether a person may have to be asked: by the run's policy or by a tool's own."""
+    return mode_of(config.permissions) not in ("full", "deny") or any(
+        tool.settings.permissions is not None and mode_of(tool.settings.permissions) != "full"
+        for tool in config.tools
+    )

@@ -1,0 +1,288 @@
+"""Structured output: ask for it, read it, say what was wrong with it.
+
+Where the model takes `response_format` together with tools, the answer comes as JSON by itself. Where it does not
+(`model.takes_response_format` tells), the model works as usual, and is asked for the JSON in words at the end.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pydantic import (
+    BaseModel,
+    PydanticSchemaGenerationError,
+    PydanticUserError,
+    TypeAdapter,
+    ValidationError,
+    create_model,
+)
+
+from ..execution import Raised, attempt_call, words_of
+from ..tools import understood
+
+_FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
+_THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
+"""Up to the last closing tag; the opening one may be in the model's prompt template."""
+_OPENING = re.compile(r"[{\[]")
+_NOTHING = object()
+"""What is no JSON; `None` is JSON's null."""
+MOST_ERRORS = 8
+MOST_TRIES = 200
+"""Places in an answer where JSON is looked for: a hostile answer stays cheap."""
+
+
+class OutputProblem(ValueError):
+    """An answer that does not validate; str() is what the model is told."""
+
+
+class Output:
+    """What `output=` asks for: a pydantic model, a dataclass, a list, a union, …"""
+
+    def __init__(self, kind: Any) -> None:
+        """Raises ValueError for something that pydantic cannot describe."""
+        self.kind = kind
+        try:
+            self._adapter: TypeAdapter[Any] = TypeAdapter(understood(kind))
+            self.schema: dict[str, Any] = self._adapter.json_schema()
+        except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
+            raise ValueError(
+                f"output={kind!r} cannot be described: {str(error).splitlines()[0]} Use a pydantic model."
+            ) from None
+        self._fields = frozenset(with_object_on_top(self.schema).get("properties", ()))
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
+            self._fields |= frozenset(kind.model_fields)
+        self.name: str = getattr(kind, "__name__", None) or "Answer"
+        if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
+            self.name = "Answer"
+
+    def response_format(self) -> Any:
+        """The value of `response_format`.
+
+        A plain model goes as its class, as LiteLLM's own loop sends it. What strict mode refuses (free-form dicts,
+        `default`: OpenAI's rules) goes as a schema of ours, with strict off where it cannot be met; what is no object
+        at its top is wrapped in one, which all providers want.
+        """
+        if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
+            return self.kind
+        schema = with_object_on_top(self.schema)
+        if schema.get("type") != "object":
+            schema = create_model("Answer", value=(self.kind, ...)).model_json_schema()
+        cleaned = clean_schema(schema)
+        return {
+            "type": "json_schema",
+            "json_schema": {"name": self.name, "schema": cleaned, "strict": can_be_met(cleaned)},
+        }
+
+    def read(self, text: str) -> Any:
+        """The validated value from a model's answer: bare JSON, fenced, in prose, or in the shape of a tool call.
+
+        Raises OutputProblem with the validation errors of the most likely candidate.
+        """
+        problems: list[str] = []
+        whole = text.strip()
+        cleaned = whole if _parse(whole) is not _NOTHING else _THINK.sub("", whole).strip()
+        for candidate in _candidates(cleaned):
+            if problem := self._has_no_field(candidate):
+                problems.append(problem)
+                continue
+            try:
+                return _validated(self._adapter.validate_python, candidate)
+            except ValidationError:
+                pass
+            try:  # JSON mode: dates, enums and sets as text
+                return _validated(self._adapter.validate_json, json.dumps(candidate))
+            except ValidationError as error:
+                problems.append(_problem(error))
+        try:  # a text, a date, one of several words
+            return _validated(self._adapter.validate_python, cleaned)
+        except ValidationError:
+            raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
+
+    def _has_no_field(self, candidate: Any) -> str:
+        """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""
+        if (
+            not self._fields
+            or not isinstance(candidate, dict)
+            or not candidate
+            or self._fields & set(candidate)
+        ):
+            return ""
+        return f"the answer has none of the fields {', '.join(sorted(self._fields))} (it has {', '.join(map(str, candidate))})"
+
+    def request_in_words(self) -> str:
+        """The user message that asks for the answer as JSON."""
+        schema = json.dumps(self.schema, ensure_ascii=False)
+        return (
+            "Now give your final answer as JSON only, without any other text and without calling a tool. "
+            f"It must validate against this JSON schema:\n{schema}"
+        )
+
+    def correction(self, problem: str) -> str:
+        """The user message after an answer that did not validate."""
+        return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
+
+
+def _validated(validate: Callable[..., Any], given: Any) -> Any:
+    """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
+    value = attempt_call(validate, given)
+    if not isinstance(value, Raised):
+        return value
+    if isinstance(value.error, ValidationError):
+        raise value.error
+    raise OutputProblem(words_of(value.error)) from value.error
+
+
+def _candidates(text: str) -> Iterator[Any]:
+    """The JSON values in an answer, most likely first; of several in prose the last."""
+    for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
+        value = _parse(source)
+        if value is not _NOTHING:
+            yield from _with_inner(value)
+    for value in reversed(_embedded(text)):
+        yield from _with_inner(value)
+
+
+def _with_inner(value: Any) -> Iterator[Any]:
+    """The value, and what is inside where it looks like a tool call, our own wrapping, or {"Review": {...}}."""
+    if isinstance(value, str) and (decoded := _parse(value)) is not _NOTHING:
+        yield decoded
+    yield value
+    if not isinstance(value, dict) or len(value) > 4:  # a call has a name, an id, a type, arguments
+        return
+    names = [k for k in ("arguments", "parameters", "input", "value", "function") if k in value]
+    for name in names or (list(value) if len(value) == 1 else []):
+        inner = value[name]
+        if isinstance(inner, str) and (parsed := _parse(inner)) is not _NOTHING:
+            yield parsed
+        yield from _with_inner(inner) if name == "function" else (inner,)
+
+
+def _parse(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return _NOTHING
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is not JSON")
+
+
+def _embedded(text: str) -> list[Any]:
+    """The top-level objects and arrays inside prose."""
+    decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
+    for _ in range(MOST_TRIES):
+        match = _OPENING.search(text, position)
+        if match is None:
+            break
+        try:
+            value, position = decoder.raw_decode(text, match.start())
+            found.append(value)
+        except ValueError:
+            position = match.start() + 1
+        except RecursionError:  # nobody's answer
+            break
+    return found
+
+
+def _problem(error: ValidationError) -> str:
+    lines = []
+    for item in error.errors(include_url=False)[:MOST_ERRORS]:
+        where = ".".join(str(part) for part in item["loc"]) or "the answer"
+        given = repr(item["input"])
+        lines.append(f"{where}: {item['msg']} (got {given[:80]})")
+    return "; ".join(lines)
+
+
+# --- JSON schemas as providers' strict modes want them: OpenAI's rules, which the others have taken over. -----
+#
+# Every object closed and all its properties required; no `default`; an object, not a reference, at the top; `anyOf`
+# instead of `oneOf`; nothing beside a `$ref`. What cannot be said so (a free-form dict, a tuple, a set) is sent with
+# strict off.
+
+_UNSAYABLE = frozenset(
+    {
+        "prefixItems",
+        "uniqueItems",
+        "patternProperties",
+        "propertyNames",
+        "allOf",
+        "not",
+        "if",
+        "dependentRequired",
+        "contains",
+    }
+)
+
+
+def with_object_on_top(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema with a reference at its top (a recursive model's) replaced by what it refers to."""
+    top = schema.get("$ref", "")
+    name = top.rpartition("/")[2]
+    definitions = schema.get("$defs", {})
+    if name not in definitions:
+        return schema
+    return {**definitions[name], "$defs": definitions}
+
+
+def can_be_met(schema: Any) -> bool:
+    """Whether strict mode can say all of a cleaned schema."""
+    return not any(_is_free_form(node) or _UNSAYABLE & set(node) for node in _nodes(schema))
+
+
+def is_plain(schema: dict[str, Any]) -> bool:
+    """Whether LiteLLM's own conversion of the model's class, to which strict is always true, is right for it."""
+    return (
+        "$ref" not in schema
+        and can_be_met(schema)
+        and not any("default" in node or "oneOf" in node for node in _nodes(schema))
+    )
+
+
+def clean_schema(schema: Any) -> Any:
+    """The schema closed, with every property required and without what strict mode refuses."""
+    if isinstance(schema, list):
+        return [clean_schema(item) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    kept = {k: _cleaned_at(k, v) for k, v in schema.items() if k not in ("default", "discriminator")}
+    if "oneOf" in kept:
+        kept["anyOf"] = kept.pop("oneOf")
+    if "$ref" in kept and len(kept) > 1 and "$defs" not in kept:
+        kept["anyOf"] = [{"$ref": kept.pop("$ref")}]
+    if isinstance(kept.get("properties"), dict) and kept.get("type") == "object":
+        kept.setdefault("additionalProperties", False)
+        if kept["additionalProperties"] is False:
+            kept["required"] = list(kept["properties"])
+    return kept
+
+
+def _cleaned_at(key: str, value: Any) -> Any:
+    """Under these keys are names, not keywords: a property may be called "default"."""
+    if key in ("properties", "$defs") and isinstance(value, dict):
+        return {name: clean_schema(inner) for name, inner in value.items()}
+    return value if key in ("enum", "const", "examples") else clean_schema(value)
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    """Every schema inside a schema."""
+    if isinstance(schema, list):
+        for item in schema:
+            yield from _nodes(item)
+    elif isinstance(schema, dict):
+        yield schema
+        for key, value in schema.items():
+            if key in ("properties", "$defs") and isinstance(value, dict):
+                for inner in value.values():
+                    yield from _nodes(inner)
+            elif key not in ("enum", "const", "examples", "default"):
+                yield from _nodes(value)
+
+
+def _is_free_form(node: dict[str, Any]) -> bool:
+    return node.get("additionalProperties") not in (None, False) or (
+        node.get("type") == "object" and "properties" not in node
+    )

@@ -1,0 +1,428 @@
+"""Deltas -> one assistant message, whatever shape the provider sends them in.
+
+LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a call whose id never comes and merges two calls that
+share an index, so tool calls are put together here, by these rules:
+
+- a fragment belongs to the call with its id; without a known id, to the last call at its index; one without id and
+  name whose call there is whole already, or whose index is unknown, goes on with the newest call: its index was lost;
+- an id that the call at another index has already is another call's where the name or a new beginning says so;
+- a new id *with a name* opens a new call at the same index, unless the call there is in the middle of its arguments
+  under that very name (some servers make up an id for each fragment);
+- without an id, another name opens a new call where the call there has begun its arguments or both are tools;
+- a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
+- several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
+  an empty one in front of another is a placeholder;
+- a call of OpenAI's old `function_call` field that `tool_calls` tell as well is one call;
+- a call without an id, with one of absurd length or already used (by another call, or earlier), gets one of ours.
+
+Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
+history without them (Anthropic's signatures, Gemini's thought signatures).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from ..events import content_text, plain_data, read_field, same_json
+from ..text import (
+    LONGEST_ARGUMENTS,
+    LONGEST_ID,
+    LONGEST_NAME,
+    MOST_CALLS,
+    cut_half,
+    whole_characters,
+    whole_data,
+)
+from .parts import Attachments, TaggedThought, ThinkingBlocks
+
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
+_KEPT_APART = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
+
+
+@dataclass
+class _Call:
+    id: str = ""
+    name: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+    """What else the provider said of the call (`provider_specific_fields`, `extra_content`): goes back untouched."""
+    _parts: list[str] = field(default_factory=list)
+    _depth: int = 0
+    _in_string: bool = False
+    _escape: str = ""
+    """A backslash at the end of a fragment: what it escapes comes with the next one."""
+    _room: int = LONGEST_ARGUMENTS + 1
+    """Characters that are still taken: with the last of them the arguments are too long, and are refused."""
+    begun: bool = False
+    """Whether the arguments have more than blanks."""
+
+    @property
+    def arguments(self) -> str:
+        return whole_characters("".join(self._parts))
+
+    @property
+    def whole(self) -> bool:
+        """Whether the arguments so far end where a JSON value ends."""
+        return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
+
+    def extend(self, text: str) -> None:
+        """Append to the arguments; looks at each character once, however they are cut, and in C."""
+        text = text[: self._room]
+        self._room -= len(text)
+        self._parts.append(text)
+        self.begun = self.begun or not text.isspace()
+        text = _ESCAPED.sub(
+            "", self._escape + text
+        )  # a backslash that is left can only be the last character
+        self._escape = "\\" if text.endswith("\\") else ""
+        pieces = text.removesuffix("\\").split('"')
+        outside = "".join(pieces[self._in_string :: 2])
+        self._in_string ^= len(pieces) % 2 == 0
+        self._depth += sum(map(outside.count, "{[")) - sum(map(outside.count, "}]"))
+
+
+def new_call_id() -> str:
+    """A call id of the form that providers use, unique over sessions."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _as_text(item: Any) -> str:
+    return json.dumps(item, sort_keys=True, default=repr)
+
+
+class Assembly:
+    """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
+        self._names = frozenset(names)
+        self._text: list[str] = []
+        self._half = self._reasoning_half = ""
+        """The first half of a surrogate pair whose second half is still to come."""
+        self._reasoning: list[str] = []
+        self._refusal: list[str] = []
+        self._calls: list[_Call] = []
+        self._at_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+        self._legacy: Assembly | None = None
+        """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
+        self._thinking = ThinkingBlocks()
+        self._tagged = TaggedThought()
+        self.attachments = Attachments()
+        self._items: list[Any] = []
+        self._details: list[Any] = []
+        self._provider: dict[str, Any] = {}
+        self._in_provider: dict[str, set[str]] = {}  # what the lists among them have, as JSON
+        self.finish_reason: str | None = None
+
+    @property
+    def text(self) -> str:
+        """All text so far; a refusal in the provider's own field counts when there is no other."""
+        return "".join(self._text) + self._tagged.held_text or self.refusal
+
+    @property
+    def refusal(self) -> str:
+        """The provider's own refusal text (OpenAI's `refusal` field), or ""."""
+        return "".join(self._refusal)
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls) or self._legacy is not None
+
+    @property
+    def has_too_many_calls(self) -> bool:
+        """Whether there are more than are taken; those that come behind them are not looked at."""
+        return len(self._calls) > MOST_CALLS
+
+    @property
+    def has_reasoning(self) -> bool:
+        return bool(self._reasoning or self._tagged.thought)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing at all has arrived."""
+        return not (self.text or self.has_calls or self.has_reasoning or self._thinking or self.attachments)
+
+    @property
+    def half_sent(self) -> bool:
+        """Whether a call stops in the middle of its arguments, or the last one before them."""
+        cut = any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
+        return cut or (self._legacy is not None and self._legacy.half_sent)
+
+    def add(self, delta: object) -> tuple[str, str]:
+        """Take one delta in; returns (text, reasoning) that it added."""
+        if delta is None:
+            return "", ""
+        content, self._half = cut_half(self._half + content_text(read_field(delta, "content")))
+        reasoning, self._reasoning_half = cut_half(
+            self._reasoning_half + (read_field(delta, "reasoning_content") or "")
+        )
+        text = ""
+        if reasoning:  # a server that has a field for it writes no tags
+            self._reasoning.append(reasoning)
+            text = self._tagged.give_up()
+        more, thought = self._tagged.take(content)
+        text += more
+        reasoning += thought
+        if text:
+            self._text.append(text)
+        if refusal := read_field(delta, "refusal"):
+            text += self.refuse(str(refusal))
+        for fragment in read_field(delta, "tool_calls") or ():
+            if self.has_too_many_calls:
+                break
+            self._add_call(fragment)
+        self.attachments.take(delta)
+        legacy = read_field(delta, "function_call")
+        if legacy and (read_field(legacy, "name") or read_field(legacy, "arguments")):
+            self._legacy = self._legacy or Assembly(self._names)
+            self._legacy.add({"tool_calls": [{"function": legacy}]})
+        for block in read_field(delta, "thinking_blocks") or ():
+            self._thinking.add(plain_data(block))
+        for item in read_field(delta, "reasoning_items") or ():
+            self._items.append(plain_data(item))
+        for detail in read_field(delta, "reasoning_details") or ():
+            self._details.append(plain_data(detail))
+        if fields := read_field(delta, "provider_specific_fields"):
+            self._add_provider_fields(plain_data(fields))
+        return text, reasoning
+
+    def cut(self) -> tuple[str, str]:
+        """The message broke off: returns the (text, reasoning) that was held back."""
+        text, reasoning = self._tagged.cut()
+        self._text += [text] if text else []
+        return text, reasoning
+
+    def end(self) -> str:
+        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        self.attachments.end()
+        text = self._tagged.end()
+        self._text += [text] if text else []
+        return text
+
+    def refuse(self, refusal: str) -> str:
+        """Take in a piece of a refusal; returns it as text where it is shown as such."""
+        self._refusal.append(refusal)
+        return "" if self._text else refusal
+
+    def _add_call(self, fragment: object) -> None:
+        body = read_field(fragment, "function") or read_field(fragment, "custom") or {}
+        name = (read_field(body, "name") or "").strip()
+        arguments = read_field(body, "arguments")
+        if arguments is None:
+            arguments = read_field(body, "input")
+        if arguments is not None and not isinstance(arguments, str):
+            arguments = json.dumps(plain_data(arguments))
+        call_id, index = read_field(fragment, "id"), read_field(fragment, "index") or 0
+        call_id = "" if call_id is None else str(call_id)  # some servers count
+        call = self._call_for(call_id, index, name, arguments or "")
+        if call is None:
+            call = _Call()
+            self._calls.append(call)
+        self._at_index[index] = call
+        if call_id and not call.id:
+            call.id = call_id
+            self._by_id[call_id] = call
+        call.name = _join_name(call, name, self._names)
+        if arguments:
+            call.extend(arguments)
+        _keep_extra(call, fragment, body)
+
+    def _call_for(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
+        """The call that a fragment belongs to; None when it opens a new one."""
+        here = self._at_index.get(index)
+        known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
+        if call_id and known is not None and not self._shares_id(known, here, name, arguments):
+            return known
+        newest = self._calls[-1] if self._calls else None
+        if here is None:
+            return None if call_id or name else newest
+        if not name and here.whole and newest is not None and not newest.whole:
+            return newest
+        return None if self._opens_new(here, call_id, name, arguments) else here
+
+    def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
+        """Whether a fragment under the id of a known call is of another one: some servers give all calls one id."""
+        if not (name and known.name):
+            return False
+        if name != known.name:
+            return known.begun or self._are_two(known.name, name)
+        in_the_middle = known.begun and not known.whole
+        return here is not known and in_the_middle and arguments.lstrip().startswith("{")
+
+    def _are_two(self, first: str, second: str) -> bool:
+        """Whether these are the names of two tools, and not one name in two pieces or as it grows."""
+        both = first in self._names and second in self._names
+        return both and first + second not in self._names and not second.startswith(first)
+
+    def _opens_new(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
+        if not name:
+            return False
+        if call_id and call.id:
+            in_the_middle = call.begun and not call.whole and name == call.name
+            return not in_the_middle or arguments.lstrip().startswith("{")
+        if not call.name or name == call.name:
+            return False
+        return call.begun or self._are_two(call.name, name)
+
+    def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
+        for key, value in fields.items():
+            if isinstance(self._provider.get(key), list) and isinstance(value, list):
+                there = self._in_provider[key]
+                self._provider[key] += [item for item in value if _as_text(item) not in there]
+                there.update(map(_as_text, value))
+            elif value is not None:
+                self._provider[key] = value
+                self._in_provider[key] = set(map(_as_text, value)) if isinstance(value, list) else set()
+
+    def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
+        for call, (name, arguments) in self.written():
+            call_id = whole_characters(call.id) if len(call.id) <= LONGEST_ID else ""
+            call_id = call_id if call_id and call_id not in used else new_call_id()
+            used.add(call_id)
+            function = {"name": self._sendable(name), "arguments": arguments}
+            yield {"id": call_id, "type": "function", "function": function, **call.extra}
+
+    def written(self) -> list[tuple[_Call, Writing]]:
+        """The calls with their names and arguments, each once."""
+        written: list[tuple[_Call, Writing]] = []
+        for call in self._calls:
+            several = split_objects(call.arguments)
+            if len(written) + len(several) > MOST_CALLS:
+                several = [call.arguments]  # refused as what is no single object
+            written += [(call, (call.name, text)) for text in several]
+        own = len(written)
+        for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
+            same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            if same is None:
+                written.append((old, (name, arguments)))
+            else:
+                call, known = written[same]
+                written[same] = call, (known[0] or name, fuller(known[1], arguments))
+        return written
+
+    def _sendable(self, name: str) -> str:
+        """A tool's name as it is; a made-up one so that providers take it back (OpenAI refuses "functions.f")."""
+        return name if name in self._names else _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
+
+    def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
+        """The assistant message in OpenAI format, with the fields that the provider wants back.
+
+        A call whose id is among `used_ids` gets another one: a conversation has no id twice.
+        """
+        self.end()
+        calls, text = list(self._final_calls(set(used_ids))), self.text
+        # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if text.strip() or not calls else None,
+        }
+        if calls:
+            message["tool_calls"] = calls
+        if self.has_reasoning:
+            message["reasoning_content"] = self._tagged.thought + "".join(self._reasoning)
+        if self._thinking:
+            message["thinking_blocks"] = self._thinking.as_sent()
+        if self._items:
+            message["reasoning_items"] = self._items
+        if pictures := self.attachments.pictures():
+            message["images"] = pictures
+        if self._details:
+            message["reasoning_details"] = self._details
+        if self._provider:
+            message["provider_specific_fields"] = self._provider
+        return whole_data(message)  # type: ignore[no-any-return]  # a dict stays one
+
+
+def _keep_extra(call: _Call, fragment: object, body: object) -> None:
+    more = fragment if isinstance(fragment, Mapping) else getattr(fragment, "model_extra", None) or {}
+    call.extra.update({k: plain_data(v) for k, v in more.items() if k not in _KEPT_APART and v is not None})
+    fields = read_field(fragment, "provider_specific_fields") or read_field(body, "provider_specific_fields")
+    if fields:
+        call.extra.setdefault("provider_specific_fields", {}).update(plain_data(fields))
+
+
+def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
+    """The call's name after a fragment that carries `name`."""
+    if len(call.name) > LONGEST_NAME:
+        return call.name
+    name = name[: LONGEST_NAME + 1]
+    if call.name + name in names:
+        return call.name + name
+    if not name or name == call.name or (call.name and call.begun):
+        return call.name or name
+    return name if name.startswith(call.name) else call.name + name
+
+
+# --- Two writings of one call: some servers tell a call both in `tool_calls` and in OpenAI's old `function_call`. ---
+#
+# llama-cpp-python's "chatml-function-calling" does so in each delta. Such a call is one call, and runs once.
+
+Writing: TypeAlias = tuple[str, str]
+"""(name, arguments) of a call, as a server wrote them."""
+
+
+def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
+    """The place of the call that `old` is a second writing of; None where it is a call of its own.
+
+    A writing without a name may be of any. One whose arguments are only the beginning of the other's was cut, or its
+    server writes them in one of the two places only.
+    """
+    name, arguments = old
+    named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]
+    for same in (_are_same, _is_beginning):
+        for number in named:
+            if same(arguments, calls[number][1]):
+                return number
+    return None
+
+
+def fuller(one: str, other: str) -> str:
+    """Of two writings of a call's arguments, the one that says more; `one` where they say the same."""
+    return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
+
+
+def _are_same(one: str, other: str) -> bool:
+    if one.strip() == other.strip():
+        return True
+    try:
+        return same_json(json.loads(one), json.loads(other))
+    except (ValueError, RecursionError):
+        return False
+
+
+def _is_beginning(one: str, other: str) -> bool:
+    one, other = one.strip(), other.strip()
+    return one.startswith(other) or other.startswith(one)
+
+
+_SEAM = re.compile(r"\}\s*\{")
+"""Without this there can be no second object, and most arguments need not be parsed for it."""
+
+
+def split_objects(arguments: str) -> list[str]:
+    """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
+    if len(arguments) > LONGEST_ARGUMENTS or _SEAM.search(arguments) is None:
+        return [arguments]
+    decoder, position, several = json.JSONDecoder(), 0, False
+    text, found = arguments.strip(), dict[str, bool]()
+    while position < len(text):
+        if text[position] != "{":
+            return [arguments]
+        try:
+            value, end = decoder.raw_decode(text, position)
+        except (ValueError, RecursionError):
+            return [arguments]
+        found.setdefault(text[position:end], bool(value))
+        several = several or position > 0
+        position = end
+        while position < len(text) and text[position].isspace():
+            position += 1
+    if not several:
+        return [arguments]
+    return [text for text, is_full in found.items() if is_full] or list(found)[:1]

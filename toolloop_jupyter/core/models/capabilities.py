@@ -1,0 +1,146 @@
+"""The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
+
+With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
+`Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
+LiteLLM (1.110) would multiply that number with the provider's client's own retries, cannot retry a stream that breaks
+in the middle, and shows nobody what it waits for; so it gets none to do. Without `num_retries`, LiteLLM and the
+provider's client do what they do by default: retry a refused call twice, mostly.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ..events import read_field
+from ..execution import Raised, attempt_call
+from ..results import Way, Wish
+from . import providers
+from .client import load_litellm
+
+
+def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
+    """Whether the model really takes `response_format` and stays free to call the tools.
+
+    Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
+    groq/llama-3.3 and cohere, and forces a hidden `json_tool_call` on older Claudes, which could call no tool any more.
+    Known from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and
+    Ollama's `format` constrains the very first token, so that no tool is ever called.
+    """
+    if providers.is_ours(model):
+        return True
+    litellm = load_litellm()
+    try:
+        name, where, _, _ = litellm.get_llm_provider(model)
+    except (litellm.BadRequestError, ValueError):
+        return True  # the call itself will say what is wrong with the name
+    if tools and (
+        where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name))
+    ):
+        return False
+    extra = {"tools": tools} if tools else {}
+    mapped = _mapped(litellm, name, where, response_format=response_format, **extra)
+    return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
+
+
+def takes_no_tool_choice(model: str, tools: list[dict[str, Any]]) -> bool:
+    """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    if providers.is_ours(model):
+        return True
+    litellm = load_litellm()
+    try:
+        name, where, _, _ = litellm.get_llm_provider(model)
+    except (litellm.BadRequestError, ValueError):
+        return True
+    return _mapped(litellm, name, where, tools=tools, tool_choice="none") is not None
+
+
+def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, Any] | None:
+    """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    try:
+        mapped: dict[str, Any] = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
+    except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
+        return None
+    return mapped
+
+
+# --- What a model call has cost: as the provider tells it, or by LiteLLM's price list. What nobody knows is None, not $0. ---
+
+REPLAY = "toolloop/replay"
+"""Recordings say themselves what their calls have cost, if that was known."""
+UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
+"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
+
+
+def is_free(model: str) -> bool:
+    """Whether a model costs nothing, whatever comes of its calls: those of ours."""
+    return providers.is_ours(model) and not model.startswith(REPLAY)
+
+
+def told_in_header(hidden: Any) -> float | None:
+    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out."""
+    headers = read_field(hidden or {}, "additional_headers") or {}
+    for value in (
+        headers.get("llm_provider-x-litellm-response-cost"),
+        read_field(hidden or {}, "response_cost"),
+    ):
+        try:
+            cost = float(value or "nan")
+        except (TypeError, ValueError):
+            continue
+        if cost >= 0 and cost != float("inf"):
+            return cost
+    return None
+
+
+def priced(litellm: Any, model: str, usage: Any) -> float | None:
+    """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None where neither knows."""
+    told = read_field(usage, "cost")
+    if isinstance(told, int | float) and not isinstance(told, bool):
+        return float(told)
+    if is_free(model):
+        return 0.0
+    if usage is None or providers.is_ours(model) or model.startswith("litellm_proxy/"):
+        return None
+    try:
+        name, where, _, _ = litellm.get_llm_provider(model)
+    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+        return None
+    # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
+    if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
+        return None
+    try:
+        parts = litellm.cost_per_token(model=name, custom_llm_provider=where, usage_object=usage)
+    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+        return None
+    return float(sum(parts))
+
+
+_IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
+
+
+# --- which model takes them -----------------------------------------------------------------------------------
+
+
+def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | None:
+    """Where this model's provider reads pictures of results; None when it gets none.
+
+    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
+    these "always" says that the model sees. `answers` is the object behind a model of ours, which says so itself:
+    its `takes_images` is a truth value, or the way.
+    """
+    if wish == "never":
+        return None
+    if providers.is_ours(model):
+        takes = getattr(answers, "takes_images", False)
+        return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
+    litellm = load_litellm()
+    found = attempt_call(litellm.get_llm_provider, model)
+    where = "" if isinstance(found, Raised) else str(found[1])
+    # A gateway's group is often named as the model is.
+    known = (
+        attempt_call(litellm.supports_vision, name) for name in {model, model.removeprefix("litellm_proxy/")}
+    )
+    if wish == "auto" and not any(sees is True for sees in known):
+        return None
+    return "tool" if where in _IN_TOOL else "user"

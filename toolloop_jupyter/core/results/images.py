@@ -1,0 +1,215 @@
+"""Figures, images and bytes in words. No package for them is imported: a value of theirs brings it along."""
+
+from __future__ import annotations
+
+import base64
+import io
+import itertools
+import struct
+import sys
+from collections.abc import Iterable
+from typing import Any, Literal, TypeAlias
+
+from ..execution import attempt_call
+
+_MOST = 10  # drawn things that are listed of one set of axes
+_MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
+_METHODS = ("_repr_png_", "_repr_jpeg_")
+
+
+def kind_of(data: bytes) -> str:
+    """The format of a picture by its first bytes: "png", "jpeg", "gif" or "webp"; "" for bytes that are none."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "webp"
+    return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
+
+
+def figure_of(value: Any) -> Any:
+    """The whole matplotlib figure that a figure, a part of one or a set of axes belongs to, or None."""
+    figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
+    if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
+        return None
+    while value is not None and not isinstance(value, figure.Figure):
+        value = value.figure  # None for axes that were taken out of their figure
+    return value
+
+
+def draws_itself(value: Any) -> bool:
+    """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
+    if isinstance(value, (bytes, bytearray)):
+        return kind_of(bytes(value[:16])) != ""
+    # Looked up on the type, since proxies and mocks answer to any attribute.
+    return not isinstance(value, type) and any(
+        callable(getattr(type(value), name, None)) for name in _METHODS
+    )
+
+
+def bytes_of(value: Any) -> bytes:
+    """The bytes of a picture that `draws_itself`; b"" when its method fails or gives none. Never raises."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    for name in _METHODS:
+        method = getattr(type(value), name, None)
+        data: Any = attempt_call(method, value) if callable(method) else None
+        if isinstance(data, tuple) and data:  # (data, metadata)
+            data = data[0]
+        if isinstance(data, str):
+            data = attempt_call(base64.b64decode, data)
+        if isinstance(data, bytes) and kind_of(data):
+            return data
+    return b""
+
+
+def describe_picture(value: Any, limit: int) -> tuple[str, int] | None:
+    """(text, its length) for a figure, an image or bytes; None for anything else."""
+    figure, axes, image = (
+        sys.modules.get(name) for name in ("matplotlib.figure", "matplotlib.axes", "PIL.Image")
+    )
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _describe_bytes(bytes(value), limit)
+    if figure is not None and isinstance(value, figure.FigureBase):
+        width, height = (round(side) for side in value.bbox.size)
+        title = value.get_suptitle() if hasattr(value, "get_suptitle") else ""  # from matplotlib 3.8 on
+        lines = [
+            f"matplotlib figure{f' {title!r}' if title else ''}, {width} × {height} pixels, with {len(value.axes)} axes"
+        ]
+        lines += [f"- {_describe_axes(one)}" for one in value.axes[:_MOST]]
+    elif axes is not None and isinstance(value, axes.Axes):
+        lines = [f"matplotlib axes: {_describe_axes(value)}"]
+    elif image is not None and isinstance(value, image.Image):
+        lines = [f"image, {value.width} × {value.height} pixels, mode {value.mode}"]
+    else:
+        return None
+    return (text := "\n".join(lines)), len(text)
+
+
+def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
+    """Readable bytes as their text, said to be bytes; a picture by its size; others by their beginning."""
+    kind, told = kind_of(data), f"{len(data):,} bytes"
+    if kind == "png" and len(data) >= 24:
+        width, height = struct.unpack(">II", data[16:24])
+        told = f"PNG image of {width} × {height} pixels, {told}"
+    elif kind:
+        told = f"{kind.upper()} image, {told}"
+    text = attempt_call(data.decode) if data and not kind else ""
+    if isinstance(text, str) and text and not set(text) & _CONTROLS:
+        told = f"{told}, as UTF-8 text:\n{text}"
+    elif data and not kind:
+        shown = data[: max(8, min(64, limit // 8))]
+        told += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
+        return told, len(told) + 3 * (len(data) - len(shown))
+    return told, len(told)
+
+
+_CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
+
+
+def _describe_axes(axes: Any) -> str:
+    """Matplotlib's own words (title, labels), the range of both axes, the lines, and how many other things are drawn."""
+    parts = [repr(axes)]
+    for name, (least, most) in (("x", axes.get_xlim()), ("y", axes.get_ylim())):
+        parts.append(f"{name} from {least:.6g} to {most:.6g}")
+    parts += map(str, axes.lines[:_MOST])
+    others = {"more lines": axes.lines[_MOST:], "patches (bars, areas)": axes.patches}
+    others |= {"collections (points, areas)": axes.collections, "images": axes.images}
+    return "; ".join([*parts, *(f"{len(drawn)} {what}" for what, drawn in others.items() if len(drawn))])
+
+
+Wish: TypeAlias = Literal["auto", "always", "never"]
+Way: TypeAlias = Literal["tool", "user"]
+"""Where a provider reads pictures: in the tool message, or in a user message behind it."""
+
+MOST_SIDE = 1_200
+"""Pixels of the longer side of a picture that is sent; models see no more detail than about that."""
+MOST_BYTES = 1_500_000
+"""Of one picture before base64; Anthropic takes 5 MB after it."""
+MOST_EACH = 4
+"""Pictures of one result."""
+
+
+# --- which values are pictures --------------------------------------------------------------------------------
+
+
+def pictures_in(value: Any) -> list[Any]:
+    """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
+
+    Draws nothing.
+    """
+    found: dict[int, Any] = {}
+    attempt_call(_collect, value, found, 2)
+    return list(found.values())
+
+
+def _collect(value: Any, found: dict[int, Any], depth: int) -> None:
+    parts = _parts(value)
+    if parts is not None:
+        for part in parts if depth else ():
+            _collect(part, found, depth - 1)
+        return
+    drawable = figure_of(value)
+    if drawable is None and draws_itself(value):
+        drawable = value
+    if drawable is not None:
+        found.setdefault(id(drawable), drawable)
+
+
+def _parts(value: Any) -> list[Any] | None:
+    """The first items of a list, dict or array of objects; None for anything else."""
+    if isinstance(value, dict):
+        return list(itertools.islice(value.values(), 100))
+    if isinstance(value, (list, tuple)):
+        return list(value[:100])
+    if type(value).__name__ == "ndarray" and value.dtype.hasobject:
+        return list(value.flat[:100])
+    return None
+
+
+# --- from a value to a data address ---------------------------------------------------------------------------
+
+
+def addresses(drawables: Iterable[Any]) -> tuple[str, ...]:
+    """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
+
+    Takes time (a figure is drawn); never raises: what fails, or is too large and cannot be made smaller, is left out.
+    """
+    found: dict[str, None] = {}
+    for drawable in drawables:
+        if len(found) == MOST_EACH:
+            break
+        data = attempt_call(_drawn, drawable)
+        if isinstance(data, bytes) and data:
+            encoded = base64.b64encode(data).decode()
+            found[f"data:image/{kind_of(data)};base64,{encoded}"] = None
+    return tuple(found)
+
+
+def _drawn(drawable: Any) -> bytes:
+    figure = figure_of(drawable)
+    if figure is not None:
+        buffer = io.BytesIO()
+        dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
+        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
+        return _small(buffer.getvalue())
+    data = bytes_of(drawable)
+    return _small(data) if data else b""
+
+
+def _small(data: bytes) -> bytes:
+    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
+    takes = kind_of(data) in ("png", "jpeg")  # Gemini takes no GIF
+    try:
+        from PIL import (
+            Image,  # matplotlib brings it along; without it pictures go as they are
+        )
+    except ImportError:
+        return data if takes and len(data) <= MOST_BYTES else b""
+    image = Image.open(io.BytesIO(data))
+    if takes and len(data) <= MOST_BYTES and max(image.size) <= MOST_SIDE:
+        return data
+    image.thumbnail((MOST_SIDE, MOST_SIDE))
+    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
+        buffer = io.BytesIO()
+        image.convert(mode).save(buffer, kind)
+        if buffer.tell() <= MOST_BYTES:
+            return buffer.getvalue()
+    return b""

@@ -1,0 +1,354 @@
+"""What a tool returned -> the bounded text that the model gets.
+
+Text stays as it is; everything else becomes strict JSON where it has a JSON form, and words where it has none: a
+table is its shape, columns and first rows, a picture is what is drawn in it. The same value gives the same text
+in every run (sets are sorted, addresses left out), the text is never empty, and nothing here raises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import decimal
+import enum
+import html
+import itertools
+import json
+import math
+import pathlib
+import re
+import sys
+import uuid
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, ValuesView
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_jsonable_python
+
+from ..execution import Raised, attempt_call, words_of
+from .images import bytes_of, describe_picture, draws_itself
+
+LIMIT = 20_000
+"""Characters of a result that the model gets unless the tool or the run says otherwise."""
+
+_NESTED_LIMIT = 2_000  # characters of a table or picture that is one value inside a list or an object
+_MAX_ITEMS = 20_000  # values of a structure that are read at all; the text of far fewer fills the limit
+_MAX_DEPTH = 50
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
+_VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_")
+_TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Described:
+    """A result as text for the model."""
+
+    text: str
+    full_length: int
+    """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
+
+
+def describe(value: Any, limit: int | None = None) -> Described:
+    """The value as text of at most `limit` characters (LIMIT when None). Never raises."""
+    limit = LIMIT if limit is None else max(limit, 1)
+    described = attempt_call(_describe, value, limit)
+    if isinstance(described, Raised):
+        text = _textless(value, described)
+        described = Described(text, len(text))
+    size = attempt_call(_size, value)
+    size = "" if isinstance(size, Raised) else size
+    text = cut(_encodable(described.text), limit, size, described.full_length)
+    return Described(text, max(described.full_length, len(text)))
+
+
+def _describe(value: Any, limit: int) -> Described:
+    if isinstance(value, str) and not isinstance(value, enum.Enum):
+        text = str.__str__(value)
+        if not text[:1000].strip() and not text.strip():
+            text = f"(only whitespace: {text[:40]!r})" if text else "(no output)"
+        return Described(text, len(text))
+    if (found := describe_table(value, limit) or describe_picture(value, limit)) is not None:
+        return Described(*found)
+    reading = _Reading()
+    plain = reading.read(value)
+    text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
+    text = text or "(no output)"
+    # What was not read is as long as what was, on the average.
+    return Described(text, len(text) + reading.left_out * len(text) // max(reading.seen, 1))
+
+
+class _Reading:
+    """One way through a structure, to plain JSON data; text for what has no JSON form. Reads no more than _MAX_ITEMS values."""
+
+    def __init__(self) -> None:
+        self.seen = 0
+        self.left_out = 0
+        self._inside: set[int] = set()
+
+    def read(self, value: Any, depth: int = 0) -> Any:
+        self.seen += 1
+        if (scalar := _read_scalar(value)) is not NO_SCALAR:
+            return scalar
+        if id(value) in self._inside:
+            return f"<the same {_type_name(value)} again>"
+        if depth > _MAX_DEPTH:
+            return f"<{_type_name(value)}, nested deeper>"
+        self._inside.add(id(value))
+        found = attempt_call(self._read_compound, value, depth + 1)
+        self._inside.discard(id(value))
+        return _textless(value, found) if isinstance(found, Raised) else found
+
+    def _read_compound(self, value: Any, depth: int) -> Any:
+        if (
+            found := describe_table(value, _NESTED_LIMIT) or describe_picture(value, _NESTED_LIMIT)
+        ) is not None:
+            return cut(found[0], _NESTED_LIMIT)
+        if isinstance(value, BaseModel):
+            return self.read(_model_fields(value), depth)
+        if dataclasses.is_dataclass(value) and not isinstance(value, type):
+            value = {
+                one.name: getattr(value, one.name, None) for one in dataclasses.fields(value) if one.repr
+            }
+        elif isinstance(value, tuple) and hasattr(value, "_fields"):
+            value = dict(zip(value._fields, value, strict=False))
+        room = max(_MAX_ITEMS - self.seen, 6)
+        if isinstance(value, Mapping):
+            entries = {self._name(key): self.read(value[key], depth) for key in itertools.islice(value, room)}
+            return {**entries, **self._note(len(value) - room, "entries", "…")}
+        if isinstance(value, AbstractSet):
+            self._note(len(value) - room, "items")
+            items = [self.read(item, depth) for item in itertools.islice(value, room)]
+            return sorted(items, key=lambda item: (type(item).__name__, json.dumps(item)))
+        if not isinstance(value, (list, tuple, deque, ValuesView)):
+            return _words(value)
+        values = value if isinstance(value, (list, tuple)) else list(value)
+        note = self._note(len(values) - room, "items")
+        end = room // 3 if note else 0
+        items = [self.read(item, depth) for item in itertools.islice(values, room - end)]
+        return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
+
+    def _note(self, missing: int, what: str, name: str = "") -> dict[str, str]:
+        """Count what is left out, and say it where it is missing; {} when nothing is."""
+        self.left_out += max(missing, 0)
+        return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
+
+    def _name(self, key: Any) -> str:
+        plain = self.read(key, _MAX_DEPTH - 1)
+        return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+
+def _read_scalar(value: Any) -> Any:
+    """The JSON scalar for values that have one, or NO_SCALAR."""
+    if isinstance(value, enum.Enum):
+        inner = _read_scalar(value.value)
+        return f"{value}" if inner is NO_SCALAR else inner
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value) if value.bit_length() < 10_000 else f"an integer of {value.bit_length():,} bits"
+    if (found := plain_scalar(value)) is not NO_SCALAR:
+        value = found
+    if isinstance(value, float):
+        number = float(value)
+        return number if math.isfinite(number) else json.dumps(number)  # text: JSON has no NaN
+    if isinstance(value, (dt.datetime, dt.date, dt.time, dt.timedelta)):
+        return to_jsonable_python(value)
+    return str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)) else found
+
+
+def _model_fields(model: BaseModel) -> Any:
+    """A model as its own serialisers say; field by field where they fail or give what JSON has not."""
+    try:
+        return model.model_dump(mode="json", by_alias=True, warnings="none")
+    except (PydanticSerializationError, ValueError, TypeError, RecursionError):
+        names = type(model).model_fields
+        return {name: getattr(model, name, None) for name, field in names.items() if field.repr}
+
+
+def _words(value: Any) -> str:
+    """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
+    if isinstance(value, BaseException):
+        return words_of(value)
+    kind = type(value)
+    if hasattr(kind, "__next__"):
+        return f"<{_type_name(value)}, an iterator whose items were not read>"
+    own = any("__str__" in vars(base) or "__repr__" in vars(base) for base in kind.__mro__[:-1])
+    text = _ADDRESS.sub("", str(value)) if own else ""
+    if text and not text.startswith("<"):
+        return text
+    # Looked up on the type, since proxies and mocks answer to any attribute.
+    for name in _VIEWS:
+        if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
+            return shown if name != "_repr_html_" else _html_text(shown)
+    if draws_itself(value) and (picture := describe_picture(bytes_of(value), LIMIT)):
+        return f"{_type_name(value)}: {picture[0]}"
+    return text or f"<{_type_name(value)} object, without a text form>"
+
+
+def _html_text(markup: str) -> str:
+    return re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", markup))).strip()
+
+
+def _textless(value: Any, raised: Raised) -> str:
+    return f"<{_type_name(value)} without a text form: {type(raised.error).__name__}>"
+
+
+def _type_name(value: Any) -> str:
+    kind = type(value)
+    return (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
+
+
+def _size(value: Any) -> str:
+    """What was cut, when a number of items says more than a number of characters."""
+    if isinstance(value, Mapping):
+        return f"an object with {len(value):,} entries; "
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return f"a list of {len(value):,} items; "
+    return ""
+
+
+def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
+    """At most `limit` characters: the beginning and the end, and between them how much was left out.
+
+    Cuts at line ends where one is near. `what` is put before the note's number, which counts `full_length` where
+    `text` itself is only a part.
+    """
+    if len(text) <= limit:
+        return text
+    full_length = max(len(text), full_length)
+    note = (
+        f"\n[… {what}{full_length:,} characters, of which about {full_length - limit:,} are left out here; "
+        "ask for a smaller part to see them …]\n"
+    )
+    room = limit - len(note)
+    if room < limit // 2:  # so little that the note would be most of it
+        return text[: limit - 1] + "…"
+    head, tail = text[: room * 2 // 3], text[len(text) - (room - room * 2 // 3) :]
+    near = room // 20
+    if (end := head.rfind("\n", len(head) - near)) > 0:
+        head = head[:end]
+    if (start := tail.find("\n", 0, near)) >= 0:
+        tail = tail[start + 1 :]
+    return f"{head}{note}{tail}"
+
+
+def _encodable(text: str) -> str:
+    """The text without lone surrogates (undecodable file names have them), which no request can carry."""
+    if text.isascii():
+        return text
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+# --- Tables and arrays of pandas, polars and NumPy as bounded text. None of them is imported: a value of theirs brings it along. ---
+#
+# A table is its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
+
+NO_SCALAR = object()
+_ROWS = 10  # first rows of a table that does not fit
+_ALL_ROWS = 50  # a table with no more rows is shown whole if it fits
+_COLUMNS = 40
+_MOST_COUNTED = 10_000_000  # values that are looked at for missing ones
+_SMALL_ARRAY = 1_000  # values of an array that are given whole
+
+
+def plain_scalar(value: Any) -> Any:
+    """Plain data for a NumPy or pandas scalar, or NO_SCALAR."""
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if pandas is not None and (value is pandas.NaT or value is pandas.NA):
+        return None
+    if numpy is None or not isinstance(value, numpy.generic):
+        return NO_SCALAR
+    if isinstance(value, numpy.floating):
+        return float(str(value))  # 0.1 for float32(0.1), where item() gives 0.10000000149011612
+    return value.item() if isinstance(value, (numpy.bool_, numpy.integer, numpy.str_)) else str(value)
+
+
+def describe_table(value: Any, limit: int) -> tuple[str, int] | None:
+    """(text, characters that the whole would have) for a table or an array; None for anything else."""
+    pandas, polars, numpy = (sys.modules.get(name) for name in ("pandas", "polars", "numpy"))
+    kind = type(value).__name__
+    if pandas is not None:
+        if type(value).__module__ == "pandas.io.formats.style":
+            value, kind = value.data, "DataFrame"  # a Styler: how it looks is for people
+        if isinstance(value, pandas.Index):
+            value = value.to_frame(index=False)
+        elif isinstance(value, pandas.Series):
+            value = value.to_frame()
+        if isinstance(value, pandas.DataFrame):
+            part = value.iloc[:, :_COLUMNS]
+            return _describe_cells(
+                kind, value, part, limit, lambda: part.isna().sum(), lambda count: part.iloc[:count].to_csv()
+            )
+    if polars is not None and hasattr(polars, "DataFrame"):
+        if isinstance(value, polars.Series):
+            value = value.to_frame()
+        if isinstance(value, polars.DataFrame):
+            part = value[:, :_COLUMNS]
+            return _describe_cells(
+                kind,
+                value,
+                part,
+                limit,
+                lambda: part.null_count().row(0),
+                lambda count: part[:count].write_csv(),
+            )
+    return _describe_array(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
+
+
+def _describe_cells(
+    kind: str,
+    table: Any,
+    part: Any,
+    limit: int,
+    count_missing: Callable[[], Iterable[int]],
+    write: Callable[[int], str],
+) -> tuple[str, int]:
+    """A table by its first columns (`part`): as many first rows as fit, and what is left out."""
+    rows, width = table.shape
+    shown = part.shape[1]
+    counts = list(count_missing()) if rows * shown <= _MOST_COUNTED else [0] * shown
+    columns = [
+        f"{name} ({dtype}{f', {count:,} missing' if count else ''})"
+        for name, dtype, count in zip(part.columns, part.dtypes, counts, strict=True)
+    ]
+    head = f"{kind}: {rows:,} rows × {width:,} columns\ncolumns: {', '.join(columns) or 'none'}"
+    head += f" and {width - shown:,} more" if width > shown else ""
+    head += "" if rows * shown <= _MOST_COUNTED else " (missing values were not counted)"
+    count = rows if rows <= _ALL_ROWS else _ROWS
+    while True:
+        body, form = attempt_call(write, count), "CSV"
+        if isinstance(body, Raised):  # values that CSV has no form for
+            body, form = attempt_call(lambda: repr(part.head(count))), "text"  # noqa: B023 - called here
+        if isinstance(body, Raised):
+            body = f"(not to be written: {type(body.error).__name__})"
+        text = f"{head}\n{'' if count == rows else f'first {count:,} of {rows:,} rows, '}as {form}:\n{body}".rstrip(
+            "\n"
+        )
+        if count < rows or shown < width:
+            text += "\nTo see other rows or columns, ask for them: by row numbers, column names, a filter or a summary."
+        if len(text) <= limit or count <= 1:
+            return text, len(text) + len(body) * (rows - count) // max(count, 1)
+        count = min(_ROWS, count // 2)
+
+
+def _describe_array(array: Any) -> tuple[str, int] | None:
+    numpy = sys.modules["numpy"]
+    if array.ndim == 0:
+        return None if array.dtype.hasobject else (str(array.item()), len(str(array.item())))
+    unknown = array.size - int(numpy.isfinite(array).sum()) if array.dtype.kind in "fc" else 0
+    text = f"array of shape {array.shape}, dtype {array.dtype}{f', {unknown:,} not finite' if unknown else ''}:\n"
+    with numpy.printoptions(threshold=_SMALL_ARRAY, edgeitems=5, linewidth=120):
+        text += numpy.array2string(array, separator=", ")
+    if array.size <= _SMALL_ARRAY:
+        return text, len(text)
+    text += f"\nOf {array.size:,} values the corners are shown; to see others, ask for a smaller part of the array."
+    return text, len(text) * max(2, array.size // _SMALL_ARRAY)

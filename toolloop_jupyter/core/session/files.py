@@ -1,0 +1,174 @@
+"""The folder whose changes a turn reports.
+
+`sandbox=` is part of LiteLLM's common agent API; for the Tool Loop it does not confine the tools, which are Python
+functions of this process. It says in which folder to look for changed files: a path, or a sandbox of LiteLLM's, of
+which `snapshot()` and `read()` are called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+import hashlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from ..events import CapabilityUnsupported, FileChange, FileChangeKind, SandboxError
+from ..execution import attempt
+
+SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
+SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
+MOST_FILE = 50 * 1024 * 1024
+"""Bytes; larger files are not looked at (LiteLLM's limit, 1.110)."""
+MOST_DIFF = 256 * 1024
+"""Bytes; larger files are reported without a diff."""
+MOST_KEPT = 16 * 1024 * 1024
+"""Bytes of text kept from before a turn, for its diffs."""
+
+
+@runtime_checkable
+class Sandbox(Protocol):
+    """What the loop needs of a sandbox."""
+
+    async def snapshot(self) -> Mapping[str, str]: ...
+
+    async def read(self, path: str) -> bytes: ...
+
+
+class LocalSandbox:
+    """A local folder. It does not confine anything."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises SandboxError when `path` is no folder."""
+        self.workdir = os.path.realpath(os.fspath(path))
+        if not Path(self.workdir).is_dir():
+            raise SandboxError(f"sandbox path does not exist or is not a directory: {self.workdir}")
+
+    def __repr__(self) -> str:
+        return f"LocalSandbox({self.workdir!r})"
+
+    async def snapshot(self) -> Mapping[str, str]:
+        """Relative POSIX path -> sha256 of every regular file; links are not followed."""
+        return await asyncio.to_thread(_hashes, self.workdir)
+
+    async def read(self, path: str) -> bytes:
+        """A file's bytes. Raises SandboxError for a path outside the folder or one that cannot be read."""
+        return await asyncio.to_thread(_read, self.workdir, path)
+
+    async def __aenter__(self) -> LocalSandbox:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Nothing has to be closed: LiteLLM's are opened so, too."""
+
+
+local = LocalSandbox
+"""The folder `path` as a sandbox, as `litellm.sandbox.local`."""
+
+
+def docker(*args: object, **keywords: object) -> None:
+    """Not here: raises CapabilityUnsupported. LiteLLM's own is taken, for the changed files in its folder."""
+    raise CapabilityUnsupported(
+        "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
+        "sandbox.local(path), or start the tools' own commands with docker"
+    )
+
+
+def as_sandbox(sandbox: Any) -> Any:
+    """The sandbox itself, ours or LiteLLM's; a path becomes a local one. Raises TypeError for anything else."""
+    if sandbox is None or isinstance(sandbox, Sandbox):
+        return sandbox
+    if isinstance(sandbox, str | os.PathLike):
+        return LocalSandbox(sandbox)
+    raise TypeError(
+        f"sandbox must be sandbox.local(path), a path or None, got {type(sandbox).__name__} {sandbox!r}"
+    )
+
+
+def _read(root: str, path: str) -> bytes:
+    target = Path(os.path.realpath(Path(root, path)))  # resolve() raises for a link to itself
+    if not target.is_relative_to(root):
+        raise SandboxError(f"path escapes the sandbox: {path}")
+    try:
+        return target.read_bytes()
+    except OSError as error:
+        raise SandboxError(f"could not read {path}: {error}") from error
+
+
+def _hashes(root: str) -> dict[str, str]:
+    found = {}
+    for folder, folders, names in os.walk(root, followlinks=False):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        for name in names:
+            path = Path(folder, name)
+            try:
+                if path.is_symlink() or not path.is_file() or path.stat().st_size > MOST_FILE:
+                    continue
+                found[path.relative_to(root).as_posix()] = hashlib.sha256(path.read_bytes()).hexdigest()
+            except OSError:
+                continue
+    return found
+
+
+class Watch:
+    """What a folder looked like before a turn, to say afterwards what changed."""
+
+    def __init__(self, sandbox: Any) -> None:
+        self._sandbox = sandbox
+        self._before: Mapping[str, str] = {}
+        self._texts: dict[str, str] = {}
+
+    async def start(self) -> None:
+        if self._sandbox is None:
+            return
+        self._before = await self._sandbox.snapshot()
+        kept = 0
+        for path in sorted(self._before):
+            if kept >= MOST_KEPT:
+                break
+            if (text := await self._text(path)) is not None:
+                self._texts[path] = text
+                kept += len(text)
+
+    async def changes(self) -> list[FileChange]:
+        """The files created, modified and deleted since `start`, by path."""
+        if self._sandbox is None:
+            return []
+        after = await self._sandbox.snapshot()
+        changed = sorted(p for p in {*self._before, *after} if self._before.get(p) != after.get(p))
+        return [await self._change(path, after) for path in changed]
+
+    async def _change(self, path: str, after: Mapping[str, str]) -> FileChange:
+        kind: FileChangeKind = (
+            "created" if path not in self._before else "deleted" if path not in after else "modified"
+        )
+        old = self._texts.get(path)
+        new = await self._text(path) if kind != "deleted" else None
+        if (kind != "created" and old is None) or (kind != "deleted" and new is None):
+            return FileChange(path, kind)
+        return FileChange(path, kind, _diff(path, old, new))
+
+    async def _text(self, path: str) -> str | None:
+        """The file's text, or None for a binary, large or unreadable one."""
+        outcome = await attempt(self._sandbox.read(path))
+        data = outcome.value
+        if outcome.error is not None or len(data) > MOST_DIFF or b"\0" in data:
+            return None
+        try:
+            return str(data.decode("utf-8"))
+        except UnicodeDecodeError:
+            return None
+
+
+def _diff(path: str, old: str | None, new: str | None) -> str:
+    lines = difflib.unified_diff(
+        (old or "").splitlines(keepends=True),
+        (new or "").splitlines(keepends=True),
+        "/dev/null" if old is None else f"a/{path}",
+        "/dev/null" if new is None else f"b/{path}",
+    )
+    return "".join(
+        line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines
+    )

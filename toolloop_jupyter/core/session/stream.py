@@ -1,0 +1,264 @@
+"""The event streams of one turn: the channel that carries its events, and what its reader holds.
+
+A turn runs in a task of its own, so that it can be cancelled at every await point for one of several reasons, and
+always ends with a Result. A stream that is no longer read or held by anybody cancels its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..events import (
+    STOPPED,
+    Approval,
+    Done,
+    Event,
+    HarnessError,
+    Observer,
+    Result,
+    Retry,
+    StopReason,
+    Text,
+)
+
+if TYPE_CHECKING:
+    from .session import AsyncSession
+
+WIND_DOWN = 1.0
+"""Seconds that a stopped turn gets to end before its reader is told."""
+MOST_UNREAD = 256
+"""Events that may wait for their reader before the turn waits for it."""
+
+
+class Channel:
+    """Events on their way from a turn to its reader, and the way to stop the turn."""
+
+    def __init__(self) -> None:
+        self.events: deque[Event] = deque()
+        self.recorded: list[Event] = []
+        self.changed = asyncio.Event()
+        self.room = asyncio.Event()
+        self.room.set()
+        self.reason: StopReason | None = None
+        """Why the turn ends: set once, by a stop or by its own end."""
+        self.told_to_stop = False
+        """Whether it is to stop: known before its loop has heard of it."""
+        self.task: asyncio.Task[Result] | None = None
+        self.started = False
+        """Whether the task has begun: one that is cancelled before never runs its first line."""
+        self.problem: tuple[str, str] | None = None
+        """(problem, raw answer) where the answer does not fit `output=`."""
+
+    def begin(self, run: Coroutine[Any, Any, Result]) -> None:
+        """Run the turn in a task."""
+        self.task = asyncio.ensure_future(run)
+        self.task.add_done_callback(lambda _: self.changed.set())
+
+    @property
+    def running(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+    def checkpoint(self) -> None:
+        """End the turn here when it is to stop: what it awaited may have swallowed the CancelledError."""
+        if self.reason is not None:
+            raise asyncio.CancelledError
+
+    async def emit(self, event: Event) -> None:
+        """Send an event of the turn; raises CancelledError when it is to stop."""
+        self.checkpoint()
+        await self.post(event)
+
+    async def post(self, event: Event) -> None:
+        """Send an event, also after the turn's end."""
+        self.recorded.append(event)
+        self.events.append(event)
+        self.changed.set()
+        if len(self.events) >= MOST_UNREAD and self.reason is None:
+            self.room.clear()
+            await self.room.wait()
+
+    def take(self) -> Event:
+        event = self.events.popleft()
+        if len(self.events) < MOST_UNREAD:
+            self.room.set()
+        return event
+
+    def stop(self, reason: StopReason) -> None:
+        """Cancel the turn, once; the first reason counts. On the turn's own loop."""
+        self.room.set()
+        if self.reason is None and self.task is not None and not self.task.done():
+            self.reason, self.told_to_stop = reason, True
+            if self.started:
+                self.task.cancel()
+
+    def stop_soon(self, reason: StopReason) -> None:
+        """The same from any thread (a click on a subshell's thread, the garbage collector's)."""
+        if self.task is None or self.task.done():
+            return
+        self.told_to_stop = True
+        loop = self.task.get_loop()
+        try:
+            here = asyncio.get_running_loop() is loop
+        except RuntimeError:
+            here = False
+        if here:
+            self.stop(reason)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop may be closed already
+            loop.call_soon_threadsafe(self.stop, reason)
+
+    async def ended(self) -> None:
+        """Wait until the turn's task has ended, however it does; from any loop. Not for one whose own loop stands still."""
+        task = self.task
+        if task is None or task.done():
+            return
+        if task.get_loop() is asyncio.get_running_loop():
+            await asyncio.wait({task})
+        elif task.get_loop().is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.ended(), task.get_loop()))
+
+
+class AsyncEventStream:
+    """Async iterator over the events of one turn; the last one is `Done`. `.result` is set with it.
+
+    With `permissions="ask"` and no `on_approval`, answer each `Approval` before asking for the next event; one that
+    is not answered by then is denied (LiteLLM's rule).
+    """
+
+    def __init__(
+        self, session: AsyncSession, prompt: str, *, interactive: bool, close_session: bool = False
+    ) -> None:
+        self._session, self._prompt, self._interactive = session, prompt, interactive
+        self._close_session = close_session
+        self._channel: Channel | None = None
+        self._asked: Approval | None = None
+        self._result: Result | None = None
+        self._cancelled = False
+        self._ended = False
+        self._observer: Observer | None = None
+
+    def watch(self, observer: Observer) -> bool:
+        """Let `observer` be called around the steps of this turn, if it has not begun and nobody else is; tells whether."""
+        there = self._session.config.observer
+        free = self._channel is None and (type(there) is Observer or there.steps_aside)
+        self._observer = observer if free else None
+        return free
+
+    @property
+    def answers_itself(self) -> bool:
+        """Whether `on_approval` answers this turn's requests, so that its reader need not."""
+        return self._session.config.on_approval is not None
+
+    def __aiter__(self) -> AsyncEventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        if self._channel is None:
+            await self._session.settled()
+            self._channel = self._session.begin(
+                self._prompt, interactive=self._interactive, observer=self._observer
+            )
+            if self._cancelled:
+                self._channel.stop("cancelled")
+        if self._asked is not None:
+            self._asked.deny("approval not answered", by="unattended")
+            self._asked = None
+        event = await self._next(self._channel)
+        if isinstance(event, Approval) and self._interactive and self._session.config.on_approval is None:
+            self._asked = event  # for the reader of this stream to answer
+        return event
+
+    async def _next(self, channel: Channel) -> Event:
+        task = channel.task
+        assert task is not None
+        while not channel.events:
+            if task.done():
+                return await self._finish(channel, task)
+            channel.changed.clear()
+            try:
+                await channel.changed.wait()
+            except asyncio.CancelledError as error:
+                channel.stop("cancelled")
+                await self._wind_down(task, error)
+                raise
+        return channel.take()
+
+    async def _wind_down(self, task: asyncio.Task[Result], error: asyncio.CancelledError) -> None:
+        """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
+        with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+            await asyncio.wait({task}, timeout=WIND_DOWN)
+        note = None
+        if task.done() and not task.cancelled() and task.exception() is None:
+            note = task.result().error
+        error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
+        await self._session.config.on_stopped(error)
+
+    async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
+        """The Done event; then, at the next call, OutputInvalid or the end."""
+        if self._result is None:
+            # Cancelled by somebody else: there are no more events, and not the same end again and again.
+            self._ended = task.cancelled()
+            self._result = task.result()
+            if self._close_session:
+                await self._session.aclose()
+            return Done(self._result)
+        self._ended = True
+        self._session.raise_output_invalid(channel.problem, self._result)
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> Result | None:
+        """The Result, once `Done` has been read or the stream has been closed."""
+        return self._result
+
+    def cancel(self) -> None:
+        """Stop the turn, from any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
+        self._cancelled = True
+        if self._channel is not None:
+            self._channel.stop_soon("cancelled")
+
+    async def aclose(self) -> None:
+        """Stop the turn and wait until it has ended."""
+        self._ended = True
+        if self._channel is not None and self._channel.task is not None:
+            self._channel.stop("cancelled")
+            await self._channel.ended()
+            if self._result is None and not self._channel.task.cancelled():
+                self._result = self._channel.task.result()
+        if self._close_session:
+            await self._session.aclose()
+
+    close = aclose
+
+    def __del__(self) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is not None:
+            channel.stop_soon("cancelled")
+
+
+def shown_text(events: Sequence[Event]) -> str:
+    """All the text of a turn, as it was shown: without what a retry has taken back."""
+    text = ""
+    for event in events:
+        if isinstance(event, Text):
+            text += event.delta
+        elif isinstance(event, Retry) and event.discard:
+            text = text.removesuffix(event.discard)
+    return text
+
+
+async def collect(stream: AsyncIterator[Event]) -> Result:
+    """Read a stream to its end and return its Result. Raises what the stream raises after `Done`."""
+    result: Result | None = None
+    async for event in stream:
+        if isinstance(event, Done):
+            result = event.result
+    if result is None:
+        raise HarnessError("turn ended without a result")
+    return result

@@ -1,0 +1,175 @@
+"""Many turns of one conversation: what a session keeps, and how a turn comes to its Result, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ..events import Event, Result, Usage
+from .session import AsyncSession
+from .stream import AsyncEventStream
+
+
+class Session:
+    """An AsyncSession for code without `await`; works in a notebook cell, too. Use as a context manager."""
+
+    def __init__(self, inner: AsyncSession, run_sync: RunSync, one_loop: Callable[[], RunSync]) -> None:
+        """`one_loop` makes what runs the steps of one stream."""
+        self._inner, self._run_sync, self._one_loop = inner, run_sync, one_loop
+        self._on_the_turns_loop = run_sync
+        """Runs something where the turn of the last stream runs."""
+
+    @property
+    def aio(self) -> AsyncSession:
+        """The AsyncSession behind this one."""
+        return self._inner
+
+    def start(self) -> Session:
+        self._run_sync(self._inner.start)
+        return self
+
+    def __enter__(self) -> Session:
+        return self.start()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def run(self, prompt: str) -> Result:
+        result: Result = self._run_sync(lambda: self._inner.arun(prompt))
+        return result
+
+    def stream(self, prompt: str) -> EventStream:
+        self._on_the_turns_loop = self._one_loop()
+        return EventStream(self._inner.astream(prompt), self._on_the_turns_loop)
+
+    async def arun(self, prompt: str) -> Result:
+        return await self._inner.arun(prompt)
+
+    def astream(self, prompt: str) -> AsyncEventStream:
+        return self._inner.astream(prompt)
+
+    def history(self) -> list[dict[str, Any]]:
+        if not self._inner.busy:
+            return self._inner.messages()
+        messages: list[dict[str, Any]] = self._on_the_turns_loop(self._inner.history)
+        return messages
+
+    def rewind(self, turn: int) -> None:
+        self._inner.rewind(turn)
+
+    def save(self, path: str | Path) -> None:
+        self._inner.save(path)
+
+    def close(self) -> None:
+        self._run_sync(self._inner.aclose)
+
+    @property
+    def results(self) -> list[Result]:
+        return list(self._inner.results)
+
+    @property
+    def usage(self) -> Usage:
+        return self._inner.usage
+
+    @property
+    def cost(self) -> float | None:
+        return self._inner.cost
+
+    @property
+    def session_id(self) -> str:
+        return self._inner.session_id
+
+    @property
+    def closed(self) -> bool:
+        return self._inner.closed
+
+
+RunSync = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+"""Runs what it is given to its end from sync code, and returns its value."""
+
+
+async def _anext(stream: AsyncEventStream) -> Event | None:
+    try:
+        return await stream.__anext__()
+    except StopAsyncIteration:
+        return None
+
+
+class EventStream:
+    """Sync iterator over the events of one turn: an AsyncEventStream, one step of it at a time, from any thread."""
+
+    def __init__(self, stream: AsyncEventStream, run_sync: RunSync) -> None:
+        """`run_sync` runs all steps of this stream on one loop."""
+        self._stream, self._run_sync = stream, run_sync
+
+    def __iter__(self) -> Iterator[Event]:
+        return self
+
+    def __next__(self) -> Event:
+        try:
+            event: Event | None = self._run_sync(lambda: _anext(self._stream))
+        except KeyboardInterrupt:
+            self.cancel()  # also where the interrupt came as the step had just ended
+            raise
+        if event is None:
+            raise StopIteration
+        return event
+
+    def __enter__(self) -> EventStream:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def aio(self) -> AsyncEventStream:
+        """The AsyncEventStream behind this one."""
+        return self._stream
+
+    @property
+    def result(self) -> Result | None:
+        return self._stream.result
+
+    def cancel(self) -> None:
+        """Stop the turn. Iteration still ends with `Done(stop_reason="cancelled")`."""
+        self._stream.cancel()
+
+    def close(self) -> None:
+        """Abandon the stream and stop its turn."""
+        self._run_sync(self._stream.aclose)
+
+
+# --- A coroutine that helps when `await` was forgotten: as a cell's value, and where its result was expected. ---
+
+T = TypeVar("T")
+
+
+class Pending(Coroutine[Any, Any, T]):
+    """Wraps a coroutine; awaited, or given to asyncio, it is that coroutine.
+
+    `call` is how it is written, for the messages: "aagent(…)".
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T], call: str) -> None:
+        self._coroutine, self._call = coroutine, call
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._coroutine.__await__()
+
+    def send(self, value: Any) -> Any:
+        return self._coroutine.send(value)
+
+    def throw(self, *error: Any) -> Any:
+        return self._coroutine.throw(*error)
+
+    def close(self) -> None:
+        self._coroutine.close()
+
+    def __repr__(self) -> str:
+        return f"<nothing has run yet: write `await {self._call}`>"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AttributeError(f"nothing has run yet, so there is no .{name}: write `await {self._call}`")

@@ -1,0 +1,83 @@
+"""Foreign text for terminals, diffs and error lines: no control sequence gets through, nothing is reordered or hidden."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
+# Characters that draw nothing or reorder others, of every script (Unicode 16, Default_Ignorable and Bidi_Control).
+HIDING = (
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b\u2028-\u202e\u2060-\u206f\u3164\ufe00-\ufe0d\ufeff\uffa0"
+    "\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
+)
+SURROGATE = "\ud800-\udfff"  # cannot be encoded: one of them would make the whole display message fail
+
+NOT_PLAIN = re.compile(f"[{CONTROL}{HIDING}{SURROGATE}]")
+# Only complete sequences: an unfinished one would otherwise swallow the text behind it.
+_ANSI = re.compile(
+    "(?:\x1b\\[|\x9b)[0-?]{0,64}[ -/]{0,8}[@-~]"  # CSI: colours, cursor
+    "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, …: titles
+    "|\x1b[ -/][0-~]"
+)
+
+
+def without_ansi(text: str) -> str:
+    """Remove complete terminal sequences (colours, titles)."""
+    return _ANSI.sub("", text) if "\x1b" in text or not text.isascii() else text
+
+
+def plain(text: str) -> str:
+    """Remove terminal sequences, control, bidi and zero-width characters: text for terminals, diffs and files."""
+    return NOT_PLAIN.sub(
+        lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
+        without_ansi(text.replace("\r\n", "\n")),
+    )
+
+
+# --- Whole characters: a half of a surrogate pair finds its other half, or becomes "�". -----------------------
+
+
+def whole_characters(text: str) -> str:
+    """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
+
+    A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
+    cannot be encoded: it would break the notebook's messages and every later request.
+    """
+    if text.isascii():
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def whole_data(value: Any) -> Any:
+    """JSON data with `whole_characters` in all of its texts, keys too."""
+    if isinstance(value, str):
+        return whole_characters(value)
+    if isinstance(value, dict):
+        return {whole_data(key): whole_data(item) for key, item in value.items()}
+    return [whole_data(item) for item in value] if isinstance(value, list) else value
+
+
+def cut_half(text: str) -> tuple[str, str]:
+    """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
+    whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
+    return whole_characters(whole), half
+
+
+# --- What stands there at the end of printed text: a progress bar rewrites its line, and only its last state counts. ---
+
+_MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
+"""What moves the cursor (backspace, ANSI) or erases: it is left out, and not carried out."""
+
+
+def settled(text: str) -> str:
+    r"""The text with the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
+
+    Bars that go up by lines (nested ones) leave a line for each state. Colours stay as they are.
+    """
+    if "\x1b" in text or "\b" in text:
+        text = _MOVES.sub("", text)
+    if "\r" not in text:
+        return text
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)

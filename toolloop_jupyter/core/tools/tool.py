@@ -1,0 +1,372 @@
+"""function -> Tool: what the model is told of it, and how its arguments become a call.
+
+    tool = make_tools([search])[0]
+    tool.spec                         the description that goes to the model
+    tool.bind('{"query": "x"}')       BoundCall with typed values, or InvalidArguments with the model's message
+
+Where things are: `signatures.py` reads the function, `schema.py` makes the JSON schema and the validator,
+`arguments.py` reads what the model sent, `results.py` makes text of what the function returned.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import functools
+import hashlib
+import inspect
+import itertools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, overload
+
+from ..events import ToolDefinitionError, frozen
+from ..execution import is_exactly, told
+from .arguments import Arguments, Values
+from .identity import source_of
+from .schema import build
+from .signature import (
+    Kind,
+    Parameter,
+    ToolContext,
+    full_name,
+    kind_of,
+    plain_function,
+    python_name,
+    read_documentation,
+    read_signature,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+_MARK = "__toolloop_tool__"
+_order = itertools.count()
+
+
+@dataclass(frozen=True)
+class ToolSettings:
+    """What `@tool(...)` sets for one tool; None leaves it to the run."""
+
+    permissions: Literal["full", "ask"] | None = None
+    timeout: float | None = None
+    """Seconds for one call."""
+    thread: bool = True
+    """Whether a sync function runs in a worker thread; False: on the kernel's main thread.
+
+    In a script, on the thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's."""
+    max_result: int | None = None
+    """Characters of a result that the model gets."""
+    capture_output: bool = False
+    """Whether the model gets what the function prints."""
+
+
+@dataclass(frozen=True)
+class _Mark:
+    """What `@tool` leaves on a function."""
+
+    settings: ToolSettings
+    name: str | None = None
+    description: str | None = None
+    order: int = field(default_factory=lambda: next(_order))
+    """Counts definitions, so that a notebook's tools keep their order."""
+
+
+@dataclass(frozen=True)
+class Tool:
+    """A function that a model may call."""
+
+    name: str
+    """The name in the notebook."""
+    wire_name: str
+    """The name that the model gets: `name`, or what providers accept in its place."""
+    description: str
+    """From `@tool(description=...)` or the docstring; "" when there is neither."""
+    parameters: Mapping[str, Any] = field(hash=False)
+    """The JSON schema of the arguments, an object."""
+    function: Callable[..., Any] = field(repr=False)
+    settings: ToolSettings = field(default=ToolSettings(), repr=False)
+    has_docstring: bool = field(default=True, repr=False)
+    """Whether there is a description for the model."""
+    kind: Kind = "sync"
+    """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
+    context_parameter: str | None = field(default=None, repr=False)
+    """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
+    arguments: Arguments | None = field(default=None, repr=False, compare=False)
+    """Reads what the model sent."""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        """The tool in OpenAI's format."""
+        described = {"description": self.description} if self.description else {}
+        return {
+            "type": "function",
+            "function": {"name": self.wire_name, **described, "parameters": dict(self.parameters)},
+        }
+
+    @property
+    def source(self) -> str:
+        """The source code of all that runs, or "" where there is none."""
+        return source_of(self.function)
+
+    def bind(self, raw: object) -> BoundCall:
+        """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
+        assert self.arguments is not None, "made by make_tools()"
+        return BoundCall.of(self, self.arguments.read(raw))
+
+
+@dataclass(frozen=True)
+class BoundCall:
+    """One call with validated arguments. The values are its own: no other call shares them."""
+
+    tool: Tool
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    json: dict[str, Any]
+    """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
+    values: Values = field(repr=False)
+
+    @classmethod
+    def of(cls, tool: Tool, values: Values) -> BoundCall:
+        return cls(tool, values.args, values.kwargs, frozen(values.json), values)
+
+    def edited(self, arguments: Mapping[str, object]) -> BoundCall:
+        """The call with `json` as a person edited it; what they left alone stays. Raises InvalidArguments."""
+        assert self.tool.arguments is not None, "made by make_tools()"
+        return BoundCall.of(self.tool, self.tool.arguments.edit(self.values, arguments))
+
+    def changed(self) -> list[str]:
+        """The arguments whose values are no longer what `json` tells."""
+        return self.values.changed()
+
+    @property
+    def context_parameter(self) -> str | None:
+        return self.tool.context_parameter
+
+    def run(self, context: ToolContext | None = None) -> Any:
+        """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
+        filled = {self.context_parameter: context or ToolContext()} if self.context_parameter else {}
+        return self.tool.function(*self.args, **self.kwargs, **filled)
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    permissions: Literal["full", "ask"] | None = None,
+    timeout: float | None = None,
+    thread: bool = True,
+    max_result: int | None = None,
+    capture_output: bool = False,
+) -> Callable[[F], F]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    permissions: Literal["full", "ask"] | None = None,
+    timeout: float | None = None,
+    thread: bool = True,
+    max_result: int | None = None,
+    capture_output: bool = False,
+) -> Any:
+    """Mark a function as a tool of this notebook; it stays the function it was.
+
+    Args:
+        function: what is marked. A bound method comes back as a `functools.partial`, since it takes no marks.
+        name: for the model and the transcript, instead of the function's own.
+        description: for the model, instead of the docstring's.
+        permissions: "ask" or "full" for this tool alone.
+        timeout: seconds that one call may take.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread.
+        max_result: how many characters of a result the model gets.
+        capture_output: give the model what the function prints, too.
+    """
+    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
+    _check(settings, name)
+    name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
+
+    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+        if not callable(marked):
+            raise ToolDefinitionError([f"@tool marks functions, got {marked!r}; settings are given by name"])
+        if inspect.ismethod(marked) or inspect.isbuiltin(marked):
+            marked = functools.partial(marked)
+        setattr(marked, _MARK, _Mark(settings, name, description))
+        return marked
+
+    return mark if function is None else mark(function)
+
+
+def _check(settings: ToolSettings, name: str | None) -> None:
+    problems = []
+    own = settings.permissions
+    if own is not None and not is_exactly(own, "full", "ask"):
+        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {told(own)}')
+    if settings.timeout is not None and not settings.timeout > 0:
+        problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
+    if settings.max_result is not None and not settings.max_result > 0:
+        problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
+    given: object = name
+    if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
+        problems.append(f"@tool: name must be some text, got {name!r}")
+    if problems:
+        raise ToolDefinitionError(problems)
+
+
+def marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
+    """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
+    found: dict[int, Callable[..., Any]] = {}
+    for value in list(namespace.values()):
+        mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
+        if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
+            found.setdefault(mark.order, value)  # a wrapper made with functools.wraps has the mark, too
+    return [found[order] for order in sorted(found)]
+
+
+def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
+    """Describe functions as tools, in order; the same one given twice is one tool.
+
+    Raises ToolDefinitionError with all problems of all of them.
+    """
+    if callable(functions) or isinstance(functions, (str, Mapping)):
+        given = getattr(functions, "__name__", None) or "function"
+        raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
+    problems: list[str] = []
+    tools: list[Tool] = []
+    for function in _distinct(functions):
+        try:
+            tools.append(_make(function))
+        except ToolDefinitionError as error:
+            problems += error.problems
+    problems += same_names(tools)
+    if problems:
+        raise ToolDefinitionError(problems)
+    wire = wire_names([made.name for made in tools])
+    return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
+
+
+def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+    distinct: list[Callable[..., Any]] = []
+    for function in functions:
+        same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
+        if not any(same):
+            distinct.append(function)
+    return distinct
+
+
+def _make(function: Callable[..., Any]) -> Tool:
+    given: object = function
+    if not callable(given):
+        hint = ": the function itself, without quotes" if isinstance(given, str) else ""
+        raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
+    mark = _mark_of(function)
+    name = tool_name(function)
+    if name == "<lambda>":
+        raise ToolDefinitionError(
+            ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
+        )
+    documentation = read_documentation(function)
+    description = documentation.description if mark.description is None else mark.description
+    signature = read_signature(function, documentation)
+    module = getattr(plain_function(function), "__module__", None) or "__main__"
+    parameters = with_wire_keys(signature.parameters)
+    adapter, schema = build(name, module, parameters)
+    return Tool(
+        name=name,
+        wire_name=name,
+        description=description,
+        parameters=schema,
+        function=function,
+        settings=mark.settings,
+        has_docstring=bool(description),
+        kind=kind_of(function),
+        context_parameter=signature.context_parameter,
+        arguments=Arguments(name, parameters, adapter),
+    )
+
+
+def tool_name(function: Callable[..., Any]) -> str:
+    """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
+    return _mark_of(function).name or python_name(function)
+
+
+def _mark_of(function: Callable[..., Any]) -> _Mark:
+    mark = getattr(function, _MARK, None)
+    if mark is None and isinstance(function, functools.partial):
+        return _mark_of(function.func)
+    return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
+
+
+# --- Names that go to the model: what providers take for a notebook's name, and what to say of one that is made up. ---
+
+# What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first.
+_WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+
+
+def wire_names(names: Sequence[str]) -> list[str]:
+    """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
+
+    The same names always give the same answer, so that a conversation can go on in another run.
+    """
+    taken = {name for name in names if _WIRE_NAME.fullmatch(name)}
+    wire: list[str] = []
+    for name in names:
+        valid = name if _WIRE_NAME.fullmatch(name) else _valid(name, taken)
+        taken.add(valid)
+        wire.append(valid)
+    return wire
+
+
+def _valid(name: str, taken: set[str]) -> str:
+    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
+    letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
+    if not plain.strip("_-"):
+        plain = "tool"
+    elif not plain[0].isalpha():
+        plain = f"t_{plain}"  # Bedrock's names begin with a letter
+    if len(plain) <= 64 and plain not in taken and plain != "tool":
+        return plain
+    return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
+
+
+def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+    """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
+
+    A name that had to be changed is told in the description if there is none.
+    """
+    keys = wire_names([parameter.key for parameter in parameters])
+    return [
+        parameter
+        if key == parameter.key
+        else dataclasses.replace(parameter, key=key, description=parameter.description or parameter.key)
+        for parameter, key in zip(parameters, keys, strict=True)
+    ]
+
+
+def same_names(tools: Sequence[Tool]) -> list[str]:
+    """One line for each name that two of the tools have."""
+    owners: dict[str, list[str]] = {}
+    for tool in tools:
+        owners.setdefault(tool.name, []).append(full_name(tool.function))
+    return [
+        f"{len(same)} tools are called {name!r}: {' and '.join(same)}; "
+        'give one of them another name: tool(name="...")(function)'
+        for name, same in owners.items()
+        if len(same) > 1
+    ]
+
+
+def suggest(name: str, tools: Sequence[Tool]) -> str:
+    """What the model is told when it calls a tool that there is not."""
+    known = sorted(tool.wire_name for tool in tools)
+    if not known:
+        return f"unknown tool {name!r}; there are no tools, answer without one"
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown tool {name!r}; {hint}available: {', '.join(known)}"

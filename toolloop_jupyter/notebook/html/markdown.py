@@ -1,0 +1,395 @@
+"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or lies.
+
+Raw HTML is text. Links go to http, https and mailto only and show where they lead; images become links, since a
+fetched picture carries data away. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
+table of contents. All text keeps its dollars apart from MathJax except in formulas (`mathtext.py`).
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Sequence
+from functools import cache, lru_cache
+from itertools import groupby
+from typing import Any
+from urllib.parse import quote
+
+from markdown_it import MarkdownIt
+from markdown_it.renderer import RendererHTML
+from markdown_it.rules_block import StateBlock
+from markdown_it.rules_core import StateCore
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+
+from .escape import esc, guard_math, prose
+from .style import CELL, CODE, TABLE
+
+LONGEST = 200_000
+"""Characters; a longer text is shown as it was written, without markdown."""
+_DEEPEST_INLINE = 10
+_SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
+
+
+class _Renderer(RendererHTML):
+    """Renders tokens; `options` carries whether the text is still being written."""
+
+    def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return _words(tokens[idx].content)
+
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f"<code>{esc(tokens[idx].content)}</code>"
+
+    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        language = "" if env.get("streaming") else token.info.split(" ")[0][:32]
+        return f'<pre style="{CODE}"><code>{highlight(token.content.rstrip(), language)}</code></pre>\n'
+
+    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<pre style="{CODE}"><code>{esc(tokens[idx].content.rstrip())}</code></pre>\n'
+
+    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        target = str(tokens[idx].attrs.get("src", ""))
+        words = _words(tokens[idx].content or "image")
+        return f"{_link_tag(target)}{words} (image, not loaded)</a>"
+
+    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return _link_tag(str(tokens[idx].attrs.get("href", "")))
+
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        level = int(tokens[idx].tag[1])
+        return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{min(level + 2, 6)}"><strong>'
+
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return "</strong></p>\n"
+
+    def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return f'<table style="{TABLE}">\n'
+
+    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        return _cell_tag(tokens[idx])
+
+    td_open = th_open
+
+    def math(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+        token = tokens[idx]
+        formula = formula_html(token.content, display=token.meta["display"], typeset=not env.get("streaming"))
+        return f"<p>{formula}</p>\n" if token.block else formula
+
+
+def _words(text: str) -> str:
+    return guard_math(html.escape(prose(text), quote=False))
+
+
+def _link_tag(target: str) -> str:
+    # The title says where a link really leads, whatever its words say; it survives in untrusted notebooks.
+    address = html.escape(target)
+    return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
+
+
+def _cell_tag(token: Token) -> str:
+    align = str(token.attrs.get("style", "")).removeprefix("text-align:")
+    style = (
+        CELL if align not in ("right", "center") else CELL.replace("text-align:left", f"text-align:{align}")
+    )
+    return f'<{token.tag} style="{style}">'
+
+
+def _bound_nesting(state: StateCore) -> None:
+    """Drop emphasis beyond a depth that no person writes, so that a page's nesting stays bounded."""
+    for token in state.tokens:
+        if not token.children:
+            continue
+        kept: list[Token] = []
+        depth = 0
+        for child in token.children:
+            depth += child.nesting == 1
+            if not child.nesting or depth <= _DEEPEST_INLINE:
+                kept.append(child)
+            depth -= child.nesting == -1
+        token.children = kept
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    # "commonmark" bounds the nesting of blocks at 20 levels.
+    md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+    md.validateLink = _is_safe_link  # type: ignore[method-assign]  # the documented way to change it
+    md.normalizeLink = _normalized  # type: ignore[method-assign]
+    md.core.ruler.push("bound_nesting", _bound_nesting)
+    add_math(md)
+    return md
+
+
+def _is_safe_link(url: str) -> bool:
+    return bool(_SAFE_LINK.match(url)) and len(url) <= 2_000
+
+
+def _normalized(url: str) -> str:
+    """Percent-encode what an address may not hold, homographs of other scripts included (cheaper than a URL parser)."""
+    return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
+
+
+def markdown_html(text: str, *, streaming: bool = False) -> str:
+    """Safe HTML of markdown `text`.
+
+    While `streaming`, code has one colour and formulas stay source: both come with the finished text. An unclosed
+    fence is code already.
+    """
+    if len(text) > LONGEST:
+        return f'<pre style="{CODE}">{esc(text)}</pre>'
+    return str(_parser().render(text, {"streaming": streaming})).strip()
+
+
+# --- Formulas in model text: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source. ---
+#
+# MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,
+# `\def` and `\require` change every later formula. So a formula is handed on only when each macro in it is on a list
+# of plain notation; any other is shown as it was written. So is one that would be drawn as large as it likes: with a
+# length behind a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space
+# inside, no letter or digit outside; and what begins with an amount and goes on in words, or looks like a shell's
+# `${A}:${B}`, is no formula.
+
+LONGEST_FORMULA = 2_000
+"""Characters of one formula; a longer one is not looked for, which also bounds the search for its end."""
+_DEEPEST = 20
+_MOST_ROWS = 60
+
+_NOTATION = frozenset(
+    """
+    alpha beta gamma delta epsilon varepsilon zeta eta theta vartheta iota kappa varkappa lambda mu nu xi omicron pi varpi
+    rho varrho sigma varsigma tau upsilon phi varphi chi psi omega Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi
+    Omega digamma aleph beth gimel hbar hslash ell wp Re Im imath jmath partial nabla infty emptyset varnothing forall
+    exists nexists neg lnot top bot angle measuredangle triangle square blacksquare diamond Box Diamond star bigstar flat
+    natural sharp clubsuit diamondsuit heartsuit spadesuit surd prime backprime mho eth complement degree checkmark
+    frac dfrac tfrac cfrac binom dbinom tbinom sqrt root over atop choose stackrel overset underset
+    sum prod coprod int iint iiint oint bigcup bigcap bigsqcup bigvee bigwedge bigoplus bigotimes bigodot biguplus
+    lim limsup liminf sup inf max min arg argmax argmin det dim ker hom deg gcd lcm Pr exp log ln lg sin cos tan cot sec
+    csc arcsin arccos arctan sinh cosh tanh coth mod bmod pmod pod operatorname limits nolimits displaylimits
+    pm mp times div cdot cdotp ast circ bullet cap cup uplus sqcap sqcup vee lor wedge land setminus smallsetminus wr
+    oplus ominus otimes oslash odot bigcirc dagger ddagger amalg lhd rhd unlhd unrhd ltimes rtimes
+    le leq ge geq ne neq lt gt ll gg lll ggg leqslant geqslant lesssim gtrsim prec succ preceq succeq sim simeq approx
+    approxeq cong equiv doteq propto models vdash dashv Vdash vDash perp parallel nparallel mid nmid bowtie smile frown
+    asymp subset supset subseteq supseteq subsetneq supsetneq sqsubset sqsupset sqsubseteq sqsupseteq in ni notin owns
+    not nless ngtr nleq ngeq nsubseteq nsupseteq therefore because colon coloneqq triangleq
+    to gets leftarrow rightarrow leftrightarrow Leftarrow Rightarrow Leftrightarrow uparrow downarrow updownarrow Uparrow
+    Downarrow mapsto longmapsto longleftarrow longrightarrow Longleftarrow Longrightarrow longleftrightarrow
+    Longleftrightarrow iff implies impliedby hookleftarrow hookrightarrow nearrow searrow swarrow nwarrow leadsto
+    rightharpoonup rightharpoondown leftharpoonup leftharpoondown rightleftharpoons xrightarrow xleftarrow rightsquigarrow
+    ldots cdots vdots ddots dots dotsc dotsb
+    left right middle big Big bigg Bigg bigl bigr Bigl Bigr biggl biggr Biggl Biggr langle rangle lfloor rfloor lceil rceil
+    lvert rvert lVert rVert vert Vert lbrace rbrace lbrack rbrack backslash
+    hat widehat bar overline underline tilde widetilde vec dot ddot dddot acute grave breve check overbrace underbrace
+    overrightarrow overleftarrow overleftrightarrow boxed cancel bcancel xcancel substack phantom hphantom vphantom
+    mathrm mathbf mathit mathsf mathtt mathbb mathcal mathfrak mathscr boldsymbol bm pmb rm bf it sf tt cal text textbf
+    textit textrm textsf texttt mbox displaystyle textstyle scriptstyle scriptscriptstyle
+    quad qquad enspace thinspace medspace thickspace negthinspace hfill
+    begin end hline cr tag notag nonumber
+    """.split()  # noqa: SIM905 - two hundred quotation marks less to read
+)
+_ENVIRONMENTS = frozenset(
+    """
+    matrix pmatrix bmatrix Bmatrix vmatrix Vmatrix smallmatrix cases array aligned alignedat align align* gathered gather
+    gather* split equation equation* multline multline*
+    """.split()  # noqa: SIM905 - as above
+)
+_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # the end of a line first: the letters behind it are letters
+_ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
+_ROW = "\\\\"
+# "\\[9999em]" is a gap of that height; a column's specification may hold lengths and repetitions.
+_LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
+# "$20 in US$": an amount, then words.
+_MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
+_NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
+_TEX_GROUP = re.compile(r"\\[A-Za-z]+\s*\{[^{}]*\}")
+_SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
+_CLOSERS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
+
+
+def is_plain_notation(tex: str) -> bool:
+    """Whether a formula holds only macros that draw symbols, bounded in length and nesting."""
+    if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
+        return False
+    if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
+        return False
+    depth = 0
+    for char in tex:
+        depth += (char == "{") - (char == "}")
+        if depth > _DEEPEST:
+            return False
+    known = all(name in _NOTATION or name == "\\" for name in _MACRO.findall(tex))
+    blocks = _ENVIRONMENT.findall(tex)
+    complete = len(blocks) == len(re.findall(r"\\(?:begin|end)(?![A-Za-z])", tex))
+    return known and complete and all(name in _ENVIRONMENTS for name in blocks)
+
+
+def formula_html(tex: str, *, display: bool, typeset: bool) -> str:
+    """One formula for the page: delimiters that MathJax takes, or code when it must not be typeset."""
+    tex = tex.strip()
+    shown = prose(tex)
+    if typeset and shown == tex and is_plain_notation(tex):
+        opener, closer = ("\\[", "\\]") if display else ("\\(", "\\)")
+        return f'<span class="mathjax_process tex2jax_process">{opener}{html.escape(tex)}{closer}</span>'
+    return f"<code>{esc(tex)}</code>"
+
+
+_TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*?)\\[)\]]</span>', re.DOTALL)
+
+
+def as_source(page: str) -> str:
+    """Our own HTML with each formula as its source, for a page that no typesetter sees."""
+    return _TYPESET.sub(r"<code>\1</code>", page)
+
+
+def _is_money(content: str) -> bool:
+    """Whether what stands between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
+    if not content[:1].isdigit() or content.isdigit():
+        return content.startswith("$")
+    if _MONEY.match(content) and _NO_TEX.fullmatch(content):
+        return True
+    return _SAID.search(_TEX_GROUP.sub("", content)) is not None
+
+
+def add_math(md: MarkdownIt) -> None:
+    """Teach a parser the formula delimiters: tokens `math` with `.content` and `.meta["display"]`."""
+    md.inline.ruler.before("escape", "math", _inline_rule)
+    md.block.ruler.before("fence", "math_block", _block_rule, {"alt": ["paragraph", "blockquote", "list"]})
+
+
+def _opener(src: str, pos: int) -> str:
+    two = src[pos : pos + 2]
+    return two if two in _CLOSERS else src[pos : pos + 1] if src[pos : pos + 1] == "$" else ""
+
+
+def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+    src, pos = state.src, state.pos
+    opener = _opener(src, pos)
+    if not opener or (opener[0] == "$" and src[pos - 1 : pos] == "$" and pos):
+        return False
+    if opener == "$" and not _may_open(src, pos):
+        return False
+    start = pos + len(opener)
+    end = _find_end(src, start, opener)
+    if end < 0:
+        return False
+    if not silent:
+        token = state.push("math", "", 0)
+        token.content = src[start:end]
+        token.meta = {"display": opener in ("$$", "\\[")}
+    state.pos = end + len(_CLOSERS[opener])
+    return True
+
+
+def _may_open(src: str, pos: int) -> bool:
+    before, after = src[pos - 1 : pos] if pos else "", src[pos + 1 : pos + 2]
+    return not before.isalnum() and before != "$" and bool(after.strip())
+
+
+def _find_end(src: str, start: int, opener: str) -> int:
+    """Where the closing delimiter begins, or -1."""
+    closer = _CLOSERS[opener]
+    end = start
+    while (end := src.find(closer, end, start + LONGEST_FORMULA + 2)) >= 0:
+        if opener != "$":
+            content = src[start:end].strip()
+            return end if content and (opener != "$$" or not _is_money(content)) else -1
+        before, after = src[end - 1], src[end + 1 : end + 2]
+        if before == "\\":
+            end += 1
+            continue
+        content = src[start:end]
+        if before.isspace() or after.isalnum() or after == "$" or "\n\n" in content:
+            return -1
+        shell = content[0] in "{(" and after == content[0]  # ${A}:${B}, $(a)/$(b)
+        return -1 if shell or _is_money(content) else end
+    return -1
+
+
+def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
+    """A formula on lines of its own, which may hold lines that would otherwise begin a list."""
+    if state.sCount[startLine] - state.blkIndent >= 4:
+        return False
+    first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
+    opener = first[:2]
+    if opener not in ("$$", "\\["):
+        return False
+    lines: list[str] = [first[2:]]
+    for line in range(startLine, min(endLine, startLine + 60)):
+        if line > startLine:
+            if state.isEmpty(line) or state.sCount[line] < state.blkIndent:
+                return False
+            lines.append(state.getLines(line, line + 1, state.blkIndent, False).rstrip())
+        text = "\n".join(lines).rstrip()
+        if text.endswith(_CLOSERS[opener]) and text[:-2].strip():
+            if _CLOSERS[opener] in text[:-2] or (opener == "$$" and _is_money(text[:-2].strip())):
+                return False  # more than one formula: the inline rule takes them apart
+            if not silent:
+                token = state.push("math", "", 0)
+                token.block = True
+                token.content = text[:-2]
+                token.meta = {"display": True}
+                token.map = [startLine, line + 1]
+            state.line = line + 1
+            return True
+        if _CLOSERS[opener] in text:
+            return False
+    return False
+
+
+# --- Code in colour: Pygments' tokens as a few classes that `style.py` gives a light and a dark colour. -------
+
+LONGEST_CODE = 20_000
+"""Characters; longer code stays in one colour, so that a huge result costs no time."""
+_LONGEST_LINE = 1_000
+"""Some lexers need the square of a line's length."""
+
+# A fixed set: names come from the model, unknown ones would make Pygments search all installed plugins, and some
+# of its five hundred lexers take very long on text made for that.
+_LANGUAGES = """
+python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
+html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
+"""
+_KNOWN = frozenset(_LANGUAGES.split())
+_CLASSES = {
+    **dict.fromkeys(["k", "ow", "nt"], "tk"),
+    **dict.fromkeys(["nf", "nc", "nd", "fm", "gh", "gu"], "tf"),
+    **dict.fromkeys(["nb", "bp", "na", "ne"], "tb"),
+    "c": "tc",
+    "s": "ts",
+    "m": "tm",
+    "gi": "ti",
+    "gd": "td",
+}
+"""Ours by Pygments' own short names of tokens, or by their first letter."""
+
+
+@cache
+def _class_of(token: Any) -> str:
+    from pygments.token import STANDARD_TYPES
+
+    while token not in STANDARD_TYPES:
+        token = token.parent
+    name = STANDARD_TYPES[token]
+    return _CLASSES.get(name) or _CLASSES.get(name[:2]) or _CLASSES.get(name[:1], "")
+
+
+@cache
+def _lexer(name: str) -> Any:
+    from pygments.lexers import get_lexer_by_name
+
+    return get_lexer_by_name(name, stripnl=False, ensurenl=True)
+
+
+def highlight(code: str, language: str = "") -> str:
+    """Escaped HTML of `code` for the inside of a `<pre>`; in colour when `language` is one we know."""
+    name = language.strip().lower()
+    if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
+        return esc(code)
+    tokens = list(_lexer(name).get_tokens(code))
+    if tokens and not code.endswith("\n"):  # most lexers want one, and are given it
+        tokens[-1] = (tokens[-1][0], tokens[-1][1].removesuffix("\n"))
+    parts = []
+    for css, run in groupby(tokens, lambda token: _class_of(token[0])):
+        text = esc("".join(text for _, text in run))
+        parts.append(f'<span class="{css}">{text}</span>' if css and text else text)
+    return "".join(parts)

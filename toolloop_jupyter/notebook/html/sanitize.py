@@ -1,0 +1,86 @@
+"""Foreign HTML made harmless: what a tool's value or display says in HTML, through nh3's allowlist.
+
+Left are tables, text, links that show where they go, and pictures that are data. No style, class or id (they could
+draw over the page or pick up a front-end's own styles), and no headings, which JupyterLab would list in its table of
+contents. nh3 builds a tree, so what comes out is balanced and cannot end the block it stands in.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+
+from ...core.text import plain
+from .escape import guard_math, prose
+
+MOST_IMAGE = 3_000_000
+"""Characters of base64; a larger picture is named, not kept."""
+
+_TAGS = frozenset(
+    """
+    a abbr b blockquote br caption code col colgroup dd del details div dl dt em figcaption figure hr i img ins kbd li mark
+    ol p pre q s samp small span strong sub summary sup table tbody td tfoot th thead tr u ul var
+    """.split()  # noqa: SIM905 - a list reads better without its quotation marks
+)
+_DROPPED = frozenset("script style title template iframe noscript svg math select".split())  # noqa: SIM905
+"""Elements that go with what is inside them."""
+_ATTRIBUTES = {
+    "*": {"title", "dir", "lang"},
+    "a": {"href"},
+    "img": {"src", "alt", "width", "height"},
+    "th": {"colspan", "rowspan", "scope", "align"},
+    "td": {"colspan", "rowspan", "align"},
+    "col": {"span"},
+    "colgroup": {"span"},
+    "ol": {"start"},
+}
+_DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
+
+
+def _attribute(tag: str, name: str, value: str) -> str | None:
+    if tag == "img" and name == "src":
+        return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
+    if tag == "a" and name == "href":
+        return value if re.match(r"(?:https?://|mailto:)", value, re.IGNORECASE) else None
+    return plain(value)  # nh3 escapes it
+
+
+_DEEPEST = 60
+"""Elements within each other; browsers rearrange a tree that is a few hundred deep, across our own borders too."""
+_VOID = ("<br", "<hr", "<img", "<col>", "<col ")
+_PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
+
+
+def clean_html(raw: str) -> str:
+    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id. "" when it is nested too deep to show."""
+    import nh3
+
+    clean = nh3.clean(
+        raw.encode("utf-8", "replace").decode(),  # a lone surrogate stops nh3
+        tags=set(_TAGS),
+        clean_content_tags=set(_DROPPED),
+        attributes=_ATTRIBUTES,
+        attribute_filter=_attribute,
+        url_schemes={"http", "https", "mailto", "data"},
+        link_rel="noopener noreferrer",
+        set_tag_attribute_values={"a": {"target": "_blank"}},
+        strip_comments=True,
+    )
+    pieces = _PIECE.split(clean)
+    if _depth(pieces) > _DEEPEST:
+        return ""
+    return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
+
+
+def _depth(pieces: list[str]) -> int:
+    depth = deepest = 0
+    for tag in pieces[1::2]:
+        depth += -1 if tag.startswith("</") else 0 if tag.startswith(_VOID) else 1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def words_of(clean: str) -> str:
+    """The text of cleaned HTML, a line for each row or paragraph."""
+    text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
+    return plain(html.unescape(_PIECE.sub(" ", text))).strip()

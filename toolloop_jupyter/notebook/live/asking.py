@@ -1,0 +1,172 @@
+"""Ask a person about one call: a card where widgets can be clicked, a prompt where there is a keyboard, else nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, Literal
+
+from ...core.events import Approval, Decision, HarnessError
+from ...core.execution import is_exactly
+from .. import kernel
+from ..html import visible, visible_json
+
+Unattended = Literal["deny", "allow", "error", "leave"]
+"""What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
+Means = Literal["auto", "card", "input"]
+
+GRACE = 3.0
+"""Seconds that the first card waits for a click in a kernel whose client answers no `input()` and is not nbclient. Most
+such clients are scripts, but a front-end without a keyboard would look the same: no message says "I show widgets"."""
+NOBODY = "nobody is there to approve it (no widgets and no keyboard: an unattended run)"
+
+
+class NobodyThere(HarnessError):
+    """An approval was needed in an unattended run, and `--on-unattended error` was asked for."""
+
+
+class _Clicks:
+    """What is known of the clicks of this kernel's client, where it has no keyboard."""
+
+    known: bool | None = None
+    """None before the first card has been tried."""
+
+
+def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
+    """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
+    if wish == "input" and kernel.has_stdin():
+        return "input"
+    if (
+        kernel.in_kernel()
+        and kernel.has_widgets()
+        and (wish == "card" or kernel.has_stdin() or _Clicks.known)
+    ):
+        return "card"
+    return "input" if kernel.has_stdin() else "nobody"
+
+
+async def ask(
+    approval: Approval,
+    show_card: Callable[[Approval], Awaitable[None]],
+    *,
+    unattended: Unattended = "deny",
+    wish: Means = "auto",
+) -> Decision | None:
+    """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
+
+    None for a request that is left to its stream.
+
+    Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
+    """
+    if not is_exactly(unattended, "deny", "allow", "error", "leave"):
+        unattended = "deny"
+    means = means_of_asking(wish)
+    if means == "card":
+        await show_card(approval)
+    elif means == "input":
+        ask_at_prompt(approval)
+    elif unattended in ("deny", "leave") and _may_click():
+        await _try_a_card(approval, show_card)
+    elif unattended == "leave":
+        return None
+    elif unattended == "allow":
+        approval.allow(by="unattended")
+    else:
+        approval.deny(NOBODY, by="unattended")
+    await approval.wait()
+    if means == "nobody" and unattended == "error":
+        raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
+    return approval.decision
+
+
+def _may_click() -> bool:
+    """Whether a card is worth a try where there is no keyboard."""
+    return _Clicks.known is None and may_have_buttons()
+
+
+def may_have_buttons() -> bool:
+    """Whether a button may be shown and clicked here, for all that is known before it is tried."""
+    return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
+
+
+def a_click_came() -> None:
+    """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
+    _Clicks.known = True
+
+
+async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
+    """Show a card for `GRACE` seconds; without a click nobody is there, and no later call waits again."""
+    timer = asyncio.get_running_loop().call_later(
+        GRACE, lambda: approval.deny(NOBODY, by="unattended")
+    )  # only counts when nobody has decided
+    try:
+        await show_card(approval)
+    finally:
+        timer.cancel()
+    decision = approval.decision
+    if decision is not None and decision.by in ("click", "unattended"):
+        _Clicks.known = decision.by == "click"
+
+
+def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+    """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
+    (or session), ? for what the tool does.
+    """
+    print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
+    for name, value in approval.input.items():
+        print(f"    {visible(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
+    if approval.why:
+        print(f"    asked because {visible(approval.why)}")  # noqa: T201
+    run = ", [a]ll of this tool in this run" if "run" in approval.scopes else ""
+    session = ", [s]: in this session" if "session" in approval.scopes else ""
+    edit = ", [e]dit" if approval.editable else ""
+    while not approval.answered:
+        with kernel.interruptible():
+            answer = _read(read, f"  [y]es, [n]o (n REASON){edit}{run}{session}, [?]: ")
+        word, _, rest = answer.partition(" ")
+        if word.lower() in ("y", "yes"):
+            approval.allow(by="prompt")
+        elif word.lower() in ("a", "all") and run:
+            approval.allow(by="prompt", scope="run")
+        elif word.lower() in ("s", "session") and session:
+            approval.allow(by="prompt", scope="session")
+        elif word == "?":
+            said = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
+        elif word.lower() in ("n", "no"):
+            approval.deny(rest.strip(), by="prompt")
+        elif word.lower() in ("e", "edit") and edit:
+            _edit(approval, read)
+
+
+def _read(read: Callable[[str], str], prompt: str) -> str:
+    """One line from the keyboard; the end of input is a no: nobody is there any more."""
+    try:
+        line: object = read(prompt)
+        return line.strip() if type(line) is str else "n the keyboard gave no text"
+    except EOFError:
+        return "n nobody answered (end of input)"
+
+
+def _edit(approval: Approval, read: Callable[[str], str]) -> None:
+    """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
+    edited: dict[str, Any] = {}
+    for name, value in approval.input.items():
+        shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
+        with kernel.interruptible():
+            answer = _read(read, f"    {visible(name)} [{shown}]: ")
+        edited[name] = value if not answer else _json_or_text(answer, value)
+    try:
+        approval.allow(edited, by="prompt")
+    except ValueError as error:
+        print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
+
+
+def _json_or_text(answer: str, before: object) -> Any:
+    if isinstance(before, str) and not answer.startswith('"'):
+        return answer
+    try:
+        return json.loads(answer)
+    except (ValueError, RecursionError):
+        return answer

@@ -1,0 +1,187 @@
+"""What the words of an option line name: tools, models, output models, policies and keys, among the notebook's variables.
+
+Each function raises Mistake with what to type instead.
+"""
+
+from __future__ import annotations
+
+import builtins
+import difflib
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...core.events import Mistake
+from ...core.execution import Raised, attempt_call
+
+Names = Mapping[str, Any]
+_PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
+
+
+def lookup(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+    """The object behind a (dotted) name, which `fits` must say yes to; `what` is the word for it in messages."""
+    first, *rest = dotted.split(".")
+    if first not in names:
+        raise Mistake(f"there is no {what} {dotted!r} in this notebook{_near(names, dotted, fits)}")
+    found = names[first]
+    for part in rest:
+        inner = attempt_call(getattr, found, part)  # a property of the person's may raise anything
+        if isinstance(inner, Raised):
+            why = f"{type(found).__name__} has no {part!r}"
+            if not isinstance(inner.error, AttributeError):
+                why = f"{'.'.join((first, *rest))} raised {type(inner.error).__name__}"
+            raise Mistake(f"there is no {what} {dotted!r}: {why}")
+        found = inner
+    if not fits(found):
+        raise Mistake(f"{dotted!r} is {_kind(found)}, not {_a(what)}")
+    return found
+
+
+def _near(names: Names, name: str, fits: Callable[[Any], bool]) -> str:
+    candidates = {
+        n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not _is_ipythons(v)
+    }
+    near = difflib.get_close_matches(name.lower(), candidates, n=1)
+    return f"; did you mean {candidates[near[0]]!r}?" if near else "; run the cell that defines it first"
+
+
+def _is_ipythons(value: object) -> bool:
+    """Whether IPython has put this into the notebook: `open`, `exit`, `get_ipython`."""
+    function = value.__func__ if inspect.ismethod(value) else value
+    home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
+    return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
+
+
+def _kind(found: object) -> str:
+    if inspect.isroutine(found):
+        return "a function"
+    if isinstance(found, type):
+        return "a class"
+    return _a(type(found).__name__)
+
+
+def _a(noun: str) -> str:
+    return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def tools(names: Names, wanted: Iterable[str]) -> list[Any]:
+    """The functions with these names, separated by blanks or commas."""
+    return [_tool(names, name) for word in wanted for name in word.split(",") if name]
+
+
+def _tool(names: Names, name: str) -> Any:
+    found = lookup(names, name, "tool", callable)
+    if isinstance(found, type):
+        advice = f"; for answers of this type: --output {name}" if _is_output(found) else ""
+        raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
+    return found
+
+
+def output(names: Names, name: str) -> Any:
+    """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
+    if name not in names and isinstance(getattr(builtins, name, None), type):
+        return getattr(builtins, name)
+    if "[" in name:
+        raise Mistake(
+            f"--output takes a name, not {name!r}; write Answer = {name} in a cell, then --output Answer"
+        )
+    return lookup(names, name, "output model", _is_type)
+
+
+def _is_type(value: object) -> bool:
+    """Whether this may be a type: classes, and the many objects that typing makes; no functions, no values."""
+    if isinstance(value, type):
+        return True
+    is_model = hasattr(type(value), "model_json_schema") or hasattr(type(value), "__dataclass_fields__")
+    return not (
+        is_model or inspect.isroutine(value) or inspect.ismodule(value) or isinstance(value, _PLAIN_VALUES)
+    )
+
+
+def _is_output(value: type) -> bool:
+    return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
+
+
+def model(names: Names, name: str) -> Any:
+    """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
+    if name[:1] in ("$", "{"):
+        raise Mistake(
+            f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
+        )
+    if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
+        return name
+    found = lookup(names, name, "model")
+    if hasattr(found, "toolloop_model"):
+        if hasattr(found, "shown_as"):
+            found.shown_as = name
+        return found
+    if isinstance(found, str):
+        return found
+    raise Mistake(
+        f"{name!r} is {_kind(found)}, not a model; --model takes a name such as openai/gpt-4o-mini, or the variable of a ScriptedModel"
+    )
+
+
+def policy(names: Names, name: str, functions: Sequence[Any] = (), had: Iterable[str] = ()) -> Any:
+    """The policy in a variable, or the words "full" and "ask" as they are.
+
+    A mapping may serve several cells: what it says of other functions of the notebook than `functions`, the run's
+    tools, and of tools that the session `had` in earlier cells, is left out. So none of these is taken for a typo.
+    """
+    if name in ("full", "ask"):
+        return name
+    if name not in names and "." not in name:
+        near = difflib.get_close_matches(name.lower(), ("full", "ask"), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise Mistake(f"--permissions takes full, ask or the variable of a policy, not {name!r}{hint}")
+    found = lookup(names, name, "permissions policy")
+    return _without_others(found, names, functions, had) if isinstance(found, Mapping) else found
+
+
+def _without_others(
+    rules: Mapping[Any, Any], names: Names, functions: Sequence[Any], had: Iterable[str]
+) -> Mapping[Any, Any]:
+    from ...core.tools import marked_tools, tool_name
+
+    others = {tool_name(function) for function in marked_tools(names)} | {*had}
+    others |= {
+        key for key in rules if type(key) is str and callable(names.get(key)) and tool_name(names[key]) == key
+    }
+    others -= {tool_name(function) for function in functions}
+    return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
+
+
+def key(names: Names, name: str | None) -> str | None:
+    """The key behind the *name* of an environment or notebook variable.
+
+    A literal key is refused, and not repeated in the message: nothing is that is not surely a name.
+    """
+    if not name:
+        return None
+    value = os.environ.get(name) or names.get(name)
+    if isinstance(value, str) and value:
+        return value
+    if name in names and name not in os.environ:
+        what = "nothing" if value is None or isinstance(value, str) else "no text"
+        raise Mistake(f"--api-key {name}: the variable holds {what}, not a key")
+    if name in os.environ or _SURELY_A_NAME.fullmatch(name):
+        raise Mistake(f"--api-key {name}: no such environment or notebook variable, or it is empty")
+    raise Mistake(
+        "--api-key takes the NAME of a variable, not the key: a key typed here would be saved with the notebook (IPython's "
+        "history has it now: take it out of the cell, and get a new one). There is no variable of the name that was typed. "
+        "Set an environment variable and name it, for example --api-key OPENAI_API_KEY"
+    )
+
+
+def shown_key(names: Names, name: str) -> str:
+    """The name of a key's variable as it may be shown: not when it is a key."""
+    known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
+    return name if known else "[not the name of a variable]"
+
+
+_SURELY_A_NAME = re.compile(
+    r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
+)
+"""What can be repeated in a message: OPENAI_API_KEY, my_key, K. Keys come in any other shape, also without digits."""

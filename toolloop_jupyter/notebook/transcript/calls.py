@@ -1,0 +1,428 @@
+"""A tool call as one block: one line, and folded behind it the arguments, what was printed, and what came back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+
+from ...core.events import Approval, Decision, ToolCall, ToolResult
+from ...core.results import describe, pictures_in
+from ...core.text import plain
+from ..html import (
+    BLOCK,
+    CALL,
+    CELL,
+    DIM,
+    INLINE_CODE,
+    NAME,
+    SUMMARY,
+    TABLE,
+    counted,
+    esc,
+    first_line,
+    highlight,
+    inline,
+    pre,
+    shorten,
+    without_gaps,
+)
+from ..kernel import with_cell_names
+from .blocks import (
+    MOST_OUTPUTS,
+    OF_ARGUMENTS,
+    OF_CALL,
+    TOO_LARGE,
+    Block,
+    clock,
+    cut,
+    duration,
+    in_a_line,
+)
+from .values import (
+    MOST_PARTS,
+    Shown,
+    bundle_of,
+    picture_of,
+    show_bundle,
+    show_text,
+    show_value,
+)
+
+_TEXT_LINES = 20
+"""Lines of a result in the plain text of a block, which is what diffs and terminals show."""
+
+_NAME = 200
+"""Characters of a tool's or an argument's name."""
+_REASON = 2_000
+"""Characters of a decision with its reason."""
+
+
+def value_text(value: object) -> str:
+    """An argument's value in one form for all readers: JSON, so that "1" and 1 differ."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return shorten(f"<{type(value).__name__}: cannot be shown>", 200)
+
+
+def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
+    """The arguments in one line, such as `query="retry", path="src"`."""
+    parts = []
+    for name, value in arguments.items():
+        text = value if isinstance(value, str) else value_text(value)
+        text = shorten(without_gaps(text[:2_000]), 48)
+        parts.append(
+            f"{shorten(str(name), 30)}={json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text}"
+        )
+        if sum(map(len, parts)) > limit:
+            break
+    return shorten(", ".join(parts), limit)
+
+
+def call_block(
+    call: ToolCall,
+    *,
+    arguments: Mapping[str, object] | None = None,
+    result: ToolResult | None = None,
+    decision: Decision | None = None,
+    outputs: Sequence[tuple[str, object]] = (),
+    elapsed: float | None = None,
+    state: str = "done",
+    value_name: str | None = None,
+    note: str = "",
+    brief: bool = False,
+) -> Block:
+    """One tool call.
+
+    `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
+    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `elapsed` seconds, from the result when it
+    is there; `state` "waiting", "running" or "done"; `value_name` the expression that has the whole result, such as
+    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the
+    early steps of a very long run, and for a call that is too large for its record, which `note` then says.
+    """
+    given = call.input if arguments is None else arguments
+    decision = decision or (result.decision if result is not None else None)
+    shown = (
+        show_value(result.value, _described(result), value_name or "")
+        if result and not result.is_error
+        else None
+    )
+    outputs = _without_result(outputs, result)
+    css, mark = _mark(result, decision, state)
+    said = "" if decision is None else decision_text(decision)
+    facts = _facts(result, decision, shown, elapsed, state)
+    facts += [shorten(note, 120)] if note and (result is None or note.startswith(TOO_LARGE)) else []
+    name = shorten(call.name, _NAME)
+    inner = short_arguments(given)
+    words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
+    in_full = " · ".join([shorten(first_line(said, 200), 80), *facts] if said else facts)
+    in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
+    line = (
+        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
+        f'{words} <span class="tlj-time">{inline(in_full if brief else in_short)}</span>'
+    )
+    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
+    if brief:
+        return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
+    arguments_html = _arguments_html(given, decision, value_name or "")
+    result_html = _result_html(result, shown, value_name or "")
+    displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
+    by_whom = f'<div style="{DIM}">{inline(shorten(said, _REASON))}</div>' if said else ""
+    body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
+    visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
+    opened = " open" if visual else ""
+    html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
+    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name or "")]
+    return Block(html, "\n".join([text, *lines]))
+
+
+def approval_record(approval: Approval, decision: Decision | None) -> Block:
+    """What was asked and what was decided, as a block of its own (calls show their decision themselves)."""
+    call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
+    state = "waiting" if decision is None else "done"
+    return call_block(call, arguments=approval.input, decision=decision, state=state)
+
+
+def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> tuple[str, str]:
+    if decision is not None and not decision.allowed:
+        return "tlj-ask", "⊘"
+    if result is not None:
+        return ("tlj-bad", "✗") if result.is_error else ("tlj-ok", "✓")
+    if state == "waiting":
+        return "tlj-ask", "?"
+    return "", "●" if state == "running" else "○"
+
+
+def _facts(
+    result: ToolResult | None,
+    decision: Decision | None,
+    shown: Shown | None,
+    elapsed: float | None,
+    state: str,
+) -> list[str]:
+    facts = []
+    if result is None:
+        facts = ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
+        return facts + ([duration(elapsed)] if elapsed is not None else [])
+    if result.ran or elapsed is not None:
+        facts.append(duration(result.seconds if elapsed is None else elapsed))
+    if result.is_error:
+        if decision is None or decision.allowed:
+            facts.append(first_line(result.output, 60))
+        return facts
+    size = shown.size if shown else ""
+    if result.pictures:
+        size = f"{size}, seen by the model" if size else ""
+    elif result.full_length > len(result.output):
+        size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
+    return [*facts, size] if size else facts
+
+
+def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
+    """What the tool printed and displayed, as far as there is room for it."""
+    left_out = len(outputs) - MOST_OUTPUTS
+    if left_out > 0:
+        half = MOST_OUTPUTS // 2
+        more = ("note", f"… {counted(left_out, 'more display is', 'more prints and displays are')} not kept")
+        outputs = [*outputs[:half], more, *outputs[-half:]]
+    displays = []
+    for kind, data in outputs:
+        shown = _output(kind, data)
+        room -= len(shown.html)
+        if room < 0:
+            room += len(shown.html)
+            note = f"… {shown.size or 'a display'}: too much for this call's record, not kept"
+            shown = Shown(f'<div style="{DIM}">{inline(note)}</div>', plain(note))
+        displays.append(shown)
+    return displays
+
+
+def _arguments_html(given: Mapping[str, object], decision: Decision | None, expression: str) -> str:
+    edited = decision.arguments if decision is not None else None
+    rows, left_out, room = [], 0, OF_ARGUMENTS
+    for name in dict.fromkeys([*given, *(edited or ())]):
+        value, changed = _argument(name, given, edited)
+        row = _row(str(name), value)
+        room -= len(row)
+        if room >= 0 or changed:
+            rows.append(row)
+        else:
+            left_out += 1
+    if left_out:
+        rows.append(_row("…", inline(f"{counted(left_out, 'more argument')}{_input_of(expression)}")))
+    return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
+
+
+def _argument(
+    name: str, given: Mapping[str, object], edited: Mapping[str, object] | None
+) -> tuple[str, bool]:
+    """The HTML of one argument, and whether a person changed it."""
+    if edited is None or (
+        name in given and name in edited and value_text(edited[name]) == value_text(given[name])
+    ):
+        return argument_html(given[name]), False
+    if name not in given:
+        return f"<span>added by a person:</span> {argument_html(edited[name])}", True
+    before = argument_html(given[name])
+    if name not in edited:
+        return f"{before} <span>(removed by a person)</span>", True
+    return f"{before} <span>→ edited by a person:</span> {argument_html(edited[name])}", True
+
+
+def _input_of(expression: str) -> str:
+    """What has all arguments of a call, by the expression that has its result."""
+    found = re.fullmatch(r"(.*)\.tool_results(\[\d+\])\.value(.*)", expression)
+    return f": {found[1]}.calls{found[2]}.input{found[3]}" if found else ""
+
+
+def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
+    """What a person changed, in the plain text of a block: one line for each argument."""
+    edited = decision.arguments if decision is not None else None
+    if edited is None:
+        return []
+    lines = []
+    for name in dict.fromkeys([*given, *edited]):
+        before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
+        after = shorten(value_text(edited[name]), 80) if name in edited else "(left out)"
+        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name]):
+            changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
+            lines.append(f"    edited by a person: {changed}")
+    return lines
+
+
+def _row(name: str, value: str) -> str:
+    name = shorten(name, _NAME)
+    return f'<tr><td style="{CELL}"><code>{esc(name)}</code></td><td style="{CELL}">{value}</td></tr>'
+
+
+def argument_html(value: object) -> str:
+    """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
+    if isinstance(value, str) and ("\n" in value or len(value) > 200):
+        shown, left_out = cut(value)
+        more = f"… {left_out}" if left_out else ""
+        return pre(esc(shown) + more)
+    text = value_text(value)
+    if len(text) > 200:
+        return show_text(_indented(value), language="json").html
+    # Broken anywhere: a table's cell would otherwise be as wide as the longest word, and end beyond the page.
+    return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
+
+
+def _indented(value: object) -> str:
+    try:
+        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return value_text(value)
+
+
+def _described(result: ToolResult) -> str:
+    """The text of the value alone: without what was printed and what is said of edited arguments."""
+    beside = result.output.startswith(("[printed]", "The person edited"))
+    return describe(result.value).text if beside else result.output
+
+
+def _without_result(
+    outputs: Sequence[tuple[str, object]], result: ToolResult | None
+) -> list[tuple[str, object]]:
+    """The outputs without displays of what is the result, too: `display(df); return df`, `plt.show(); return figure`."""
+    displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
+    if (
+        result is None
+        or result.is_error
+        or not displays
+        or isinstance(result.value, (str, int, float, type(None)))
+    ):
+        return list(outputs)
+    figures = [id(drawn) for drawn in pictures_in(result.value)]
+    same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
+    if len(same) < len(displays):
+        value = list(result.value.values()) if isinstance(result.value, dict) else result.value
+        several = value if isinstance(value, (list, tuple)) else [value]
+        wanted = [best for value in several[:MOST_PARTS] if (best := _best(bundle_of(value)))]
+        same += [id(data) for data in displays if _best(data) in wanted]
+    return [(kind, data) for kind, data in outputs if id(data) not in same]
+
+
+def _best(bundle: Mapping[str, object]) -> object:
+    """What a person would see of a bundle, for comparing: its picture's bytes, or its HTML."""
+    return (
+        picture_of(bundle)
+        or bundle.get("image/svg+xml")
+        or bundle.get("text/html")
+        or bundle.get("text/markdown")
+    )
+
+
+def _output(kind: str, data: object) -> Shown:
+    if kind == "display":
+        return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
+    if kind == "item":
+        return show_value(data, describe(data, 2_000).text)
+    if kind == "note":
+        return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
+    shown = show_text(with_cell_names(str(data)))
+    label = "printed" if kind == "stdout" else "printed to stderr"
+    return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
+
+
+def _result_html(result: ToolResult | None, shown: Shown | None, expression: str) -> str:
+    if result is None:
+        return ""
+    if result.is_error:
+        failed = show_text(result.output).html
+        if result.traceback:
+            trace = show_text(with_cell_names(result.traceback), language="").html
+            failed += _folded("traceback", trace)
+        return failed
+    html = shown.html if shown else ""
+    if shown and _needs_whole(result, shown, expression):
+        html += f'<div style="{DIM}">{_WHOLE}<code>{esc(expression)}</code></div>'
+    if result.pictures:
+        count = len(result.pictures)
+        html += _folded(
+            f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}",
+            show_text(result.output).html,
+        )
+    elif shown and result.output and _differs(result, shown):
+        html += _folded("what the model got", show_text(result.output).html)
+    return html
+
+
+def _differs(result: ToolResult, shown: Shown) -> bool:
+    """Whether the model got something else than what a person sees."""
+    return shown.visual or (result.full_length > len(result.output) and plain(result.output) != shown.text)
+
+
+def _folded(label: str, inner: str) -> str:
+    return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{inner}</details>'
+
+
+_WHOLE = "… the whole result: "
+
+
+def _needs_whole(result: ToolResult, shown: Shown, expression: str) -> bool:
+    """Whether to name what has the whole result: the model got a part, and nothing else has named it."""
+    cut_short = result.full_length > len(result.output)
+    return bool(expression) and cut_short and plain(expression) not in shown.text
+
+
+def _text_lines(
+    result: ToolResult | None, shown: Shown | None, displays: Sequence[Shown], expression: str
+) -> list[str]:
+    parts = [display.text for display in displays]
+    if result is not None:
+        parts.append(plain(result.output) if result.is_error or shown is None else shown.text)
+    if result is not None and shown is not None and _needs_whole(result, shown, expression):
+        parts.append(_WHOLE + plain(expression))
+    lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
+    if len(lines) > _TEXT_LINES:
+        # A cut result names its whole in its last line, which therefore stays.
+        hidden, last = len(lines) - _TEXT_LINES + 2, []
+        if lines[-1].startswith("…"):
+            if more := _MORE_LINES.match(lines[-1]):
+                hidden += int(more[1].replace(",", "")) - 1
+                last = [f"… {counted(hidden, 'more line')}{more[2]}"]
+            else:
+                last = [f"… {counted(hidden, 'more line')}", lines[-1]]
+        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {counted(hidden, 'more line')}"])]
+    return ["    " + shorten(line, 400) for line in lines]
+
+
+_MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
+
+
+# --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------
+
+_DECIDED = {
+    "click": "by click",
+    "prompt": "at the prompt",
+    "policy": "by the policy",
+    "callback": "by on_approval",
+    "stream": "by the program",
+    "unattended": "as nobody is there",
+    "stop": "by Stop",
+}
+
+
+def decision_text(decision: Decision) -> str:
+    """Such as "approved by click 14:02:11 for this run", "denied by click 14:02:11: wrong table"."""
+    scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
+        decision.scope
+    ]
+    reason = f": {decision.reason}" if decision.reason else ""
+    return f"{_word(decision)} {_DECIDED.get(decision.by, decision.by)} {clock(decision.at)}{scope}{reason}"
+
+
+def in_a_word(decision: Decision | None) -> str:
+    """The decision for the line of a call, "" for a policy's leave; who decided and when is in the fold."""
+    if decision is None or (decision.allowed and decision.by == "policy"):
+        return ""
+    reason = "" if decision.allowed else first_line(decision.reason, 40)
+    return f"{_word(decision)}: {reason}" if reason else _word(decision)
+
+
+def _word(decision: Decision) -> str:
+    if not decision.allowed:
+        return "denied"
+    return "approved" if decision.arguments is None else "approved with edits"

@@ -1,0 +1,147 @@
+"""A picture of a run: who spoke when (person, model, tools), and how long each call took.
+
+It is an SVG inside an `<img>`: an inline `<svg>` does not survive in a notebook that is not trusted, an image of data
+does (JupyterLab 4.6, Notebook 7, nbconvert; measured), and what is inside an image can neither run nor load anything.
+Where images of data are taken out, its `alt` text and the same picture in characters remain. It has one set of colours
+for light and dark pages, since an image does not know its page.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...core.events import Result, Span
+from ...core.text import plain
+from ..html import BLOCK, DIM, PRE, SUMMARY, esc, shorten, visible
+from .blocks import Block, duration
+
+MOST = 60
+"""Rows of a picture; of a longer run the first and the last calls are shown."""
+_WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
+"""Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
+# Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.
+_TEXT, _GRID = "#7b7b7b", "#8a8a8a"
+_COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d"}
+_NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
+"""Characters that XML 1.0 cannot hold, escaped or not: one of them and there is no picture."""
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One line of the picture. Times in seconds since the run began."""
+
+    who: str
+    """you, model, tool, error, or "" for the line that stands for what is left out."""
+    label: str
+    start: float = 0.0
+    end: float = 0.0
+
+    @property
+    def took(self) -> str:
+        return duration(self.end - self.start) if self.end > self.start or self.who not in ("", "you") else ""
+
+
+_MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "": " "}
+
+
+def timeline(result: Result) -> Block:
+    """When each model call, approval and tool call of a run took place: the picture, and the same in characters."""
+    rows, end = _rows(result)
+    text = _in_characters(rows, end)
+    folded = (
+        f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">as text</summary>'
+        f'<pre style="{PRE}">{esc(text)}</pre></details>'
+    )
+    return Block(f'<div class="tlj tlj-time-line" style="{BLOCK}">{picture(result)}{folded}</div>', text)
+
+
+def picture(result: Result) -> str:
+    """The picture alone, as an `<img>` element."""
+    rows, end = _rows(result)
+    data = base64.b64encode(_svg(rows, end).encode()).decode()
+    spoken = [f"{row.label} {row.took}".strip() for row in rows if row.who]
+    more = f", and {len(spoken) - 12} more" if len(spoken) > 12 else ""
+    alt = esc(f"timeline: {', '.join(plain(one) for one in spoken[:12])}{more}")
+    return (
+        f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" height="{_height(rows)}" '
+        'style="max-width:100%;height:auto">'
+    )
+
+
+def _rows(result: Result) -> tuple[list[_Row], float]:
+    """The lines of the picture, and the seconds that it spans."""
+    spans = result.spans
+    rows = [_row(span, result.model) for span in spans[:MOST]]
+    if len(spans) > MOST:
+        last = MOST // 4
+        rows = [_row(span, result.model) for span in spans[: MOST - last]]
+        rows.append(_Row("", f"… {len(spans) - MOST:,} more"))
+        rows += [_row(span, result.model) for span in spans[-last:]]
+    return [_Row("you", "you ask"), *rows], max((span.end for span in spans), default=0.0) or 1.0
+
+
+def _row(span: Span, model: str) -> _Row:
+    if span.kind == "approval":
+        said = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
+        return _Row("you", f"{said} {span.name}", span.start, span.end)
+    if span.kind == "model":
+        # A script or a recording is called by a name that a person knows, not by the one that it has in this kernel.
+        name = model if span.name.startswith("toolloop/") and model else span.name
+        return _Row("error" if span.is_error else "model", name, span.start, span.end)
+    return _Row("error" if span.is_error else "tool", span.name, span.start, span.end)
+
+
+def _height(rows: Sequence[_Row]) -> int:
+    return len(rows) * _ROW + 8
+
+
+def _svg(rows: Sequence[_Row], end: float) -> str:
+    height, room = _height(rows), _WIDTH - _LEFT - _RIGHT
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
+        f'font-family="system-ui,sans-serif" font-size="12" fill="{_TEXT}">'
+    )
+    parts = [head]
+    parts += [
+        f'<path d="M{_LEFT + room * part / 4:.1f} 4V{height - 4}" stroke="{_GRID}" stroke-opacity=".3"/>'
+        for part in range(5)
+    ]
+    for number, row in enumerate(rows):
+        parts.append(_svg_row(row, 4 + number * _ROW, room / end))
+    return "".join([*parts, "</svg>"])
+
+
+def _svg_row(row: _Row, top: int, scale: float) -> str:
+    middle, color = top + _ROW / 2, _COLORS.get(row.who, _TEXT)
+    label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {_xml(shorten(plain(row.label), 23))}</text>'
+    if not row.who:
+        return label
+    x = _LEFT + row.start * scale
+    if row.end <= row.start and row.who == "you":
+        return f'{label}<circle cx="{x:.1f}" cy="{middle:g}" r="4" fill="{color}"/>'
+    width = max((row.end - row.start) * scale, 2.0)
+    bar = f'<rect x="{x:.1f}" y="{top + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2" fill="{color}"/>'
+    return f'{label}{bar}<text x="{x + width + 6:.1f}" y="{middle + 4:g}">{row.took}</text>'
+
+
+def _xml(text: str) -> str:
+    return html.escape(_NOT_XML.sub("\ufffd", visible(text)))
+
+
+def _in_characters(rows: Sequence[_Row], end: float) -> str:
+    lines = []
+    for row in rows:
+        name = f"{_MARKS[row.who]} {shorten(plain(row.label), 23)}"
+        bar = _bar(row.start / end, row.end / end) if row.took else ""
+        lines.append(f"{name:<26} {bar} {row.took}".rstrip())
+    return "\n".join(lines)
+
+
+def _bar(start: float, end: float, width: int = 32) -> str:
+    first = min(int(start * width), width - 1)
+    length = max(round((end - start) * width), 1)
+    return ("·" * first + "█" * length)[:width].ljust(width, "·")

@@ -1,0 +1,88 @@
+"""A run as a file: Markdown and HTML to read, JSON with its messages' worth of facts."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic_core import to_jsonable_python
+
+from ...core.events import Mistake
+from ...core.execution import Raised, attempt_call
+from ...core.text import hide_in
+from ..html import DARK_PAGE, as_source
+from .steps import mimebundle, render, to_markdown
+
+if TYPE_CHECKING:
+    from ...core.events import Result
+
+
+_PAGE = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>toolloop run</title>
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<style>:root{{color-scheme:light dark}}body{{background:Canvas;color:CanvasText;font:14px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;padding:0 1em}}</style>
+</head><body>
+<main>{body}</main>
+{dark}
+</body></html>
+"""
+
+
+def write(result: Result, path: str) -> Path:
+    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending."""
+    target = Path(path)
+    makers = {".md": to_markdown, ".html": _html, ".json": as_json}
+    maker = makers.get(target.suffix.lower())
+    if maker is None:
+        raise Mistake(f"{path!r} must end in .md, .html or .json")
+    # A lone surrogate, which a tool may return, is written as its escape.
+    target.write_bytes(maker(result).encode("utf-8", "backslashreplace"))
+    return target
+
+
+def _html(result: Result) -> str:
+    # The page has no scripts, so none that typesets; and no front-end, so its theme is the reader's.
+    return _PAGE.format(body=as_source(mimebundle(render(result))["text/html"]), dark=DARK_PAGE)
+
+
+def as_json(result: Result) -> str:
+    """The run as JSON: its events and totals, without live objects."""
+    facts = {
+        f.name: getattr(result, f.name)
+        for f in dataclasses.fields(result)
+        if f.name not in ("events", "files", "output")
+    }
+    facts["output"] = _output_json(result.output)
+    facts["events"] = [_event(event) for event in result.events]
+    facts["files"] = [_event(change) for change in result.files]
+    data = json.loads(json.dumps(facts, default=_plain))  # so that a key in a live object is found, too
+    return json.dumps(hide_in(data), ensure_ascii=False, indent=1) + "\n"
+
+
+def _event(event: Any) -> dict[str, Any]:
+    shown = {
+        f.name: getattr(event, f.name)
+        for f in dataclasses.fields(event)
+        if f.repr and not f.name.startswith("_")
+    }
+    decision = getattr(event, "decision", None)
+    if decision is not None:
+        shown["decision"] = dataclasses.asdict(decision)
+    return {"event": type(event).__name__, **shown}
+
+
+def _output_json(output: Any) -> Any:
+    """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
+    told = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
+    return repr(output) if isinstance(told, Raised) else told
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "model_dump"):
+        return value.model_dump(mode="json")
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    return repr(value)

@@ -1,0 +1,452 @@
+"""What a tool returned, as rich as the notebook can show it and as inert as the rest of the transcript.
+
+A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a bundle; the best of its forms
+is taken: a picture as data, then HTML through nh3's allowlist, then text. Scripts, styles, remote pictures and
+front-end specific MIME types never are: what a tool fetched is hostile too.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import enum
+import io
+import itertools
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from ...core.events import Attachment
+from ...core.execution import Raised, attempt_call
+from ...core.results import describe, draws_itself, figure_of, kind_of, pictures_in
+from ...core.text import plain, without_ansi
+from ..html import (
+    BLOCK,
+    CELL,
+    DIM,
+    MOST_IMAGE,
+    SUMMARY,
+    TABLE,
+    WIDE,
+    clean_html,
+    counted,
+    esc,
+    highlight,
+    inline,
+    markdown_html,
+    pre,
+    shorten,
+    words_of,
+)
+from .blocks import MOST_CHARACTERS, MOST_LINES, Block, cut, notice, text_block
+
+MOST_HTML = 200_000
+MOST_PARTS = 10
+"""Tables and pictures of one list or dict that are shown."""
+MOST_OF_PARTS = 3_500_000
+"""Characters of HTML of all of them; the first is always shown."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A value as a person sees it: `size` says how much there is ("14 lines"), `visual` whether it is no plain text."""
+
+    html: str
+    text: str
+    size: str = ""
+    visual: bool = False
+
+
+def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
+    """Show what a tool returned.
+
+    `said` is the text that the model got, used when the value shows nothing better, or fails as it is looked at.
+    `expression` is what a person types for the whole value, named where something is left out.
+    """
+    shown = attempt_call(_show_value, value, said, expression)
+    return show_text(said, expression) if isinstance(shown, Raised) else shown
+
+
+def _show_value(value: Any, said: str, expression: str) -> Shown:
+    if value is None:
+        return show_text(said, expression) if said not in ("", "None", "null") else Shown("", "", "nothing")
+    if isinstance(value, str):
+        return show_text(value, expression)
+    if isinstance(value, (bool, int, float)):
+        return show_text(str(value), expression)
+    if isinstance(value, (dict, list, tuple)):
+        return _show_several(value, expression) or _show_plain_data(value, said, expression)
+    if (
+        type(value).__name__ == "ndarray"
+        and value.dtype.hasobject
+        and (axes := _show_several(value.flat, expression))
+    ):
+        return axes  # what plt.subplots gives
+    shown = show_bundle({"text/plain": said, **bundle_of(value)}, expression)
+    size = _shape(value)
+    return Shown(shown.html, shown.text, size or shown.size, shown.visual)
+
+
+def show_text(text: str, expression: str = "", language: str = "") -> Shown:
+    """Show text as it is, cut to what a saved notebook should hold."""
+    text = without_ansi(text)
+    lines = text.count("\n") + 1 if text else 0
+    size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
+    shown, left_out = cut(text)
+    more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
+    note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
+    html = pre(highlight(shown, language) + note) if text else ""
+    return Shown(html, plain(shown) + plain(more), size if text else "nothing")
+
+
+def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
+    count = _count(value, len(value))
+    if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
+        shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
+        return Shown(shown.html, shown.text, count)
+    text, language = said, "json"
+    if len(said) <= MOST_CHARACTERS:
+        try:
+            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
+        except (TypeError, ValueError, RecursionError):
+            language = ""
+    shown = show_text(text, expression, language)
+    return Shown(shown.html, shown.text, count)
+
+
+def _count(value: Any, count: int) -> str:
+    return counted(count, "entry", "entries") if isinstance(value, dict) else counted(count, "item")
+
+
+def _show_several(value: Any, expression: str) -> Shown | None:
+    """A list or dict with tables or pictures in it: each item by itself. None when there is nothing of that kind."""
+    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(itertools.islice(value, 100)))
+    if len(pairs) > 100 or not any(_is_rich(item) for _, item in pairs):
+        return None
+    parts: list[Shown] = []
+    pictures, room = 0, MOST_OF_PARTS
+    seen: set[int] = set()
+    for name, item in pairs:
+        drawn = {id(picture) for picture in pictures_in(item)}
+        if drawn and drawn <= seen:
+            continue  # (figure, axes)
+        seen |= drawn
+        pictures += _is_rich(item)
+        shown = Shown("", "") if pictures > MOST_PARTS else show_value(item, describe(item, 2_000).text)
+        room -= len(shown.html)
+        if pictures > MOST_PARTS or (room < 0 and parts):
+            more = "… more in the whole result" + (f": {expression}" if expression else "")
+            parts.append(show_text(more))
+            break
+        label = f'<div style="{DIM}">{esc(shorten(str(name), 80))}</div>' if isinstance(value, dict) else ""
+        words = f"{plain(shorten(str(name), 80))}: {shown.text}" if isinstance(value, dict) else shown.text
+        parts.append(Shown(label + shown.html, words))
+    size = _count(value, len(pairs))
+    return Shown(
+        "".join(part.html for part in parts), "\n".join(part.text for part in parts), size, visual=True
+    )
+
+
+def _is_rich(value: Any) -> bool:
+    """Whether a notebook shows more than text of a value; its display code is not run for that."""
+    if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
+        return False
+    if isinstance(value, (bytes, bytearray)) or figure_of(value) is not None:
+        return draws_itself(value) or figure_of(value) is not None
+    return any(
+        callable(getattr(type(value), name, None)) for name in ("_repr_html_", "_repr_png_", "_repr_svg_")
+    )
+
+
+def _shape(value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
+        return " × ".join(f"{size:,}" for size in shape)
+    return ""
+
+
+# -- from an object to a bundle ------------------------------------------------------------------------------------
+
+_PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
+_WANTED = (
+    *_PICTURES,
+    "text/html",
+    "text/markdown",
+    "text/latex",
+    "text/plain",
+)
+
+
+def bundle_of(value: Any) -> Mapping[str, Any]:
+    """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
+    value = figure_of(value) or value  # axes are shown as their figure
+    if isinstance(value, (bytes, bytearray)):
+        return {f"image/{kind_of(bytes(value))}": bytes(value)} if draws_itself(value) else {}
+    bundle: dict[str, Any] = {}
+    given = _foreign(getattr(value, "_repr_mimebundle_", None))
+    if isinstance(given, tuple):
+        given = given[0] if given else {}
+    if isinstance(given, Mapping):
+        bundle.update({kind: given[kind] for kind in _WANTED if kind in given})
+    for kind, formatter in _formatters().items():
+        if kind not in bundle and (data := _formatted(formatter, value)) is not None:
+            bundle[kind] = data[0] if isinstance(data, tuple) and data else data  # (data, metadata)
+    if not any(kind.startswith("image/") for kind in bundle) and (figure := _figure_png(value)):
+        bundle["image/png"] = figure
+    return bundle
+
+
+@lru_cache(maxsize=1)
+def _fresh_formatters() -> Any:
+    from IPython.core.formatters import DisplayFormatter
+
+    return DisplayFormatter()
+
+
+def _formatters() -> dict[str, Any]:
+    """The notebook's formatters (pandas, matplotlib and users register theirs there), or IPython's own ones."""
+    from IPython.core.getipython import get_ipython
+
+    shell = get_ipython()
+    display: Any = shell.display_formatter if shell is not None else _fresh_formatters()
+    return {kind: display.formatters[kind] for kind in _WANTED[:-1] if kind in display.formatters}
+
+
+def _formatted(formatter: Any, value: Any) -> Any:
+    # Not `formatter(value)`: IPython prints a traceback into the cell when an object's method fails.
+    try:
+        function = formatter.lookup(value)
+    except KeyError:
+        return _foreign(getattr(value, str(formatter.print_method), None))
+    return _foreign(lambda: function(value))
+
+
+def _foreign(function: Any) -> Any:
+    """Call display code that is not ours, which may raise anything; None when it does or is not there."""
+    if not callable(function):
+        return None
+    outcome = attempt_call(function)
+    return None if isinstance(outcome, Raised) else outcome
+
+
+def _figure_png(value: Any) -> bytes | None:
+    module = sys.modules.get("matplotlib.figure")
+    if module is None or not isinstance(value, module.Figure):
+        return None
+    buffer = io.BytesIO()
+    _foreign(lambda: value.savefig(buffer, format="png", dpi=96, bbox_inches="tight"))
+    return buffer.getvalue() or None
+
+
+# -- from a bundle to HTML -----------------------------------------------------------------------------------------
+
+
+def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
+    """Show the best form of a MIME bundle (a display's data, or an object's); empty when there is none."""
+    words = str(bundle.get("text/plain", ""))
+    for kind in _PICTURES:
+        if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
+            return picture
+    raw = bundle.get("text/html")
+    if isinstance(raw, str) and len(raw) <= MOST_HTML:
+        clean = clean_html(raw)
+        if " src=" in clean or words_of(clean):
+            return Shown(f'<div style="{WIDE}">{clean}</div>', plain(words) or words_of(clean), "", True)
+    for kind in ("text/markdown", "text/latex"):
+        if isinstance(bundle.get(kind), str):
+            text = bundle[kind]
+            return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", plain(text), "", True)
+    shown = show_text(words, expression) if words else Shown("", "")
+    if isinstance(raw, str) and "<script" in raw:
+        note = "its interactive display is left out here" + (
+            f"; to see it: {expression}" if expression else ""
+        )
+        return Shown(
+            f'{shown.html}<div style="{DIM}">{inline(note)}</div>',
+            f"{shown.text}\n… {plain(note)}".lstrip("\n"),
+            shown.size,
+        )
+    return shown
+
+
+def _picture(kind: str, data: Any, words: str) -> Shown | None:
+    """A picture as a data address. SVG too: inside `<img>` a browser neither runs its scripts nor loads anything."""
+    if kind == "image/svg+xml":
+        encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
+    elif isinstance(data, (bytes, bytearray)):
+        encoded = base64.b64encode(bytes(data)).decode()
+    else:
+        encoded = re.sub(r"\s+", "", str(data))
+    try:
+        start = base64.b64decode(encoded[:64], validate=True)
+    except (binascii.Error, ValueError):
+        return None
+    if not encoded or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", encoded):
+        return None
+    if kind != "image/svg+xml" and f"image/{kind_of(start)}" != kind:
+        return None
+    size = f"{kind.split('/')[1].split('+', maxsplit=1)[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
+    if len(encoded) > MOST_IMAGE:
+        return Shown(f"<p>{size}: too large to keep in the notebook</p>", size, size)
+    alt = esc(words[:200] or size)
+    html = f'<img src="data:{kind};base64,{encoded}" alt="{alt}" style="max-width:100%">'
+    return Shown(html, f"[{size}]", size, True)
+
+
+# --- A validated output as a table of its fields, nested models and lists included. ---------------------------
+
+_DEEPEST = 5
+_MOST_ITEMS = 100
+_MOST_COLUMNS = 6
+
+
+def answer_block(text: str, output: Any = None) -> Block:
+    """The answer of a run: `output` (the validated instance) as a table, or without one the text itself.
+
+    With an output, the text is the model's raw answer: kept, folded.
+    """
+    if output is None:
+        return text_block(text, final=True)
+    raw = ""
+    if text.strip():
+        shown, left_out = cut(text)
+        more = f"… {left_out}" if left_out else ""
+        raw = (
+            f'<details style="{BLOCK};{DIM}"><summary style="{SUMMARY}">as the model wrote it</summary>'
+            f'<pre style="white-space:pre-wrap">{esc(shown)}{more}</pre></details>'
+        )
+    name = f'<div style="{DIM}"><code>{esc(type(output).__name__)}</code></div>'
+    html = f'<div class="tlj tlj-answer" style="{BLOCK};{WIDE}">{name}{value_html(output)}{raw}</div>'
+    return Block(html, "\n".join(value_lines(output)))
+
+
+def fields_of(value: Any) -> Mapping[str, Any] | None:
+    """The fields of a model, dataclass or mapping by name, or None for anything else."""
+    if isinstance(value, Mapping):
+        return {str(key): item for key, item in value.items()}
+    names = getattr(type(value), "model_fields", None)  # pydantic's
+    if isinstance(names, Mapping):
+        return {str(name): getattr(value, name) for name in names}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    return None
+
+
+def value_html(value: Any, depth: int = 0) -> str:
+    """One value: a table for fields, a table or list for a sequence, text for the rest."""
+    fields = fields_of(value)
+    items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
+    if depth >= _DEEPEST and (fields is not None or items is not None):
+        return f"<code>{esc(shorten(repr(value)[:2_000], 500))}</code>"
+    if fields is not None:
+        return _fields_html(fields, depth)
+    if items is not None:
+        return _items_html(items, depth)
+    return _scalar_html(value)
+
+
+def _fields_html(fields: Mapping[str, Any], depth: int) -> str:
+    rows = [
+        f'<tr><th style="{CELL}" scope="row">{inline(name)}</th><td style="{CELL}">{value_html(item, depth + 1)}</td></tr>'
+        for name, item in list(fields.items())[:_MOST_ITEMS]
+    ]
+    return f'<table style="{TABLE}">{"".join(rows)}</table>{_more(len(fields))}' if rows else _dim("empty")
+
+
+def _items_html(items: Sequence[Any], depth: int) -> str:
+    if not items:
+        return _dim("none")
+    rows = [fields_of(item) for item in items[:_MOST_ITEMS]]
+    columns = list(rows[0] or {})
+    if (
+        len(items) > 1
+        and columns
+        and len(columns) <= _MOST_COLUMNS
+        and all(row and list(row) == columns for row in rows)
+    ):
+        header = "".join(f'<th style="{CELL}" scope="col">{inline(name)}</th>' for name in columns)
+        body = "".join(
+            "<tr>"
+            + "".join(f'<td style="{CELL}">{value_html(item, depth + 1)}</td>' for item in row.values())
+            + "</tr>"
+            for row in rows
+            if row
+        )
+        return f'<table style="{TABLE}"><tr>{header}</tr>{body}</table>{_more(len(items))}'
+    entries = "".join(f"<li>{value_html(item, depth + 1)}</li>" for item in items[:_MOST_ITEMS])
+    return f'<ul style="margin:0;padding-left:1.2em">{entries}</ul>{_more(len(items))}'
+
+
+def _scalar_html(value: Any) -> str:
+    if value is None:
+        return _dim(scalar_text(value))
+    text = scalar_text(value)
+    if "\n" not in text and len(text) <= 500:
+        return f"<span>{inline(text)}</span>"
+    shown, left_out = cut(text)
+    more = f"… {left_out}" if left_out else ""
+    return f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>'
+
+
+def scalar_text(value: Any) -> str:
+    """A single value in words: an enum's value, True and False as JSON has them, else its text."""
+    if value is None:
+        return "—"
+    if isinstance(value, enum.Enum):
+        return str(value.value)
+    return json.dumps(value) if isinstance(value, bool) else str(value)
+
+
+def _dim(word: str) -> str:
+    return f'<span style="{DIM}">{word}</span>'
+
+
+def _more(count: int) -> str:
+    return _dim(f"… {count - _MOST_ITEMS:,} more") if count > _MOST_ITEMS else ""
+
+
+def value_lines(value: Any, depth: int = 0) -> list[str]:
+    """The same as `value_html` for plain text: indented lines, as in YAML."""
+    fields = fields_of(value)
+    items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
+    if depth >= _DEEPEST or (fields is None and items is None):
+        return plain(
+            scalar_text(value) if fields is None and items is None else shorten(repr(value)[:2_000], 500)
+        ).split("\n")
+    lines: list[str] = []
+    for name, item in list((fields or {}).items())[:_MOST_ITEMS]:
+        below = value_lines(item, depth + 1) or ["none"]
+        nested = fields_of(item) is not None or isinstance(item, (list, tuple, set, frozenset))
+        if len(below) == 1 and not nested:
+            lines.append(f"{plain(name)}: {below[0]}")
+        else:
+            lines += [f"{plain(name)}:", *("  " + line for line in below)]
+    for item in (items or [])[:_MOST_ITEMS]:
+        below = value_lines(item, depth + 1) or ["none"]
+        lines += [f"- {below[0]}", *("  " + line for line in below[1:])]
+    return lines
+
+
+def attachment_block(attachment: Attachment) -> Block:
+    """A picture of the answer, from its data; every other attachment, and one that cannot be shown, in a line."""
+    media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
+    shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
+    if shown is None or not shown.html:
+        return notice(attachment.name)
+    return Block(f'<div class="tlj tlj-text" style="{BLOCK}">{shown.html}</div>', shown.text)
+
+
+def picture_of(bundle: Any) -> bytes:
+    """The bytes of a MIME bundle's picture, b"" when it has none."""
+    for kind in ("image/png", "image/jpeg"):
+        data = bundle.get(kind)
+        if isinstance(data, str):
+            data = attempt_call(base64.b64decode, data)
+        if isinstance(data, bytes) and kind_of(data):
+            return data
+    return b""

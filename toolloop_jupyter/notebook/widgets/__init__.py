@@ -1,0 +1,11 @@
+"""The only importer of ipywidgets: approval card, edit form, toolbar."""
+
+from .approval_card import ApprovalCard
+from .controls import ClickTest, StepCard, Toolbar
+
+__all__ = [
+    "ApprovalCard",
+    "ClickTest",
+    "StepCard",
+    "Toolbar",
+]

@@ -1,0 +1,286 @@
+"""The widgets with which a person acts: approval card, toolbar, step card. The only importer of ipywidgets.
+
+All three are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
+opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
+`Approval`; a card only passes it on, so a late or second click does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import time
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import ipywidgets
+
+from ...core.events import Usage
+from ...core.text import plain
+from ..html import CARD_STYLE, DIM, STYLE, counted, inline
+from ..transcript import money
+from .edit_form import FieldSpec
+
+WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
+
+
+class _Panel:
+    """Widgets shown together and closed together."""
+
+    def __init__(self, widget: ipywidgets.Widget) -> None:
+        self.widget = widget
+        self._finished = False
+
+    def mimebundle(self) -> dict[str, Any]:
+        """What to put into a display message: the reference that a front-end replaces by the widget."""
+        reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
+        return {WIDGET_MIME: reference}
+
+    def _close(self) -> None:
+        self._finished = True
+        for widget in _tree(self.widget):
+            widget.close()
+
+
+def _tree(widget: Any) -> list[Any]:
+    """A widget and all that it made: children, layouts and styles, each once, children first."""
+    found: dict[int, Any] = {}
+
+    def walk(one: Any) -> None:
+        for child in getattr(one, "children", ()):
+            walk(child)
+        for part in (one, getattr(one, "layout", None), getattr(one, "style", None)):
+            if isinstance(part, ipywidgets.Widget):
+                found[id(part)] = part
+
+    walk(widget)
+    return list(found.values())
+
+
+def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], object]) -> ipywidgets.Button:
+    button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
+    button.add_class("tlj-btn")
+    if css:
+        button.add_class(css)
+    button.on_click(clicked)
+    return button
+
+
+def _label(text: str) -> str:
+    """A field's label, which is also its name for a screen reader.
+
+    ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
+    between dollars.
+    """
+    text = plain(text).replace("$", "\uff04").replace("\\", "\uff3c")
+    return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
+
+
+class _Field:
+    """One argument in the edit form."""
+
+    def __init__(self, spec: FieldSpec) -> None:
+        self.spec = spec
+        self.input = _input(spec)
+        if spec.kind != "checkbox":
+            self.input.style.description_width = "initial"
+        note = [ipywidgets.HTML(spec.note_html)] if spec.note_html else []
+        self.widget = ipywidgets.VBox([self.input, *note])
+        self.widget.add_class("tlj-field")
+
+    def put_into(self, arguments: dict[str, object]) -> None:
+        """Set the argument, or leave it out. Raises ValueError for text that is no JSON."""
+        self.spec.put_into(arguments, self.input.value)
+
+
+def _input(spec: FieldSpec) -> Any:
+    label = _label(spec.name)
+    if spec.kind == "checkbox":
+        return ipywidgets.Checkbox(value=bool(spec.shown), description=label, indent=False)
+    if spec.kind == "choice":
+        return ipywidgets.Dropdown(options=spec.choices, value=spec.shown, description=label)
+    if spec.kind == "integer":
+        return ipywidgets.IntText(value=spec.shown, description=label)
+    if spec.kind == "number":
+        return ipywidgets.FloatText(value=spec.shown, description=label)
+    if spec.kind == "text":
+        return ipywidgets.Text(value=spec.shown, description=label)
+    lines = min(max(str(spec.shown).count("\n") + 1, 3), 16)
+    return ipywidgets.Textarea(value=spec.shown, rows=lines, description=label)
+
+
+class Toolbar(_Panel):
+    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        self._on_stop = on_stop
+        self._status = ipywidgets.HTML("")
+        self._stop = _button("Stop", "Stop this run", "", self._clicked)
+        bar = ipywidgets.Box([self._status, self._stop])
+        bar.add_class("tlj-bar")
+        self.update("starting", Usage(), 0.0, 0.0)
+        super().__init__(bar)
+
+    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
+        """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
+        css = "tlj-ask" if "waiting" in state else "tlj-ok"
+        facts = [f"{int(elapsed) // 60}:{int(elapsed) % 60:02}"]
+        if usage.calls:
+            facts.append(
+                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
+            )
+        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
+        value = f'{CARD_STYLE}<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        if self._status.value != value:
+            self._status.value = value
+
+    def finish(self) -> None:
+        """Take the toolbar away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._stop.disabled = True
+            self._close()
+
+    def _clicked(self, _: Any) -> None:
+        if self._stop.disabled:
+            return
+        self._stop.disabled = True
+        Hold.after_click()
+        self._on_stop()
+
+
+class StepCard(_Panel):
+    """Holds a run before its next step: Next lets one step go on, Run to end all that follow, Stop none."""
+
+    def __init__(
+        self,
+        what: str,
+        on_next: Callable[[], None],
+        on_run: Callable[[], None],
+        on_stop: Callable[[], None] | None = None,
+    ) -> None:
+        self._hold = Hold(self._show_held)
+        self._next = _button(
+            "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=self._hold.on)
+        )
+        self._run = _button(
+            "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=self._hold.on)
+        )
+        label = ipywidgets.HTML(
+            f'{STYLE}{CARD_STYLE}<div class="tlj"><span style="{DIM}">next:</span> {inline(what)}</div>'
+        )
+        self._buttons = [self._next, self._run]
+        self._answered = False
+        if on_stop is not None:
+            self._buttons.append(_button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
+        row = ipywidgets.Box(self._buttons)
+        row.add_class("tlj-row")
+        card = ipywidgets.VBox([label, row])
+        card.add_class("tlj-card")
+        super().__init__(card)
+        self._hold.begin(only_soon=True)
+
+    def came_up(self) -> None:
+        """The card is on the page: hold it for a moment if a click came shortly before."""
+        self._hold.came_up()
+
+    def finish(self) -> None:
+        """Take the card away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._hold.gone()
+            self._close()
+
+    def _go(self, act: Callable[[], None], *, held: bool = False) -> None:
+        if self._finished or self._answered or held:
+            return
+        self._answered = True
+        for button in self._buttons:
+            button.disabled = True
+        Hold.after_click(self._hold)
+        act()
+
+    def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
+        if not self._finished and not self._answered:
+            self._next.disabled = self._run.disabled = held
+
+
+class ClickTest(_Panel):
+    """A button that only wants to be clicked: `%toolloop doctor` finds out whether clicks come back."""
+
+    def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
+        label = ipywidgets.HTML(
+            f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>"
+        )
+        button = _button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
+        card = ipywidgets.VBox([label, button])
+        card.add_class("tlj-card")
+        super().__init__(card)
+
+    def finish(self) -> None:
+        """Take the button away and close its comms. Safe to call twice."""
+        if not self._finished:
+            self._close()
+
+
+# --- The second click of a double click must not decide on a card that came up under the pointer in between. ---
+#
+# The next card may come up within 50 ms of a click, at the same place. So for `PAUSE` seconds after a person's click no
+# other card takes a click that lets something run: not one that was open already (it moves up), and not one that comes
+# up within `SOON` seconds of the click. Denying works at once. A card that nobody's click comes before is never held.
+
+SOON = 1.0
+"""Seconds after a click within which a card that comes up is held."""
+PAUSE = 0.7
+"""Seconds for which it is held: longer than the two clicks of a double click may be apart (0.5 s on most systems)."""
+
+
+class Hold:
+    """Holds one card's allowing buttons back. `show(held)` disables them, or enables them where they still act."""
+
+    _shown: ClassVar[dict[Hold, None]] = {}
+    """The cards that are on the page."""
+    _clicked: ClassVar[float] = float("-inf")
+    """When a person last decided by a click on any card of this kernel (monotonic clock)."""
+
+    def __init__(self, show: Callable[[bool], None]) -> None:
+        self._show = show
+        self._until = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def on(self) -> bool:
+        """Whether an allowing click would come too early."""
+        return time.monotonic() < self._until
+
+    def begin(self, *, only_soon: bool = False) -> None:
+        """Hold this card for PAUSE seconds from now; `only_soon`: if a click came shortly before. From any thread."""
+        if not only_soon or time.monotonic() < Hold._clicked + SOON:
+            self._until = time.monotonic() + PAUSE
+            self._show(True)
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._end)
+
+    def came_up(self) -> bool:
+        """The card is on the page now; tells whether it is held. On the thread of the running loop."""
+        self._loop = asyncio.get_running_loop()
+        Hold._shown[self] = None
+        self.begin(only_soon=True)
+        return self.on
+
+    def gone(self) -> None:
+        """The card is off the page."""
+        Hold._shown.pop(self, None)
+
+    @classmethod
+    def after_click(cls, on: Hold | None = None) -> None:
+        """Hold every card but the one that a person decides on by this click. From any thread, before it is acted on."""
+        cls._clicked = time.monotonic()
+        for card in tuple(cls._shown):
+            if card is not on:
+                card.begin()
+
+    def _end(self) -> None:
+        left = self._until - time.monotonic()
+        if left > 0 and self._loop is not None:  # not yet, or another click came meanwhile
+            self._loop.call_later(left, self._end)
+        else:
+            self._show(False)

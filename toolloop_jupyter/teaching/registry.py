@@ -1,0 +1,81 @@
+"""The models "toolloop/NAME": which Python object answers which name.
+
+Importing this module provides them to LiteLLM (`core/provider.py`), without importing LiteLLM. The map holds its
+objects weakly: a ScriptedModel that nobody refers to any more is gone, and so is its name.
+"""
+
+from __future__ import annotations
+
+import re
+import weakref
+from collections.abc import AsyncIterator, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Protocol
+
+from ..core.models import Delta, ProviderError, ProviderRequest, ensure, provide
+
+PROVIDER = "toolloop"
+DEMO_MODEL = f"{PROVIDER}/demo"
+
+
+class Answers(Protocol):
+    """What stands behind a name: anything that answers a request with deltas."""
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]: ...
+
+
+_named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()
+
+
+def put(name: str, answers: Answers) -> str:
+    """Let `answers` answer "toolloop/`name`" as long as it lives, and return that whole name.
+
+    A name that is taken goes to the new one, as when a cell is run again.
+    """
+    if not re.fullmatch(r"[\w.-]+", name):
+        raise ValueError(
+            f"a model's name is of letters, digits, '-', '_' and '.', not {name!r}; e.g. 'lesson-1'"
+        )
+    model = f"{PROVIDER}/{name}"
+    if model == DEMO_MODEL and model in _named:
+        raise ValueError(f"{model!r} is the demonstration model; choose another name")
+    _named[model] = answers
+    return model
+
+
+def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
+    """Answer `request` by the object of its model's name. Raises ProviderError (404) when there is none."""
+    answers = _named.get(request.model)
+    if answers is None:
+        names = sorted(_named)
+        near = get_close_matches(request.model, names, 1)
+        advice = f"did you mean {near[0]!r}?" if near else f"there are {', '.join(names)}."
+        if "/scripted-" in request.model or "/replay-" in request.model:
+            advice = "it is gone: keep the ScriptedModel or Replay in a variable while it is used."
+        raise ProviderError(f"no model {request.model!r} in this process; {advice}", 404)
+    return answers.respond(request)
+
+
+def use_with_litellm(model: str = DEMO_MODEL) -> str:
+    """Let plain `litellm.acompletion(model="toolloop/…")` work too, and return `model`. Imports LiteLLM.
+
+    A run of this package does it by itself.
+    """
+    ensure(model)
+    return model
+
+
+def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
+    """Measure messages for a made-up usage: words of text and of arguments, and one for each message."""
+    total = 0
+    for message in messages:
+        content = message.get("content")
+        texts = (
+            [content] if isinstance(content, str) else [str(part.get("text", "")) for part in content or ()]
+        )
+        texts += [str(call["function"].get("arguments") or "") for call in message.get("tool_calls") or ()]
+        total += 1 + sum(len(text.split()) for text in texts)
+    return total
+
+
+provide(PROVIDER, respond)
