@@ -73,7 +73,8 @@ class Approval:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input", frozen(dict(self.input)))
+        given = self.input if isinstance(self.input, dict) else dict(self.input)
+        object.__setattr__(self, "input", frozen(given))
 
     def allow(
         self,
@@ -91,11 +92,12 @@ class Approval:
             raise ValueError(f"scope must be 'call', 'run' or 'session', got {told(scope)}")
         if arguments is not None and not self.editable:
             raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
-        if arguments is not None:
-            call = self.check(given := thawed(dict(arguments)))
-            edited = frozen(made if isinstance(made := getattr(call, "json", None), dict) else given)
-            if same_json(edited, self.input):
-                call, edited = None, None
+        if arguments is not None and not same_json(given := thawed(dict(arguments)), self.input):
+            made = getattr(call := self.check(given), "json", None)
+            if made is self.input:  # read as what was shown
+                call = None
+            else:
+                edited = frozen(made if isinstance(made, dict) else given)
         self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
@@ -175,7 +177,9 @@ class _FixedList(list[Any]):
 
 
 def frozen(value: Any) -> Any:
-    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed."""
+    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed; itself where it is one already."""
+    if isinstance(value, (_FixedDict, _FixedList)):
+        return value
     if isinstance(value, dict):
         return _FixedDict((key, frozen(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)):

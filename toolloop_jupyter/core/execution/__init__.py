@@ -1,6 +1,6 @@
 """Running code that is not ours: what it raises is returned, and a cancel can stop its thread."""
 
-from .guard import Raised, attempt_call, is_exactly, message_of, told, words_of
+from .guard import MISSING, Raised, attempt_call, is_exactly, message_of, told, words_of
 from .runner import (
     Outcome,
     RunEnded,
@@ -13,6 +13,7 @@ from .threads import IDLE_THREAD, TOOL_THREAD, in_thread
 
 __all__ = [
     "IDLE_THREAD",
+    "MISSING",
     "TOOL_THREAD",
     "Outcome",
     "Raised",

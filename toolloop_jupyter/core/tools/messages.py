@@ -82,14 +82,16 @@ def _shorter(begin: re.Match[str]) -> str:
     return "must " if begin[1] == "Input should" else ""
 
 
-def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]) -> str:
+def explain_problems(
+    tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]
+) -> str:
     """The message for the model: a line for each wrong argument.
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
     found: dict[tuple[int | str, ...], list[Any]] = {}
     for problem in problems:
-        found.setdefault(_place(given, problem), []).append(problem)
+        found.setdefault(_find_place(given, problem), []).append(problem)
     lines: list[str] = []
     for place, of_place in itertools.islice(found.items(), _MOST):
         path = _path(place, of_place[0])
@@ -104,7 +106,7 @@ def _line(text: str) -> str:
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
-def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
+def find_steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
     """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
     way: list[tuple[Any, int | str]] = []
     current = given
@@ -117,17 +119,17 @@ def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | st
     return way
 
 
-def _place(given: Any, problem: Any) -> tuple[int | str, ...]:
+def _find_place(given: Any, problem: Any) -> tuple[int | str, ...]:
     """The keys of what is wrong, with pydantic's own mark for an error in a key of a dict at their end."""
     location = problem["loc"]
-    keys = [key for _, key in steps(given, location)]
+    keys = [key for _, key in find_steps(given, location)]
     if problem["type"] in _MISSING or (location and location[-1] == _KEY_MARK):
         keys.append(location[-1])
     return tuple(keys)
 
 
 def _path(place: Sequence[int | str], problem: Any) -> str:
-    """`items[0].name`, from what `_place` gives."""
+    """`items[0].name`, from what `_find_place` gives."""
     if place and place[-1] == _KEY_MARK and problem["loc"][-1] == _KEY_MARK:
         return f"{path_text(place[:-1])} (the key)"
     return path_text(place)

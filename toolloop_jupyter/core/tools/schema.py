@@ -20,16 +20,8 @@ from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import IsSubclassSchema
 
 from ..events import ToolDefinitionError
-from ..execution import Raised, attempt_call
-from .signature import EMPTY, Parameter
-
-
-class _Omitted:
-    pass
-
-
-OMITTED: Any = _Omitted()
-"""Stands for an argument that the model did not send, so that the function's own default applies."""
+from ..execution import MISSING, Raised, attempt_call
+from .signature import Parameter
 
 # An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the last five.
 _SCHEMA_ERRORS = (
@@ -62,7 +54,7 @@ ANY_VALUE: dict[str, Any] = {
 
 
 class _Generator(GenerateJsonSchema):
-    # A default that is no JSON is simply not told: `OMITTED` above all.
+    # A default that is no JSON is simply not told: `MISSING` above all.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def is_subclass_schema(self, schema: IsSubclassSchema) -> dict[str, Any]:
@@ -111,7 +103,7 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
                 p.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 annotation=annotations[p.name],
-                default=p.field or (EMPTY if p.default is EMPTY else OMITTED),
+                default=p.field or (inspect.Parameter.empty if p.default is MISSING else MISSING),
             )
             for p in parameters
         ]
@@ -145,7 +137,7 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
         says_nothing = not node
         known = default_json(parameter)
         infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
-        if known is not OMITTED and known is not None and not infinite:
+        if known is not MISSING and known is not None and not infinite:
             node["default"] = known
         if parameter.description:
             node["description"] = parameter.description
@@ -157,14 +149,14 @@ def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str
 
 
 def default_json(parameter: Parameter) -> Any:
-    """The parameter's default as JSON, or OMITTED when there is none or it is no JSON value."""
+    """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
         default = info.default
-    if default is EMPTY or hasattr(default, "__next__"):  # an iterator would be used up
-        return OMITTED
+    if default is MISSING or hasattr(default, "__next__"):  # an iterator would be used up
+        return MISSING
     told = attempt_call(lambda: to_jsonable_python(default, by_alias=True))
-    return OMITTED if isinstance(told, Raised) else strict_json(told)
+    return MISSING if isinstance(told, Raised) else strict_json(told)
 
 
 def strict_json(value: Any) -> Any:
@@ -191,7 +183,7 @@ def _children(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def _clean(node: dict[str, Any]) -> dict[str, Any]:
     """Make one schema node, and all below it, what strict providers take. Changes it in place."""
     node.pop("title", None)  # pydantic's, made from the name: says nothing new
-    if node.get("default", OMITTED) is None:
+    if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node:  # a tagged union; not every provider knows the tag, and the members carry it
         node["anyOf"] = node.pop("oneOf")

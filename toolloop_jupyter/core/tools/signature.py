@@ -22,6 +22,7 @@ from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
 from ..events import Progress, ToolDefinitionError
+from ..execution import MISSING
 
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 EMPTY: Any = inspect.Parameter.empty
@@ -43,7 +44,9 @@ class Parameter:
     description: str
     positional: bool
     """Only by position: before a `/`."""
-    default: Any = EMPTY
+    own_key: str = ""
+    """The name for the model as the person wrote it, where providers do not take that."""
+    default: Any = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
 
@@ -312,7 +315,7 @@ def _read(parameter: inspect.Parameter, annotation: Any, described: str, label: 
         )
         raise ToolDefinitionError([problem])
     info = parameter.default if isinstance(parameter.default, FieldInfo) else None
-    default = EMPTY if info else parameter.default
+    default = MISSING if info or parameter.default is EMPTY else parameter.default
     metadata = [*_metadata(annotation), *([info] if info else [])]
     if default is None:
         annotation = _with_none(annotation)

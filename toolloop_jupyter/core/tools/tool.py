@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeVar, overload
 
 from ..events import ToolDefinitionError, frozen
 from ..execution import is_exactly, told
-from .arguments import Arguments, Values
+from .arguments import Arguments, ArgumentsByKey, list_shown
 from .identity import source_of
 from .schema import build
 from .signature import (
@@ -124,20 +124,27 @@ class BoundCall:
     kwargs: dict[str, Any]
     json: dict[str, Any]
     """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
-    values: Values = field(repr=False)
+    arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
-    def of(cls, tool: Tool, values: Values) -> BoundCall:
-        return cls(tool, values.args, values.kwargs, frozen(values.json), values)
+    def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
+        """The call of `tool` with these arguments."""
+        given = arguments.values()
+        args = tuple(one.value for one in given if one.parameter.positional)
+        kwargs = {
+            one.parameter.name: one.value for one in given if one.passed and not one.parameter.positional
+        }
+        return cls(tool, args, kwargs, frozen(list_shown(arguments)), arguments)
 
-    def edited(self, arguments: Mapping[str, object]) -> BoundCall:
-        """The call with `json` as a person edited it; what they left alone stays. Raises InvalidArguments."""
+    def edited(self, edit: Mapping[str, object]) -> BoundCall:
+        """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
         assert self.tool.arguments is not None, "made by make_tools()"
-        return BoundCall.of(self.tool, self.tool.arguments.edit(self.values, arguments))
+        made = self.tool.arguments.edit(self.arguments, edit)
+        return self if made is self.arguments else BoundCall.of(self.tool, made)
 
     def changed(self) -> list[str]:
-        """The arguments whose values are no longer what `json` tells."""
-        return self.values.changed()
+        """The arguments whose values are no longer what `json` shows."""
+        return [key for key, argument in self.arguments.items() if argument.has_changed]
 
     @property
     def context_parameter(self) -> str | None:
@@ -344,7 +351,9 @@ def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     return [
         parameter
         if key == parameter.key
-        else dataclasses.replace(parameter, key=key, description=parameter.description or parameter.key)
+        else dataclasses.replace(
+            parameter, key=key, own_key=parameter.key, description=parameter.description or parameter.key
+        )
         for parameter, key in zip(parameters, keys, strict=True)
     ]
 
