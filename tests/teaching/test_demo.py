@@ -12,8 +12,8 @@ from pydantic import BaseModel
 
 from support.asking import Talk, ask, tool
 from toolloop_jupyter.teaching import DEMO_MODEL, ScriptedModel
-from toolloop_jupyter.teaching.conversation import Step
-from toolloop_jupyter.teaching.evidence import Evidence
+from toolloop_jupyter.teaching.demo import Step
+from toolloop_jupyter.teaching.filling import PATTERNS, find
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 SEARCH = tool(
@@ -314,18 +314,6 @@ def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> 
 def test_hostile_results_do_not_hold_the_loop(text: str) -> None:
     """Long texts made to slow patterns down are read in well under the time that a person notices."""
     started = time.monotonic()
-    evidence = Evidence(text)
-    for name in (
-        "quoted",
-        "files",
-        "folders",
-        "hits",
-        "identifiers",
-        "names",
-        "numbers",
-        "data",
-        "versions",
-        "emails",
-    ):
-        getattr(evidence, name)
+    for kind in PATTERNS:
+        find(kind, text)
     assert time.monotonic() - started < 1.5

@@ -20,19 +20,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, TypeAdapter
 
-from toolloop_jupyter.teaching import samples
-from toolloop_jupyter.teaching.evidence import Evidence
 from toolloop_jupyter.teaching.filling import MISSING, Filler
-from toolloop_jupyter.teaching.material import Material
 
 HITS = '["src/client.py:41: for attempt in range(retries):", "src/client.py:57: if attempt == retries:"]'
 
 
 def fill(schema: dict[str, Any], prompt: str = "Review 3 changes", *results: str) -> Any:
-    material = Material(
-        Evidence(prompt), tuple(Evidence(r) for r in results), story="Demonstration: two lines found."
-    )
-    return Filler(material, schema.get("$defs") or {}, answering=True).value(schema, "answer", sure=False)
+    filler = Filler(prompt, schema.get("$defs") or {}, results, answering=True, story="Demonstration: two lines found.")
+    return filler.value(schema, "answer")
 
 
 class Colour(enum.Enum):

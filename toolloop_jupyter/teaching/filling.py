@@ -1,383 +1,346 @@
 """Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
 
-`Filler.value(…, sure=True)` takes only what has evidence (the word after "line", a file name for `path`, a quoted
-text for `query`); with `sure=False` something valid is made up where there is none.
+A value is taken from the texts where one fits: a quotation, a path, the number beside the parameter's name, a key of a
+result in JSON. Without one, a valid value is made up by the schema. Limits: no text is made up for a `pattern` (an
+example of the schema is taken), and `if`, `not` and `patternProperties` are not looked at.
 """
 
 from __future__ import annotations
 
+import importlib
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
-from . import samples
-from .evidence import parse_json, result_lines
-from .material import Material, is_file, meant_files, role_of
-from .vocabulary import COMMANDS, NEGATIONS, ROLES, name_words, stem, word_positions
-
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
-_DEEPEST = 6
-_MOST_LOOKS = 3000
+# fmt: off
+QUOTED = r"(?s:```[\w-]*\n(.+?)\n?```)|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)"
+PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|(?=\S*[A-Za-z])(?:[\w.~-]+/)+[\w.-]*)"
+URL = r"https?://[^\s<>\"'`)\]]*[\w/]"
+PATTERNS = {  # kinds of evidence in a text
+    "quoted": QUOTED, "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+    "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)",
+    "expression": r"[\d(][\d\s.+*/()-]*[\d)]",
+    "folder": r"(?i:\b(?:in|inside|under|from) (?:the )?(?:folder |directory )?[`\"']?([\w.~-]*/[\w./~-]*"
+              r"|(?<=folder )\w+|(?<=directory )\w+|(?:src|lib|tests?|docs?|notebooks|examples|data)\b))",
+    "saying": r"(?i:(?:\b(?:saying|says?|with the text)|:)\s+(?![`\"'“])([^\n]+))",
+    "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
+    # The others are looked for in the prose.
+    "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
+    "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
+    "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))",
+    "word": r"[^\W\d_][\w'’-]*",
+}
+FORMATS = {  # a value of a format; others have digits at the same places
+    "date": "2000-01-01", "date-time": "2000-01-01T00:00:00Z", "time": "12:00:00", "duration": "PT1M",
+    "email": "someone@example.org", "uri": "https://example.org/", "ipv4": "192.0.2.1",
+    "uuid": "00000000-0000-4000-8000-000000000000",
+}
+# fmt: on
 
-_FLAG_WORDS = {"is", "use", "with", "include", "enable", "be", "the", "do"}
-_BAD, _GOOD = (
-    ("change", "reject", "fail", "fix", "warn"),
-    ("approve", "accept", "pass", "ok", "good", "comment"),
+
+def stems(text: str) -> list[str]:
+    """Return the words of a text, also of a name such as search_code or readFile, without the commonest endings."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
+    ending = r"(?<=...)(?:ing|(?<=[cs]h)es|(?<=ss)es|ed|(?<!s)s)$"
+    return [re.sub(ending, "", word.lower()) for word in words]
+
+
+STOP_WORDS = set(
+    stems("""a about after again all also an and any are as at be been but by can could did do does don
+    each else every for from get give had has have he her here him his how i if in into is it its just let like make may
+    me more most much must my need new no not now of off on one only or other our out over own please same she should so
+    some still than thank that the their them then there these they thing this those to too up us use using very want
+    was way we were what when who will with without would yes you your hello hi lot""")
 )
+COMMANDS = STOP_WORDS | set(
+    stems("""which where many look mention search find read review explain show tell list open
+    call write post summarize describe check answer compare count run add compute calculate fetch send comment tool say
+    work print return report code file line function value match mean happen used define defined first last few""")
+)
+"""What is done, not what it is done to: no values."""
+ROLES = {
+    role: (set(stems(words)), kinds.split())
+    for role, words, kinds in (
+        ("url", "url uri link href", "url"),
+        ("email", "email mail", "email"),
+        ("path", "path file filename filepath folder dir directory document notebook", "path"),
+        ("line", "line lineno row", ""),
+        ("limit", "limit top max maximum first n count", ""),
+        ("query", "query pattern search term keyword q needle regex symbol", "quoted identifier term word"),
+        ("place", "city place location town country name person user username author who", "name quoted"),
+        ("expression", "expression formula equation", "expression quoted"),
+        ("text", "body message comment content note text title summary description reason answer", "quoted saying"),
+        ("", "", ""),
+    )
+}  # fmt: skip
+"""What a parameter wants -> (words of its name or description, kinds of evidence, the best first)."""
+
+
+@lru_cache(maxsize=512)
+def find(kind: str, text: str) -> tuple[str, ...]:
+    """Return what a text holds of a kind of evidence, in its order."""
+    text = re.sub(r"\S{300,}", " ", text[:20_000])  # some patterns take the square of a word's length
+    text = prose(text) if kind in ("identifier", "name", "term", "word") else text
+    found = []
+    for match in re.finditer(PATTERNS[kind], re.sub(URL, " ", text) if kind == "path" else text):
+        value = next((group for group in match.groups() if group), match.group())
+        found.append(value if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", value))
+    return tuple(value for value in found if value.strip())
+
+
+def prose(text: str) -> str:
+    """Blank out quotations, addresses and paths."""
+    return re.sub(f"{QUOTED}|{URL}|{PATH}", lambda match: " " * len(match.group()), text)
+
+
+def parse_json(text: str) -> Any:
+    """Return the JSON value that a text is, or None."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def result_lines(text: str) -> list[str]:
+    """Cut a result into its lines, or its items if it is JSON."""
+    value = parse_json(text)
+    if isinstance(value, list):
+        return [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value]
+    return [f"{key}: {item}" for key, item in value.items()] if isinstance(value, dict) else text.splitlines()
+
+
+def records_in(text: str) -> list[dict[str, Any]]:
+    """Return the objects of a JSON list, and lines found in files (`src/x.py:41: for …`) as path, line and text."""
+    value, hit = parse_json(text), r"\s*([\w./\\~-]{0,200}\w\.\w+):(\d{1,9})(?::\d+)?:?[ \t]*(.{0,1000})"
+    objects = [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+    hits = [match for line in result_lines(text)[:500] if (match := re.match(hit, line[:2000]))]
+    return [*objects, *({"path": m[1], "line": int(m[2]), "text": m[3] or f"line {m[2]}"} for m in hits)]
 
 
 @dataclass
 class Filler:
-    """One filling. `lists` says that the tool goes through folders; `avoid` has values that failed, by parameter."""
+    """Fills schemas from a prompt and results (the latest first).
 
-    material: Material
+    `answering`: a structured answer, where results count first, not arguments, where the prompt does; then `story` says
+    what was done. `skip` has stems that are no values, `given` the record that an item of a list is about.
+    """
+
+    prompt: str
     definitions: Mapping[str, Any]
+    results: Sequence[str] = ()
     answering: bool = False
-    """Fill a structured answer (results count first) rather than a tool's arguments (the prompt counts first)."""
-    lists: bool = False
-    avoid: Mapping[str, list[Any]] = field(default_factory=dict)
+    story: str = ""
+    skip: set[str] = field(default_factory=set)
     given: Mapping[str, Any] = field(default_factory=dict)
-    """Values that are known by role or by name: of the hit or the record that an item of a list is about."""
     used: list[Any] = field(default_factory=list)
-    spent: frozenset[str] = frozenset()
-    """Quotations of the prompt that earlier calls of this turn have used up."""
-    skip: frozenset[str] = frozenset()
-    """Stemmed words (of the tool itself) that are no search terms."""
-    budget: list[int] = field(default_factory=lambda: [_MOST_LOOKS])
-    """How many more values are looked for; a schema that refers to itself many times over could go on for ever."""
 
-    def arguments(self, schema: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Fill a tool's arguments; None when a required one cannot be had."""
-        schema = samples.resolve(schema, self.definitions)
-        required, filled = schema.get("required") or (), {}
-        for name, one in (schema.get("properties") or {}).items():
-            value = self.value(one, name, sure=True)
-            if value is MISSING and name in required:
-                value = self.value(one, name, sure=False)
-                if value is MISSING:
-                    return None
-            if value is not MISSING:
-                filled[name] = value
-                self.used.append(value)
-        return filled
-
-    def again(self, schema: Mapping[str, Any], failed: Mapping[str, Any]) -> dict[str, Any]:
-        """Fill a tool's arguments once more: other values for those in `avoid`, where there is evidence for one."""
-        schema = samples.resolve(schema, self.definitions)
-        arguments, properties = dict(failed), schema.get("properties") or {}
-        for name in self.avoid:
-            value = self.value(properties.get(name) or {}, name, sure=True)
-            if value is not MISSING:
-                arguments[name] = value
-        for name in set(schema.get("required") or ()) - set(arguments):
-            value = self.value(properties.get(name) or {}, name, sure=False)
-            if value is not MISSING:
-                arguments[name] = value
-        return arguments
-
-    def value(self, schema: Mapping[str, Any], name: str, *, sure: bool, depth: int = 0) -> Any:
-        """Return a valid value, or MISSING."""
-        self.budget[0] -= 1
-        if sure and self.budget[0] < 0:
+    def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
+        """Return a valid value; MISSING without evidence for one, unless it `must` be had."""
+        schema = self._resolve(schema)
+        for value in (value for group in self._offers(schema, name, must) for value in group):
+            if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
+                return value
+        if depth > 8 or (depth > 2 and not must):
             return MISSING
-        schema = samples.resolve(schema, self.definitions)
-        if "const" in schema:
-            return schema["const"]
-        for value in self._known(name, schema):
-            if self._takes(schema, name, value):
+        if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
+            tries = [{**schema, **self._resolve(option)} for option in options]
+            real = [option for option in tries if option.get("type") != "null"]
+            real.sort(key=lambda option: "$ref" in json.dumps(option))  # a union may refer to itself
+            sure = (self.value(option, name, must=False, depth=depth + 1) for option in real)
+            if (value := next((v for v in sure if v is not MISSING), MISSING)) is not MISSING or not must:
                 return value
-        if not self.answering:  # the prompt counts more than an earlier result that has a key of this name
-            value = self._by_kind(schema, name, sure=True, depth=depth)
-            if value is not MISSING or (sure and self.material.hint):
-                return value
-        for value in self._recalled(name) if self.answering or not sure else ():
-            if self._takes(schema, name, value):
-                return value
-        return MISSING if sure and not self.answering else self._by_kind(schema, name, sure=sure, depth=depth)
+            made = (self.value(option, name, depth=depth + 1) for option in real if len(real) == len(tries))
+            return next((v for v in made if v is not MISSING), None if len(real) < len(tries) else MISSING)
+        if schema.get("type") == "object" or "properties" in schema:
+            return self._object(schema, must, depth)
+        if schema.get("type") == "array":
+            return self._array(schema, name, must, depth)
+        made = self._made(schema) if must else iter(())
+        return next((value for value in made if self.fits(schema, value)), MISSING)
 
-    def _by_kind(self, schema: Mapping[str, Any], name: str, *, sure: bool, depth: int) -> Any:
-        options = schema.get("anyOf") or schema.get("oneOf")
-        if options:
-            return self._option(options, name, sure=sure, depth=depth, outer=schema)
-        if "enum" in schema:
-            return self._choice(schema, sure=sure)
-        kinds = schema.get("type")
-        kind = kinds if isinstance(kinds, str) else next((k for k in kinds or () if k != "null"), "")
-        if kind == "object" or (not kind and "properties" in schema):
-            return self._object(schema, name, sure=sure, depth=depth)
-        if kind == "array":
-            return self._array(schema, name, sure=sure, depth=depth)
-        if kind == "boolean":
-            return self._flag(name, schema, sure=sure)
-        if kind in ("integer", "number"):
-            return self._number(schema, name, sure=sure)
-        if kind == "null":
-            return MISSING if sure else None
-        return self._text(schema, name, sure=sure)
+    def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
+        """Say whether a value is valid."""
+        jsonschema = importlib.import_module("jsonschema")  # late: every notebook imports this module
+        try:
+            whole = {**schema, "$defs": self.definitions}
+            return bool(jsonschema.Draft202012Validator(whole).is_valid(value))
+        except re.error:  # a pattern of another dialect
+            return True
 
-    def _takes(self, schema: Mapping[str, Any], name: str, value: Any) -> bool:
-        return value not in self.avoid.get(name, ()) and samples.fits(schema, value, self.definitions)
+    def _resolve(self, schema: Any) -> dict[str, Any]:
+        """Follow `$ref` and merge `allOf`."""
+        merged = dict(schema) if isinstance(schema, Mapping) else {}
+        for part in merged.pop("allOf", ()):
+            merged = {**self._resolve(part), **merged}
+        reference = str(merged.pop("$ref", "")).rsplit("/", 1)[-1]
+        return {**self._resolve(self.definitions.get(reference)), **merged} if reference else merged
 
-    def _known(self, name: str, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield what is given under this name, here or in the prompt."""
-        for key in (name, role_of(name, schema)):
-            if key in self.given:
-                yield self.given[key]
-        if not role_of(name, schema) and "text" in self.given:
-            yield self.given["text"]
-        if not self.answering:
-            said = self.material.prompt.said_for(name)
-            if said is not None:
-                yield from (said, parse_json(said))
+    def _offers(self, schema: Mapping[str, Any], name: str, must: bool) -> Iterator[Iterable[Any]]:
+        """Yield groups of values that the texts offer, those with the best evidence first."""
+        about, kinds = (
+            (stems(name), stems(str(schema.get("description", ""))[:60])),
+            schema.get("type", "string"),
+        )
+        role = next((role for words in about for role, (known, _) in ROLES.items() if known & set(words)), "")
+        yield [schema["const"]] if "const" in schema else []
+        yield [self.given[key] for key in (name.lower(), role or "text") if key in self.given]
+        if self.answering and name and not self.given:
+            yield self._recalled(name)
+        elif name and not self.answering:  # "branch=main", and where the name tells no more: "branch main"
+            after = r"\s*[=:]\s*" if role else r"(?:\s*[=:]\s*|\s+)"
+            said = re.findall(rf"(?i)\b{re.escape(name)}{after}([\w./-]*\w)", self.prompt[:20_000])
+            yield [one for word in said if word not in COMMANDS for one in (parse_json(word), word)]
+        if "enum" in schema or kinds == "boolean":
+            yield self._choices(schema, name)
+        elif {"integer", "number"} & {*([kinds] if isinstance(kinds, str) else kinds)}:
+            yield from self._numbers(name, role, must)
+        elif "string" in kinds:
+            yield from self._texts(schema, name, role, must)
 
     def _recalled(self, name: str) -> Iterator[Any]:
-        """Yield the values under this key in results that are JSON."""
-        for evidence in self.material.found:
-            for key in (name.lower(), name.lower().replace("_", "")):
-                yield from (value for value in evidence.data.get(key, ()) if value is not None)
+        """Yield the values under this key in results that are JSON, at any depth."""
+        left = [parse_json(text) for text in self.results]
+        for value in left:
+            if isinstance(value, dict):
+                yield from (v for k, v in value.items() if k.lower() == name.lower() and v is not None)
+            if isinstance(value, (dict, list)):
+                left += value.values() if isinstance(value, dict) else value
 
-    def _option(
-        self, options: list[dict[str, Any]], name: str, *, sure: bool, depth: int, outer: Mapping[str, Any]
-    ) -> Any:
-        about = {key: outer[key] for key in ("description", "title") if key in outer}
-        real = [{**about, **option} for option in options if option.get("type") != "null"]
-        for option in real:
-            value = self.value(option, name, sure=True, depth=depth + 1)
-            if value is not MISSING:
-                return value
-        if sure:
-            return MISSING
-        if len(real) < len(options):
-            return None
-        # The shallowest one last tried: a union may refer to itself.
-        for option in sorted(real, key=lambda o: "$ref" in o):
-            value = self.value(option, name, sure=False, depth=depth + 1)
-            if value is not MISSING:
-                return value
-        return MISSING
+    def _choices(self, schema: Mapping[str, Any], name: str) -> Iterator[Any]:
+        """Yield the options that the prompt names, or yes or no to what the parameter is called."""
+        said = stems("" if self.answering else self.prompt)
+        yield from (o for o in schema.get("enum", ()) if stems(str(o)) and {*stems(str(o))} <= {*said})
+        for at in (at for at, word in enumerate(said) if word in {*stems(name)} - STOP_WORDS):
+            yield not {"not", "no", "without", "never", "don"} & {*said[max(0, at - 3) : at]}
 
-    def _choice(self, schema: Mapping[str, Any], *, sure: bool) -> Any:
-        options = schema["enum"]
-        texts = [self.material.prompt] if not self.answering else []
-        for evidence in ([self.material.hint] if self.material.hint else []) + texts:
-            said = [word for word, _ in word_positions(evidence.text)]
-            for option in options:
-                words = [stem(word) for word in re.findall(r"\w+", str(option).replace("_", " "))]
-                if words and all(word in said for word in words):
-                    return option
-        if sure and not self.answering:
-            return MISSING
-        if "default" in schema:
-            return schema["default"]
-        leaning = _BAD if self.material.failed or self.material.hits else _GOOD
-        return next((o for word in leaning for o in options if word in str(o).lower()), options[0])
+    def _numbers(self, name: str, role: str, must: bool) -> Iterator[Iterable[Any]]:
+        """Yield numbers beside the parameter's name ("line 12", "4 retries"), then of hits, then any."""
+        near = {*stems(name)} | (ROLES[role][0] if role in ("line", "limit") else set())
+        for text in (self.prompt, *(self.results if self.answering else ())):
+            words = ["", *(word.strip(".:") for word in find("token", text)), ""]
+            beside = zip(words, words[1:], words[2:], strict=False)
+            yield [parse_json(word) for a, word, b in beside if near & {*stems(f"{a} {b}")}]
+        yield [r.get("line") for text in self.results for r in records_in(text) if role == "line"]
+        yield [len(result_lines(text)) for text in self.results if role == "limit" and self.answering]
+        if must:
+            yield self._recalled(name)
+            yield map(parse_json, () if self.answering else find("number", self.prompt))
+            yield map(parse_json, self.results)
 
-    def _object(self, schema: Mapping[str, Any], name: str, *, sure: bool, depth: int) -> Any:
-        properties = schema.get("properties") or {}
+    def _texts(self, schema: Mapping[str, Any], name: str, role: str, must: bool) -> Iterator[Iterable[Any]]:
+        """Yield texts by the shape of the format, else by the role of the parameter."""
+        kinds, spare = ROLES[role][1], ["quoted", "identifier", "name", "term", "word"]
+        if "format" in schema or "pattern" in schema:
+            shape = re.sub(r"\d", "0", FORMATS.get(schema.get("format", ""), ""))
+            words = [word for text in (self.prompt, *self.results) for word in find("token", text)]
+            yield [w for w in words if "pattern" in schema or re.sub(r"\d", "0", w) == shape]
+            spare = []
+        if role == "path":  # one that may be left out says where to look
+            folder = {"folder", "dir", "directory"} & {*stems(name)}
+            kinds, spare = (
+                ["folder"] * (not must or bool(folder)) + ["path"] * must,
+                spare if self.answering else [],
+            )
+        if role == "text" and self.answering:
+            yield [self.story]
+        for kind in kinds + spare * must:
+            dull = COMMANDS | self.skip if kind in ("name", "term", "word") else set()
+            texts = (self.prompt, *(self.results if kind in ("url", "email") else ()))
+            yield [value for text in texts for value in find(kind, text) if not {*stems(value)} & dull]
+        if (
+            must and role == "path"
+        ):  # of those in results the one first that the prompt means: "the test file"
+            paths = [path for text in self.results for path in find("path", text)]
+            said = {*stems(self.prompt)} - {"src", "py", "file", "md", "txt"}
+            yield sorted(paths, key=lambda path: -len(said & {*stems(path)}))
+        yield (value for value in self._recalled(name) if must and isinstance(value, str))
+
+    def _made(self, schema: Mapping[str, Any], number: int = 1) -> Iterator[Any]:
+        """Yield values that are made up by the schema; `number` tells one from another."""
+        yield from (schema[key] for key in ("default",) if key in schema)
+        yield from schema.get("examples", ())
+        leaning = (
+            "change|reject|fail|fix|warn"
+            if any(map(records_in, self.results))
+            else "approve|accept|pass|good"
+        )
+        yield from sorted(
+            schema.get("enum", ()), key=lambda option: not re.search(leaning, str(option).lower())
+        )
+        yield from (
+            None,
+            bool(self.answering and self.results),
+            *FORMATS.get(schema.get("format", ""), "").split(),
+        )
+        keys, step = (
+            ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+            schema.get("multipleOf", 1),
+        )
+        limits = [schema[key] for key in keys if key in schema]
+        yield from (n // step * step + m * step for n in [number, *limits] for m in (0, 1, -1, 2))
+        yield sum(limits) / max(1, len(limits))
+        least, most = schema.get("minLength", 0), schema.get("maxLength", 200)
+        wish = self.story or self.prompt.strip() or "example"
+        wish = wish if number == 1 else f"example {number}"
+        yield (wish * (least // len(wish) + 1))[: max(least, min(most, len(wish)))]
+
+    def _object(self, schema: Mapping[str, Any], must: bool, depth: int) -> Any:
+        properties, required = schema.get("properties") or {}, list(schema.get("required", ()))
+        filled: dict[str, Any] = {}
         if not properties:
-            return self._mapping(schema, sure=sure)
-        required, filled = set(schema.get("required") or ()), {}
+            records = [value for text in self.results if isinstance(value := parse_json(text), dict)]
+            if self.answering and (fitting := [record for record in records if self.fits(schema, record)]):
+                return fitting[0]
+            required = [f"key_{i + 1}" for i in range(schema.get("minProperties", 0))]
+            properties = {key: schema.get("additionalProperties") for key in required}
         for key, one in properties.items():
-            must = key in required
-            if depth > _DEEPEST and not must:
-                continue
-            value = self.value(one, key, sure=not (must and not sure), depth=depth + 1)
+            value = self.value(one, key, must=must and key in required, depth=depth + 1)
             if value is not MISSING:
                 filled[key] = value
-            elif must:
+                self.used += [] if self.answering else [value]
+            elif key in required:
                 return MISSING
-        return filled
+        return filled if filled or must else MISSING
 
-    def _mapping(self, schema: Mapping[str, Any], *, sure: bool) -> Any:
-        for evidence in self.material.found:
-            record = parse_json(evidence.text)
-            if isinstance(record, dict) and samples.fits(schema, record, self.definitions):
-                return record
-        if sure:
+    def _array(self, schema: Mapping[str, Any], name: str, must: bool, depth: int) -> Any:
+        if "prefixItems" in schema:
+            items = [self.value(one, name, must=must, depth=depth + 1) for one in schema["prefixItems"]]
+            return MISSING if MISSING in items else items
+        inner, found, least = self._resolve(schema.get("items")), list[Any](), schema.get("minItems", 0)
+        most = schema.get("maxItems", 3 if self.answering else 20)
+        # The items come from one group: all that is quoted, say, and nothing else.
+        for value in (v for group in self._items(inner, name, must, depth) if not found for v in group):
+            if len(found) < most and value not in found and self.fits(inner, value):
+                found.append(value)
+        if not found and not must:
             return MISSING
-        inner = schema.get("additionalProperties")
-        inner = inner if isinstance(inner, Mapping) else {}
-        keys = [f"key_{i + 1}" for i in range(schema.get("minProperties", 0))]
-        return {key: self.value(inner, key, sure=False, depth=_DEEPEST) for key in keys}
-
-    def _array(self, schema: Mapping[str, Any], name: str, *, sure: bool, depth: int) -> Any:
-        least, most = schema.get("minItems", 0), schema.get("maxItems", 3 if self.answering else 20)
-        if schema.get("prefixItems"):
-            items = [self.value(s, name, sure=sure, depth=depth + 1) for s in schema["prefixItems"]]
-            return items if MISSING not in items else MISSING
-        inner = samples.resolve(schema.get("items") or {}, self.definitions)
-        found: list[Any] = []
-        for value in self._items(inner, name, depth):
-            if len(found) < most and value is not MISSING and samples.fits(inner, value, self.definitions):
-                found += [value] if value not in found else []
-        if not found and sure:
-            return MISSING
-        if not found and not least and self.answering and not self.material.found and depth <= 1:
-            least = min(1, most)
+        least = least if found or self.results or depth > 1 else max(least, min(1, most))
         while len(found) < least:
-            value = self._another(inner, name, found, depth)
-            if value is MISSING:
-                return MISSING
-            found.append(value)
-        return found
-
-    def _another(self, inner: Mapping[str, Any], name: str, found: list[Any], depth: int) -> Any:
-        """Make up one more item, different from the others where that can be."""
-        if depth > _DEEPEST:
-            return MISSING
-        taken = [v for item in found if isinstance(item, dict) for v in item.values() if isinstance(v, str)]
-        value = replace(self, used=taken).value(inner, name, sure=False, depth=depth + 1)
-        if value not in found:
-            return value
-        others = list(inner.get("enum") or ())
-        if isinstance(value, str):
-            others.append(
-                samples.text(inner, f"{value[: int(inner.get('maxLength', 80)) - 3]} {len(found) + 1}")
+            first = self.value(inner, name, depth=depth + 1)
+            others = (
+                o for o in (first, *self._made(inner, len(found) + 1)) if o is not MISSING and o not in found
             )
-        elif isinstance(value, (int, float)) and not isinstance(value, bool):
-            others.append(samples.number(inner, value + len(found) * (inner.get("multipleOf") or 1)))
-        fitting = (o for o in others if o not in found and samples.fits(inner, o, self.definitions))
-        return next(fitting, value)
+            found.append(next((o for o in others if self.fits(inner, o)), first))
+        return MISSING if MISSING in found else found
 
-    def _items(self, inner: Mapping[str, Any], name: str, depth: int) -> Iterator[Any]:
-        """Yield what the conversation offers as items of a list."""
-        if depth > _DEEPEST:
-            return
-        kind = inner.get("type")
-        if "enum" in inner:
-            said = {word for word, _ in word_positions(self.material.prompt.text)}
-            yield from (o for o in inner["enum"] if stem(str(o)) in said)
-        elif kind == "object" or "properties" in inner:
-            for given in () if self.given else self._records(inner):
-                item = replace(self, given=given, used=[])
-                yield item.value(inner, name, sure=False, depth=depth + 1)
-        elif kind in ("integer", "number"):
-            yield from self.material.prompt.numbers
-        elif kind == "string" or not kind:
-            singular = name.removesuffix("s")
-            if self.answering and self.material.results and role_of(singular, inner) not in ("path", "place"):
-                for evidence in self.material.results:
-                    yield from (samples.text(inner, line) for line in result_lines(evidence.text))
-            yield from self._texts(inner, singular)
-
-    def _records(self, inner: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-        """Yield what each item of a list of objects is about: a record of a JSON result, or a hit in a file."""
-        properties = {name.lower() for name in inner.get("properties") or ()}
-        for evidence in self.material.found if self.answering else ():
-            records = parse_json(evidence.text)
-            for record in records if isinstance(records, list) else ():
-                if isinstance(record, dict) and properties & {key.lower() for key in record}:
-                    yield {key.lower(): value for key, value in record.items()}
-        roles = {role_of(name, one) for name, one in (inner.get("properties") or {}).items()}
-        if self.answering and roles & {"path", "line"}:
-            for hit in self.material.hits:
-                yield {"path": hit.path, "line": hit.line, "text": hit.text or f"line {hit.line}"}
-
-    def _flag(self, name: str, schema: Mapping[str, Any], *, sure: bool) -> Any:
-        wanted = {word for word in name_words(name) if word not in _FLAG_WORDS}
-        said = [word for word, _ in word_positions(self.material.prompt.text)]
-        for i, word in enumerate(said):
-            if word in wanted and not self.answering:
-                return not NEGATIONS & set(said[max(0, i - 3) : i])
-        if sure and not self.answering:
-            return MISSING
-        if self.answering and wanted & {"ok", "success", "found", "pas", "pass", "done"}:
-            return bool(self.material.found) and not self.material.failed
-        return bool(schema.get("default", False))
-
-    def _number(self, schema: Mapping[str, Any], name: str, *, sure: bool) -> Any:
-        role, words = role_of(name, schema), set(name_words(name))
-        words |= ROLES[role] if role in ("line", "limit") else set()
-        sources = [self.material.prompt, *(self.material.found if self.answering else ())]
-        for near in (evidence.number_near(words) for evidence in sources):
-            if near is not None and self._takes(schema, name, near):
-                return near
-        if role == "line":
-            for hit in self.material.hits:
-                if self._takes(schema, name, hit.line):
-                    return hit.line
-        if self.answering and role == "limit" and self.material.results:
-            return samples.number(schema, len(result_lines(self.material.results[0].text)))
-        if sure and not self.answering:
-            return MISSING
-        for number in () if self.answering else self.material.prompt.numbers:
-            if number not in self.used and self._takes(schema, name, number):
-                return number
-        return samples.number(schema, schema.get("default") or 1)
-
-    def _text(self, schema: Mapping[str, Any], name: str, *, sure: bool) -> Any:
-        for value in self._texts(schema, name):
-            if value not in self.used and self._takes(schema, name, value):
-                return value
-        role = role_of(name, schema)
-        if sure and not (self.answering and role == "text"):
-            return MISSING
-        if role == "text" and self.material.story:
-            return samples.text(schema, self.material.story)
-        if not self.answering and role in ("path", "url", "email"):
-            return MISSING  # a made-up file or address would only mislead
-        prompt = self.material.prompt
-        for value in (
-            *prompt.quoted,
-            *prompt.identifiers,
-            *prompt.names,
-            *self._terms(),
-            *prompt.content_words,
-        ):
-            if value not in self.used and self._takes(schema, name, value):
-                return value
-        examples = schema.get("examples") or ()
-        wish = (
-            schema.get("default") or next(iter(examples), None) or (self.material.story or prompt.text)[:80]
-        )
-        return samples.text(schema, str(wish or "example"))
-
-    def _terms(self) -> list[str]:
-        """Words of the prompt that may be searched for."""
-        prompt = self.material.prompt
-        words = [*prompt.after_for, *prompt.content_words]
-        return [word for word in words if stem(word) not in COMMANDS | self.skip]
-
-    def _texts(self, schema: Mapping[str, Any], name: str) -> Iterator[str]:
-        """Yield texts with evidence, by the role of the parameter, the best first."""
-        role, prompt, hint = role_of(name, schema), self.material.prompt, self.material.hint
-        if hint:
-            yield from (*hint.quoted, *hint.files)
-        known = samples.FORMATS.get(str(schema.get("format")))
-        for evidence in (prompt, *self.material.found):
-            if known:
-                yield from re.findall(known[0], evidence.text, re.IGNORECASE)
-            if schema.get("pattern"):
-                yield from (t for t in evidence.tokens if samples.fits(schema, t, {}))
-        if known and role not in ("path", "url"):
-            return
-        if role == "path":
-            yield from self._paths(name)
-        elif role == "url":
-            yield from (url for evidence in (prompt, *self.material.found) for url in evidence.urls)
-        elif role == "email":
-            yield from (mail for evidence in (prompt, *self.material.found) for mail in evidence.emails)
-        elif role == "query":
-            yield from (*prompt.quoted, *prompt.identifiers, *self._terms())
-        elif role == "place":
-            yield from (*prompt.names, *prompt.quoted)
-        elif role == "version":
-            yield from prompt.versions
-        elif role == "expression":
-            yield from (*re.findall(r"[\d(][\d\s.+*/()-]*[\d)]", prompt.text), *prompt.quoted)
-        elif role == "text" and not self.answering:
-            yield from sorted((q for q in prompt.quoted if q not in self.spent), key=len, reverse=True)
-            yield from prompt.saying
-            yield from (f"Please look at this line: `{hit.text}`" for hit in self.material.hits[:1])
-        elif not role and not self.answering:
-            yield from (*prompt.after(name), *prompt.quoted)
-
-    def _paths(self, name: str) -> Iterator[str]:
-        prompt = self.material.prompt
-        if self.lists or {"folder", "dir", "directory"} & set(name_words(name)):
-            yield from prompt.folders
-            return
-        yield from (file for file in prompt.files if is_file(file))
-        yield from meant_files(prompt, self.material.found)
-        yield from (file for file in prompt.files if not file.endswith("/"))
+    def _items(self, inner: dict[str, Any], name: str, must: bool, depth: int) -> Iterator[Iterable[Any]]:
+        """Yield groups of values that the conversation offers for the items of a list."""
+        kind, keys = inner.get("type"), {key.lower() for key in inner.get("properties", ())}
+        if kind == "object" or keys:
+            found = [
+                {k.lower(): v for k, v in one.items()} for text in self.results for one in records_in(text)
+            ]
+            records = [one for one in found if self.answering and not self.given and keys & set(one)]
+            yield (replace(self, given=one).value(inner, depth=depth + 1) for one in records)
+        else:
+            if self.answering and kind == "string" and not ROLES["path"][0] & {*stems(name)}:
+                yield (
+                    line[: inner.get("maxLength", 200)]
+                    for text in self.results
+                    for line in result_lines(text)
+                )
+            yield from self._offers(inner, name.removesuffix("s") if kind == "string" else "", must)
