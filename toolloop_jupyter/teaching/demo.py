@@ -1,8 +1,7 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
-It goes through `litellm.acompletion()` as any model does. It calls the tools that the prompt names or whose words it
-fits, fills their arguments (`filling.py`), and answers with what they returned. The same messages get the same answer;
-but what it is, it says once in a process, and where it is asked for more than it can.
+It calls the tools that the prompt names or whose words it fits, and answers with what they returned. The same messages
+get the same answer; but what it is, it says once in a process, and where it is asked for more than it can.
 """
 
 from __future__ import annotations
@@ -10,43 +9,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
-from difflib import SequenceMatcher
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 from toolloop_jupyter.core.provider import Delta, ProviderRequest
 
 from . import offline
-from .filling import MISSING, STOP_WORDS, Filler, find, parse_json, prose, result_lines, stems
+from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, Turn, call, parts_of, reasoning, text, words
 
-PACE = 0.004
-"""Seconds a word."""
-MOST_CALLS = 5
-"""Calls in one turn."""
-DISCLAIMER = (
-    "This is a demonstration, not a language model: `toolloop/demo` follows a few rules. "
-    "Choose a real model with `--model`."
-)
-AKIN = [set(stems(group)) for group in """search find grep look locate where mention contain query/delete remove empty
-    /read open show view print cat/list show which/write save create store/count many/price cost much expensive
-    /post comment leave publish send mail email message/add sum plus total/multiply times product/subtract minus
-    /divide quotient/calculate compute calculator sum/weather temperature rain warm cold forecast/time clock
-    """.split("/")]  # fmt: skip
-"""Words that mean the same in a prompt and in a tool's name."""
-WRITERS = set(stems("post write send delete create update comment save remove publish submit"))
-WEAK = set(stems("get fetch code file data tool run do make text item info set line"))
-"""Words of a tool's name that say little."""
-EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe|why)\b", re.IGNORECASE)
+# fmt: off
+PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
+DISCLAIMER = ("*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. "
+              "Choose a real model with `--model`.*")
+WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
+EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
 RECALL = re.compile(r"\b(?:did|have|had|was|were|found|said|again)\b.*\?", re.IGNORECASE)
-TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|retry|rate limit", re.IGNORECASE)
-FAILED = re.compile(
-    r"[\w.]*(?:Error|Exception|Timeout)\b|invalid argument|arguments are|unknown tool|This call "
-)
+TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|rate limit", re.IGNORECASE)
+FAILED = re.compile(r"[\w.]*(?:Error|Exception|Timeout)\b|invalid argument|arguments are|unknown tool|This call ")
+# fmt: on
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(NamedTuple):
     """One tool call and what came of it; as any model, this one sees a failure or a denial in the text only."""
 
     name: str
@@ -56,53 +40,51 @@ class Step:
     @property
     def kind(self) -> str:
         """Either "ok", "error" or "denied"."""
-        return (
-            "denied" if self.result.startswith("denied") else "error" if FAILED.match(self.result) else "ok"
-        )
+        return "denied" if self.result[:6] == "denied" else "error" if FAILED.match(self.result) else "ok"
 
     def told(self) -> str:
         """Say what came of it, with its first lines."""
         lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
-        first = self.result.strip().split("\n")[0][:200]
+        first = self.result.strip().split("\n")[0][:200].replace("`", "'")
         if self.kind == "denied":
-            return f"I was not allowed to run `{self.name}`, so I left it: “{first.split('. ')[0]}”."
+            return f"I was not allowed to run `{self.name}`, so I left it: `{first.split('. ')[0]}`."
         if self.kind == "error":
-            return f"`{self.name}` failed: “{first}”."
-        if not any(lines) or value is None and self.result in ("null", "None"):
+            return f"`{self.name}` failed: `{first}`."
+        if not any(lines) or self.result in ("null", "None"):
             return f"`{self.name}` found nothing."
         if len(lines) == 1 and not isinstance(value, list):
             return f"`{self.name}` says: {lines[0]}"
-        kind = "item" if isinstance(value, list) else "entrie" if isinstance(value, dict) else "line"
-        count, cut = f"{len(lines)} {kind}{'s'[: len(lines) > 1]}", "; it begins" * (len(lines) > 8)
-        language = next(
-            (p.rpartition(".")[2] for p in find("path", str(self.arguments)) if kind == "line"), "text"
-        )
-        fence = "````" if "```" in self.result else "```"
-        return "\n".join([f"`{self.name}` returned {count}{cut}:\n", fence + language, *lines[:8], fence])
+        kind = {list: "items" if len(lines) > 1 else "item", dict: "entries"}.get(type(value), "lines")
+        path = next(iter(find("path", str(self.arguments))), ".text") if kind == "lines" else ".text"
+        fence, begins = "````" if "```" in self.result else "```", " and begins" * (len(lines) > 8)
+        block = [fence + path.rpartition(".")[2], *lines[:8], fence]
+        return "\n".join([f"`{self.name}` returned {len(lines)} {kind}{begins}:\n", *block])
 
 
 class Conversation:
     """What the model is sent, and the rules for what comes next."""
 
     def __init__(self, request: ProviderRequest) -> None:
-        messages, self.choice = request.messages, request.options.get("tool_choice")
-        users = [i for i, message in enumerate(messages) if message.get("role") == "user"]
-        results = {m.get("tool_call_id"): text_of(m) for m in messages if m.get("role") == "tool"}
-        self.prompts = [text_of(messages[i]) for i in users] or [""]
-        self.prompt, self.unfilled = self.prompts[-1], list[str]()
-        self.steps, self.earlier = list[Step](), list[Step]()
-        for i, message in enumerate(messages):
+        self.prompts, self.unfilled, self.steps, self.earlier = [""], list[str](), list[Step](), list[Step]()
+        results = {m.get("tool_call_id"): text_of(m) for m in request.messages if m.get("role") == "tool"}
+        for message in request.messages:
+            if message.get("role") == "user":
+                self.prompts.append(text_of(message))
+                self.earlier, self.steps = self.earlier + self.steps, []
             for one in message.get("tool_calls") or ():
-                arguments = parse_json(one["function"].get("arguments") or "{}")
-                known = arguments if isinstance(arguments, dict) else {}
-                step = Step(one["function"]["name"], known, results.get(one.get("id"), ""))
-                (self.steps if not users or i > users[-1] else self.earlier).append(step)
-        self.tools = {
-            tool["function"]["name"]: tool["function"] for tool in request.tools if "function" in tool
-        }
-        self.schema = asked_schema(request.options.get("response_format"))
+                sent = parse_json(one["function"].get("arguments") or "")
+                known = sent if isinstance(sent, dict) else {}
+                self.steps.append(Step(one["function"]["name"], known, results.get(one.get("id"), "")))
+        self.prompt, self.choice = self.prompts[-1], request.options.get("tool_choice")
+        self.tools = dict[str, dict[str, Any]]()
+        for tool in (tool["function"] for tool in request.tools if "function" in tool):
+            shape = {"type": "object", "properties": {}, **(tool.get("parameters") or {})}
+            self.tools[tool["name"]] = {**shape, "description": tool.get("description", "")}
         kinds = ("quoted", "path", "number", "name", "identifier")
         self.plain = not any(find(kind, self.prompt) for kind in kinds)
+        wanted = request.options.get("response_format") or {}
+        shape = {} if isinstance(wanted, type) else wanted.get("json_schema", {})
+        self.schema = wanted.model_json_schema() if isinstance(wanted, type) else shape.get("schema")
 
     def next_call(self) -> tuple[str, dict[str, Any]] | None:
         """Return the next call, or None when there is nothing more to call."""
@@ -110,202 +92,127 @@ class Conversation:
             return None
         if self.steps and (again := self._retry(self.steps[-1])):
             return again
-        done = {step.name for step in self.steps}
-        for name in (name for name in self._chosen() if name not in done):
-            arguments = self._filler(name).value(self._parameters(name))
+        for name in [name for name in self._chosen() if name not in [step.name for step in self.steps]]:
+            arguments = self._filler(name).value(self.tools[name])
             if arguments is not MISSING:
                 return name, arguments
             self.unfilled.append(name)
         return None
 
-    def _parameters(self, name: str) -> dict[str, Any]:
-        return {"type": "object", **(self.tools[name].get("parameters") or {})}
-
     def _filler(self, name: str = "", story: str = "") -> Filler:
         """Return what fills the arguments of a tool, or an answer; the names of tools are no values."""
-        names, schema = (
-            "|".join(map(re.escape, self.tools)),
-            self._parameters(name) if name else self.schema or {},
-        )
-        prompt = (
-            re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
-            if names
-            else self.prompt
-        )
+        schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
+        prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
-        definitions = schema.get("$defs") or schema.get("definitions") or {}
-        return Filler(prompt, definitions, good, not name, story, skip={*stems(name)})
+        return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
         """Return the tools that the prompt asks for, in its order; looking comes before writing."""
         if isinstance(self.choice, Mapping):
-            return [self.choice["function"]["name"]][len(self.steps) :]
+            return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
             return []
-        said, writers = prose(self.prompt), [name for name in self.tools if WRITERS & {*stems(name)}]
-        scores = {name: self._score(name, said) for name in self.tools}
+        scores = {name: self._score(name) for name in self.tools}
+        writers = [name for name in self.tools if WRITERS & {*stems(name)}]
         chosen = [name for name in scores if scores[name][0] >= 2]
-        if chosen or (self.plain and len({*stems(said)} - STOP_WORDS) < 2):
+        if chosen or (self.plain and len({*stems(self.prompt)} - STOP_WORDS) < 2):
             return sorted(chosen, key=lambda name: (name in writers, scores[name][1]))
-        best = [name for name in scores if scores[name][0] > 0 and name not in writers]
-        # "And in Bergen?" goes to the tool that was used last, if it says all that this one needs.
-        used = [step.name for step in reversed(self.earlier) if step.name in self.tools]
-        sure = (n for n in used if self._filler(n).value(self._parameters(n), must=False) is not MISSING)
-        return [max(best, key=lambda name: scores[name][0])] if best else list(sure)[:1]
+        if re.match(r"(?i)(?:and|what about|how about|now)\b", self.prompt):  # "And in Bergen?"
+            return [step.name for step in reversed(self.earlier) if step.name in self.tools][:1]
+        best = sorted((-scores[name][0], name) for name in scores if name not in writers)
+        return [name for score, name in best[:1] if score < 0]
 
-    def _score(self, name: str, said: str) -> tuple[float, int]:
-        """Return how well the prompt fits a tool, and where the first word stands that does."""
-        score, place, seen, parts = 0.0, len(said), set[str](STOP_WORDS), {*stems(name)}
-        others = {word for other in self.tools for word in stems(other)}
+    def _score(self, name: str) -> tuple[float, int]:
+        """Return how well the prompt fits a tool, and which of its words is the first that does."""
+        others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
         about = {
-            *stems(
-                f"{self.tools[name].get('description')} {' '.join(self._parameters(name).get('properties', ()))}"
-            )
-        }
-        named = re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt)
-        for match in [*([named] if named else ()), *re.finditer(r"[^\W\d_]+", said)]:
-            word = (stems(match.group()) or [""])[0]
-            akin = word not in others and any(word in group and group & parts for group in AKIN)
-            worth = (
-                9
-                if match is named
-                else 0
-                if word in seen
-                else 1
-                if word in parts & WEAK
-                else 3
-                if word in parts
-                else 2
-                if akin
-                else (word in about - WEAK) / 2
-            )
-            seen.add(word)
-            if worth >= 2 and {"not", "no", "without", "never", "don"} & {
-                *stems(self.prompt[: match.start()])[-3:]
-            }:
-                return 0, place
-            score, place = score + worth, min(place, match.start()) if worth >= 2 else place
+            *stems(f"{self.tools[name]['description']} {' '.join(self.tools[name]['properties'])}")
+        } - WEAK
+        said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
+        if named := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt):
+            said.insert(len(stems(" ".join(find("word", self.prompt[: named.start()])))), name)
+        score, place = 0.0, len(said)
+        for at, word in enumerate(said):
+            if word in STOP_WORDS or word in said[:at]:
+                continue
+            akin = word not in others and any(word in group and {*group} & parts for group in AKIN)
+            strong = 9 if word == name else 3 if word in parts - WEAK else 2 if akin else 0
+            if strong and {"not", "no", "without", "never", "don"} & {*said[max(0, at - 2) : at]}:
+                return 0, len(said)
+            score += strong or (word in parts) + (word in about) / 2
+            place = min(place, at) if strong else place
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return a failed call once more: as it was if that may help, else with the value nearest to the blamed one."""
-        tried = [step for step in self.steps if step.name == failed.name]
-        if failed.kind != "error" or len(tried) > 1 or failed.name not in self.tools:
-            return None
-        if TRANSIENT.search(failed.result):
+        """Return a failed call once more: as it was if it may pass, else with the value nearest to the blamed one."""
+        tries = [step.name for step in self.steps if step.name == failed.name in self.tools]
+        if failed.kind == "error" and len(tries) == 1 and TRANSIENT.search(failed.result):
             return failed.name, dict(failed.arguments)
-        for key, value in failed.arguments.items():
-            schema, filler = (
-                self._parameters(failed.name)["properties"].get(key, {}),
-                self._filler(failed.name),
-            )
-            paths = [path for text in filler.results for path in find("path", text)]
-            offered = [
-                *find("quoted", failed.result),
-                *find("path", failed.result),
-                *(paths if find("path", str(value)) else ()),
-            ]
-            others = [one for one in offered if one != value and filler.fits(schema, one)]
-            if str(value) in failed.result and others:
-                near = max(others, key=lambda one: SequenceMatcher(None, str(value), one).ratio())
-                return failed.name, {**failed.arguments, key: near}
+        for key, value in failed.arguments.items() if failed.kind == "error" and len(tries) == 1 else ():
+            texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
+            offered = find("quoted", failed.result) + find("path", "\n".join(texts))
+            near = get_close_matches(str(value), [one for one in offered if one != value], 1, 0)
+            if str(value) in failed.result and near:
+                return failed.name, {**failed.arguments, key: near[0]}
         return None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer, in Markdown."""
-        told = []
-        for at, step in enumerate(self.steps):
-            again = step.name in (other.name for other in self.steps[at + 1 :])
-            more = " I tried once more." if again else " I know no other way to call it."
-            told.append(step.told() + more * (step.kind == "error"))
-        told += [
-            f"I wanted to call `{name}`, but found nothing to fill its arguments with."
-            for name in self.unfilled
-        ]
-        kept = [step for step in self.earlier if step.kind == "ok"] or self.earlier
-        if not told and kept:
-            said = {*stems(self.prompt)}
-            best = max(reversed(kept), key=lambda step: len(said & {*stems(step.name)}))
-            told = [
-                f"Before this you asked: “{self.prompts[-2][:160]}”",
-                f"From that, I still have this: {best.told()}",
-            ]
+        """Return the whole answer: JSON by the schema, or Markdown, of which the `first` says what it is."""
+        if self.schema:
+            good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
+            story = ", then ".join(f"{s.name} returned {len(result_lines(s.result))} lines" for s in good)
+            filler = self._filler(story=f"Demonstration: {story or self.prompt[:80]}.")
+            value = filler.value(self.schema, "answer")
+            return json.dumps({} if value is MISSING else value, ensure_ascii=False)
+        told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
+        for number, step in enumerate(self.steps, 1):
+            last = step.kind == "error" and step.name not in names[number:]
+            told.append(step.told() + " I know no other way to call it." * last)
+        told += [f"I found nothing to fill the arguments of `{name}` with." for name in self.unfilled]
+        if not told and self.earlier:
+            kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
+            told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
         elif not told:
             tools = ", ".join(f"`{name}`" for name in self.tools)
-            none = f"None of my tools ({tools}) fits these words." if tools else "I have no tools here."
+            none = f"None of my tools ({tools}) fits these words." if tools else "I have no tools."
             told, first = [f"You wrote: “{self.prompt[:160]}” {none}"], True
-        if asked := EXPLAIN.search(self.prompt):
-            told, first = [*told, f"To {asked[0].lower()} that is beyond me."], True
-        return "\n\n".join(told + [f"*{DISCLAIMER}*"] * first)
-
-    def structured(self) -> str:
-        """Return an answer that fits the schema, in JSON."""
-        good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
-        told = [
-            f"{step.name} returned {step.result[:60]!r}"
-            for step in good
-            if len(result_lines(step.result)) < 2
-        ]
-        told += [f"{s.name} returned {n} lines" for s in good if (n := len(result_lines(s.result))) > 1]
-        story = f"Demonstration: {', then '.join(told)}." if told else f"Demonstration: {self.prompt[:80]}"
-        value = self._filler(story=story).value(self.schema, "answer")
-        return json.dumps({} if value is MISSING else value, ensure_ascii=False)
+        told += [f"To {asked[0].lower()} that is beyond me."] if asked else []
+        return "\n\n".join(told + [DISCLAIMER] * (first or asked is not None))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
     """Return the text of a message, also of one that is made of parts."""
     content = message.get("content") or ""
-    parts = [{"text": content}] if isinstance(content, str) else content
-    return "\n".join(str(part.get("text", "")) for part in parts if isinstance(part, Mapping))
-
-
-def asked_schema(wanted: Any) -> Mapping[str, Any] | None:
-    """Return the schema of a `response_format`: a class, or one of the mappings that LiteLLM takes."""
-    if isinstance(wanted, type):
-        return dict(wanted.model_json_schema()) if hasattr(wanted, "model_json_schema") else None
-    if not isinstance(wanted, Mapping) or wanted.get("type") not in ("json_schema", "json_object"):
-        return None
-    inner = wanted.get("json_schema") or {}
-    free = {"type": "object", "properties": {"answer": {"type": "string"}}, "required": ["answer"]}
-    return inner.get("schema") or wanted.get("schema") or wanted.get("response_schema") or free
+    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
 class DemoModel:
     """The rule-based stand-in. All that it keeps between calls is whether it has said what it is."""
 
     def __init__(self, pace: float = PACE) -> None:
-        self.pace = pace
-        self._introduced = False
+        self.pace, self._introduced = pace, False
 
     async def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Stream a tool call, an answer, or a structured answer."""
         talk = Conversation(request)
-        number = len(talk.earlier) + len(talk.steps) + 1
-        if wanted := talk.next_call():
-            name, arguments = wanted
-            saying, sent = (
-                f"{'Next' if talk.steps else 'First'} I'll call `{name}`.",
-                json.dumps(arguments, ensure_ascii=False),
-            )
-            parts = [text(saying), call(name, sent).as_id(f"call_{number}")]
-        else:
-            saying, sent = talk.structured() if talk.schema else talk.answer(first=not self._introduced), ""
-            self._introduced = self._introduced or not talk.schema
-            parts = [text(saying)]
+        number, wanted, parts = len(talk.earlier + talk.steps) + 1, talk.next_call(), list[Any]()
         if request.options.get("reasoning_effort") not in (None, "none"):
-            thought = (
-                f"The words of the prompt fit {wanted[0]}."
-                if wanted
-                else "There is nothing to call, so I answer."
+            parts += [reasoning(f"The prompt fits {wanted[0]}." if wanted else "There is no more to call.")]
+        if wanted:
+            said, sent = (
+                f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`. ",
+                json.dumps(wanted[1]),
             )
-            parts.insert(0, reasoning(thought))
+            parts += [text(said[:-1]), call(wanted[0], sent).as_id(f"call_{number}")]
+        else:
+            said, sent = talk.answer(first=not self._introduced), ""
+            self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
         usage = {
             "prompt_tokens": offline.count_words(request.messages),
-            "completion_tokens": len(words(saying + sent)),
+            "completion_tokens": len(words(said + sent)),
         }
-        async for delta in Turn(number, request.messages, self.pace).play(
-            parts_of([*parts, End(usage=usage)])
-        ):
+        turn = Turn(number, request.messages, self.pace)
+        async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
             yield delta
         yield {"finish_reason": "tool_calls" if wanted else "stop", "usage": usage}
 

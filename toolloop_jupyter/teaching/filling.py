@@ -1,8 +1,8 @@
 """Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
 
 A value is taken from the texts where one fits: a quotation, a path, the number beside the parameter's name, a key of a
-result in JSON. Without one, a valid value is made up by the schema. Limits: no text is made up for a `pattern` (an
-example of the schema is taken), and `if`, `not` and `patternProperties` are not looked at.
+result in JSON. Without one, the schema says a valid value. Limits: none is made up for a `pattern` (examples are taken),
+and `if`, `not`, `allOf` and `patternProperties` are not looked at.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
@@ -22,79 +21,63 @@ PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|
 URL = r"https?://[^\s<>\"'`)\]]*[\w/]"
 PATTERNS = {  # kinds of evidence in a text
     "quoted": QUOTED, "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
-    "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)",
-    "expression": r"[\d(][\d\s.+*/()-]*[\d)]",
+    "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)", "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
+    "expression": r"[\d(][\d\s.()]*[-+*/][\d\s.+*/()-]*[\d)]",
     "folder": r"(?i:\b(?:in|inside|under|from) (?:the )?(?:folder |directory )?[`\"']?([\w.~-]*/[\w./~-]*"
               r"|(?<=folder )\w+|(?<=directory )\w+|(?:src|lib|tests?|docs?|notebooks|examples|data)\b))",
     "saying": r"(?i:(?:\b(?:saying|says?|with the text)|:)\s+(?![`\"'“])([^\n]+))",
-    "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
-    # The others are looked for in the prose.
+    # The others are looked for outside of quotations, addresses and paths.
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
     "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))",
     "word": r"[^\W\d_][\w'’-]*",
 }
-FORMATS = {  # a value of a format; others have digits at the same places
-    "date": "2000-01-01", "date-time": "2000-01-01T00:00:00Z", "time": "12:00:00", "duration": "PT1M",
-    "email": "someone@example.org", "uri": "https://example.org/", "ipv4": "192.0.2.1",
-    "uuid": "00000000-0000-4000-8000-000000000000",
+FORMATS = dict(pair.split("=") for pair in """date=2000-01-01 date-time=2000-01-01T00:00:00Z time=12:00:00Z duration=PT1M
+    email=someone@example.org uri=https://example.org/ ipv4=192.0.2.1 uuid=00000000-0000-4000-8000-000000000000""".split())
+ROLES = {  # what a parameter wants -> words of its name
+    "url": "url uri link href", "email": "email mail", "line": "line lineno row", "limit": "limit top max first n count",
+    "path": "path file filename filepath folder dir directory document notebook",
+    "text": "body message comment content note text title summary description reason answer",
 }
-# fmt: on
 
 
 def stems(text: str) -> list[str]:
     """Return the words of a text, also of a name such as search_code or readFile, without the commonest endings."""
-    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
     ending = r"(?<=...)(?:ing|(?<=[cs]h)es|(?<=ss)es|ed|(?<!s)s)$"
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z]+", text)
     return [re.sub(ending, "", word.lower()) for word in words]
 
 
-STOP_WORDS = set(
-    stems("""a about after again all also an and any are as at be been but by can could did do does don
-    each else every for from get give had has have he her here him his how i if in into is it its just let like make may
-    me more most much must my need new no not now of off on one only or other our out over own please same she should so
+AKIN = [stems(group) for group in """search find grep look locate where mention contain query/list show which/count many
+    /read open show view print cat explain review describe summarize/write save create store/delete remove empty drop
+    /post comment leave publish send mail email message/add sum plus total/multiply times product/subtract minus
+    /divide quotient/calculate compute calculator/weather temperature rain warm forecast/price cost expensive""".split("/")]
+"""Words that mean the same in a prompt and in a tool's name."""
+WEAK = {*stems("get fetch code file data tool run do make text item info set line first last value function")}
+STOP_WORDS = {*stems("""a about after again all also an and any are as at be been but by can could did do does don each
+    else every for from get give had has have he her here him his how i if in into is it its just let like make may me
+    more most much must my need new no not now of off on one only or other our out over own please same she should so
     some still than thank that the their them then there these they thing this those to too up us use using very want
-    was way we were what when who will with without would yes you your hello hi lot""")
-)
-COMMANDS = STOP_WORDS | set(
-    stems("""which where many look mention search find read review explain show tell list open
-    call write post summarize describe check answer compare count run add compute calculate fetch send comment tool say
-    work print return report code file line function value match mean happen used define defined first last few""")
-)
+    was way we were what when who will with without would yes you your hello hi lot""")}
+DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 """What is done, not what it is done to: no values."""
-ROLES = {
-    role: (set(stems(words)), kinds.split())
-    for role, words, kinds in (
-        ("url", "url uri link href", "url"),
-        ("email", "email mail", "email"),
-        ("path", "path file filename filepath folder dir directory document notebook", "path"),
-        ("line", "line lineno row", ""),
-        ("limit", "limit top max maximum first n count", ""),
-        ("query", "query pattern search term keyword q needle regex symbol", "quoted identifier term word"),
-        ("place", "city place location town country name person user username author who", "name quoted"),
-        ("expression", "expression formula equation", "expression quoted"),
-        ("text", "body message comment content note text title summary description reason answer", "quoted saying"),
-        ("", "", ""),
-    )
-}  # fmt: skip
-"""What a parameter wants -> (words of its name or description, kinds of evidence, the best first)."""
+# fmt: on
 
 
-@lru_cache(maxsize=512)
-def find(kind: str, text: str) -> tuple[str, ...]:
+def role_of(name: str) -> str:
+    """Say what a parameter of this name wants."""
+    return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
+
+
+def find(kind: str, text: str) -> list[str]:
     """Return what a text holds of a kind of evidence, in its order."""
     text = re.sub(r"\S{300,}", " ", text[:20_000])  # some patterns take the square of a word's length
-    text = prose(text) if kind in ("identifier", "name", "term", "word") else text
-    found = []
-    for match in re.finditer(PATTERNS[kind], re.sub(URL, " ", text) if kind == "path" else text):
+    hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
+    text, found = re.sub(hidden.get(kind, "$^"), " ", text), []
+    for match in re.finditer(PATTERNS[kind], text):
         value = next((group for group in match.groups() if group), match.group())
         found.append(value if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", value))
-    return tuple(value for value in found if value.strip())
-
-
-def prose(text: str) -> str:
-    """Blank out quotations, addresses and paths."""
-    return re.sub(f"{QUOTED}|{URL}|{PATH}", lambda match: " " * len(match.group()), text)
+    return [value for value in found if value.strip()]
 
 
 def parse_json(text: str) -> Any:
@@ -123,10 +106,9 @@ def records_in(text: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Filler:
-    """Fills schemas from a prompt and results (the latest first).
+    """Fills schemas from a prompt and results, the latest first; `answering`: an answer, where results count first.
 
-    `answering`: a structured answer, where results count first, not arguments, where the prompt does; then `story` says
-    what was done. `skip` has stems that are no values, `given` the record that an item of a list is about.
+    `story` says what was done; `skip` are words that are no values; an item of a list is about a `given` record.
     """
 
     prompt: str
@@ -139,208 +121,152 @@ class Filler:
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a valid value; MISSING without evidence for one, unless it `must` be had."""
+        """Return a valid value; MISSING if there is no evidence for one, unless it `must` be had."""
         schema = self._resolve(schema)
-        for value in (value for group in self._offers(schema, name, must) for value in group):
+        for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
                 return value
-        if depth > 8 or (depth > 2 and not must):
+        if not must or depth > 8:
             return MISSING
         if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
-            tries = [{**schema, **self._resolve(option)} for option in options]
-            real = [option for option in tries if option.get("type") != "null"]
+            real = [self._resolve(option) for option in options if option.get("type") != "null"]
             real.sort(key=lambda option: "$ref" in json.dumps(option))  # a union may refer to itself
-            sure = (self.value(option, name, must=False, depth=depth + 1) for option in real)
-            if (value := next((v for v in sure if v is not MISSING), MISSING)) is not MISSING or not must:
-                return value
-            made = (self.value(option, name, depth=depth + 1) for option in real if len(real) == len(tries))
-            return next((v for v in made if v is not MISSING), None if len(real) < len(tries) else MISSING)
+            none = None if len(real) < len(options) else MISSING
+            musts = [False, True] if none is MISSING or depth < 2 else [False]
+            tries = (
+                self.value({**schema, **o}, name, must=must, depth=depth + 1) for must in musts for o in real
+            )
+            return next((value for value in tries if value is not MISSING), none)
         if schema.get("type") == "object" or "properties" in schema:
-            return self._object(schema, must, depth)
+            return self._object(schema, depth)
         if schema.get("type") == "array":
-            return self._array(schema, name, must, depth)
-        made = self._made(schema) if must else iter(())
-        return next((value for value in made if self.fits(schema, value)), MISSING)
+            return self._array(schema, name, depth)
+        if not self.answering and role_of(name) in ("path", "url", "email"):
+            return MISSING  # a made-up file or address would only mislead
+        return next((value for value in self._made(schema) if self.fits(schema, value)), MISSING)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
-        """Say whether a value is valid."""
-        jsonschema = importlib.import_module("jsonschema")  # late: every notebook imports this module
+        """Say whether a value is valid. A pattern of another dialect than Python's is taken for met."""
+        kind = importlib.import_module("jsonschema").Draft202012Validator  # late: every notebook imports this
+        whole = {**schema, "$defs": self.definitions}
         try:
-            whole = {**schema, "$defs": self.definitions}
-            return bool(jsonschema.Draft202012Validator(whole).is_valid(value))
-        except re.error:  # a pattern of another dialect
+            return bool(kind(whole, format_checker=kind.FORMAT_CHECKER).is_valid(value))
+        except re.error:
             return True
 
     def _resolve(self, schema: Any) -> dict[str, Any]:
-        """Follow `$ref` and merge `allOf`."""
+        """Follow `$ref`."""
         merged = dict(schema) if isinstance(schema, Mapping) else {}
-        for part in merged.pop("allOf", ()):
-            merged = {**self._resolve(part), **merged}
         reference = str(merged.pop("$ref", "")).rsplit("/", 1)[-1]
         return {**self._resolve(self.definitions.get(reference)), **merged} if reference else merged
 
-    def _offers(self, schema: Mapping[str, Any], name: str, must: bool) -> Iterator[Iterable[Any]]:
+    def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
         """Yield groups of values that the texts offer, those with the best evidence first."""
-        about, kinds = (
-            (stems(name), stems(str(schema.get("description", ""))[:60])),
-            schema.get("type", "string"),
-        )
-        role = next((role for words in about for role, (known, _) in ROLES.items() if known & set(words)), "")
+        role, kinds = role_of(name), schema.get("type", "" if {"anyOf", "oneOf"} & {*schema} else "string")
+        asked, called = "" if self.answering else self.prompt, {*stems(name)}
         yield [schema["const"]] if "const" in schema else []
-        yield [self.given[key] for key in (name.lower(), role or "text") if key in self.given]
-        if self.answering and name and not self.given:
-            yield self._recalled(name)
-        elif name and not self.answering:  # "branch=main", and where the name tells no more: "branch main"
-            after = r"\s*[=:]\s*" if role else r"(?:\s*[=:]\s*|\s+)"
-            said = re.findall(rf"(?i)\b{re.escape(name)}{after}([\w./-]*\w)", self.prompt[:20_000])
-            yield [one for word in said if word not in COMMANDS for one in (parse_json(word), word)]
+        yield [self.given[key] for key in (name, role or "text") if key in self.given]
+        yield self._recalled(name) if self.answering and not self.given else ()
+        if asked and name:  # "branch=main", and where the name tells no more: "branch main"
+            after = rf"(?i)\b{re.escape(name)}\s*{'[=:]' if role else '[=: ]'}\s*([\w./-]*\w)"
+            yield [v for w in re.findall(after, asked) if w not in DULL for v in (parse_json(w), w)]
         if "enum" in schema or kinds == "boolean":
-            yield self._choices(schema, name)
-        elif {"integer", "number"} & {*([kinds] if isinstance(kinds, str) else kinds)}:
-            yield from self._numbers(name, role, must)
+            words = stems(asked)
+            yield [o for o in schema.get("enum", ()) if stems(str(o)) and {*stems(str(o))} <= {*words}]
+            at = [i for i, word in enumerate(words) if word in called - STOP_WORDS]
+            yield [not {"not", "no", "without", "never", "don"} & {*words[max(0, i - 3) : i]} for i in at]
+        elif kinds in ("integer", "number"):
+            near = "|".join({*called, *stems(ROLES[role] if role in ("line", "limit") else "")}) or "$^"
+            beside = rf"(?i)\b(?:{near})\w*\W{{1,3}}(-?\d+(?:\.\d+)?)\b|(-?\b\d+(?:\.\d+)?) (?:{near})"
+            for text in (self.prompt, *(self.results if self.answering else ())):
+                yield [parse_json(a or b) for a, b in re.findall(beside, text[:20_000])]
+            yield [
+                record.get("line") for text in self.results for record in records_in(text) if role == "line"
+            ]
+            yield map(parse_json, (*find("number", asked), *self.results) if must else ())
         elif "string" in kinds:
-            yield from self._texts(schema, name, role, must)
+            kinds = ["quoted", "expression", "identifier", "name", "term", "word"] * must
+            if {"format", "pattern"} & {*schema}:
+                kinds = ["token"] * (
+                    "pattern" in schema or schema["format"] in ("date", "uuid", "email", "ipv4")
+                )
+            elif role in ("url", "email"):
+                kinds = [role]
+            elif role == "path":  # one that may be left out says where to look
+                kinds = ["folder"] * bool(not must or {"folder", "dir", "directory"} & called) + [
+                    "path"
+                ] * must
+            elif role == "text":
+                yield [self.story] if self.answering else []
+                kinds = ["quoted", "saying", *kinds]
+            for kind in kinds:
+                dull = DULL | self.skip if kind in ("name", "term", "word") else set()
+                yield [value for value in find(kind, self.prompt) if not {*stems(value)} & dull]
+            paths = [path for text in self.results for path in find("path", text) if role == "path" and must]
+            said = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file" of those that were found
+            yield sorted(paths, key=lambda path: -len(said & {*stems(path)}))
+        yield self._recalled(name) if must else ()
 
     def _recalled(self, name: str) -> Iterator[Any]:
         """Yield the values under this key in results that are JSON, at any depth."""
-        left = [parse_json(text) for text in self.results]
+        left = [parse_json(text) for text in self.results if name]
         for value in left:
             if isinstance(value, dict):
-                yield from (v for k, v in value.items() if k.lower() == name.lower() and v is not None)
+                yield from (item for key, item in value.items() if key == name and item is not None)
             if isinstance(value, (dict, list)):
                 left += value.values() if isinstance(value, dict) else value
 
-    def _choices(self, schema: Mapping[str, Any], name: str) -> Iterator[Any]:
-        """Yield the options that the prompt names, or yes or no to what the parameter is called."""
-        said = stems("" if self.answering else self.prompt)
-        yield from (o for o in schema.get("enum", ()) if stems(str(o)) and {*stems(str(o))} <= {*said})
-        for at in (at for at, word in enumerate(said) if word in {*stems(name)} - STOP_WORDS):
-            yield not {"not", "no", "without", "never", "don"} & {*said[max(0, at - 3) : at]}
-
-    def _numbers(self, name: str, role: str, must: bool) -> Iterator[Iterable[Any]]:
-        """Yield numbers beside the parameter's name ("line 12", "4 retries"), then of hits, then any."""
-        near = {*stems(name)} | (ROLES[role][0] if role in ("line", "limit") else set())
-        for text in (self.prompt, *(self.results if self.answering else ())):
-            words = ["", *(word.strip(".:") for word in find("token", text)), ""]
-            beside = zip(words, words[1:], words[2:], strict=False)
-            yield [parse_json(word) for a, word, b in beside if near & {*stems(f"{a} {b}")}]
-        yield [r.get("line") for text in self.results for r in records_in(text) if role == "line"]
-        yield [len(result_lines(text)) for text in self.results if role == "limit" and self.answering]
-        if must:
-            yield self._recalled(name)
-            yield map(parse_json, () if self.answering else find("number", self.prompt))
-            yield map(parse_json, self.results)
-
-    def _texts(self, schema: Mapping[str, Any], name: str, role: str, must: bool) -> Iterator[Iterable[Any]]:
-        """Yield texts by the shape of the format, else by the role of the parameter."""
-        kinds, spare = ROLES[role][1], ["quoted", "identifier", "name", "term", "word"]
-        if "format" in schema or "pattern" in schema:
-            shape = re.sub(r"\d", "0", FORMATS.get(schema.get("format", ""), ""))
-            words = [word for text in (self.prompt, *self.results) for word in find("token", text)]
-            yield [w for w in words if "pattern" in schema or re.sub(r"\d", "0", w) == shape]
-            spare = []
-        if role == "path":  # one that may be left out says where to look
-            folder = {"folder", "dir", "directory"} & {*stems(name)}
-            kinds, spare = (
-                ["folder"] * (not must or bool(folder)) + ["path"] * must,
-                spare if self.answering else [],
-            )
-        if role == "text" and self.answering:
-            yield [self.story]
-        for kind in kinds + spare * must:
-            dull = COMMANDS | self.skip if kind in ("name", "term", "word") else set()
-            texts = (self.prompt, *(self.results if kind in ("url", "email") else ()))
-            yield [value for text in texts for value in find(kind, text) if not {*stems(value)} & dull]
-        if (
-            must and role == "path"
-        ):  # of those in results the one first that the prompt means: "the test file"
-            paths = [path for text in self.results for path in find("path", text)]
-            said = {*stems(self.prompt)} - {"src", "py", "file", "md", "txt"}
-            yield sorted(paths, key=lambda path: -len(said & {*stems(path)}))
-        yield (value for value in self._recalled(name) if must and isinstance(value, str))
-
     def _made(self, schema: Mapping[str, Any], number: int = 1) -> Iterator[Any]:
         """Yield values that are made up by the schema; `number` tells one from another."""
-        yield from (schema[key] for key in ("default",) if key in schema)
-        yield from schema.get("examples", ())
-        leaning = (
-            "change|reject|fail|fix|warn"
-            if any(map(records_in, self.results))
-            else "approve|accept|pass|good"
-        )
-        yield from sorted(
-            schema.get("enum", ()), key=lambda option: not re.search(leaning, str(option).lower())
-        )
-        yield from (
-            None,
-            bool(self.answering and self.results),
-            *FORMATS.get(schema.get("format", ""), "").split(),
-        )
-        keys, step = (
-            ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
+        yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
+        yield from schema.get("enum", [])[:: -1 if any(map(records_in, self.results)) else 1]
+        yield from (None, bool(self.answering and self.results))
+        limits = [schema[key] for key in schema if re.fullmatch("(exclusiveM|m)(in|ax)imum", key)]
+        step, least, most = (
             schema.get("multipleOf", 1),
+            schema.get("minLength", 0),
+            schema.get("maxLength", 200),
         )
-        limits = [schema[key] for key in keys if key in schema]
         yield from (n // step * step + m * step for n in [number, *limits] for m in (0, 1, -1, 2))
         yield sum(limits) / max(1, len(limits))
-        least, most = schema.get("minLength", 0), schema.get("maxLength", 200)
-        wish = self.story or self.prompt.strip() or "example"
-        wish = wish if number == 1 else f"example {number}"
+        wish = f"example {number}" if number > 1 else self.story or self.prompt.strip() or "example"
+        wish = FORMATS.get(schema.get("format", ""), wish)
         yield (wish * (least // len(wish) + 1))[: max(least, min(most, len(wish)))]
 
-    def _object(self, schema: Mapping[str, Any], must: bool, depth: int) -> Any:
-        properties, required = schema.get("properties") or {}, list(schema.get("required", ()))
+    def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
+        """Fill the required properties; the others in an answer, or where there is evidence."""
         filled: dict[str, Any] = {}
-        if not properties:
-            records = [value for text in self.results if isinstance(value := parse_json(text), dict)]
-            if self.answering and (fitting := [record for record in records if self.fits(schema, record)]):
-                return fitting[0]
-            required = [f"key_{i + 1}" for i in range(schema.get("minProperties", 0))]
-            properties = {key: schema.get("additionalProperties") for key in required}
-        for key, one in properties.items():
-            value = self.value(one, key, must=must and key in required, depth=depth + 1)
+        for key, one in (schema.get("properties") or {}).items():
+            needed = key in schema.get("required", ())
+            value = self.value(one, key, must=needed or self.answering, depth=depth + 1)
             if value is not MISSING:
                 filled[key] = value
                 self.used += [] if self.answering else [value]
-            elif key in required:
+            elif needed:
                 return MISSING
-        return filled if filled or must else MISSING
+        return filled
 
-    def _array(self, schema: Mapping[str, Any], name: str, must: bool, depth: int) -> Any:
+    def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
+        """Fill a list: of a record each, or all of one kind of evidence, or made-up items where they are needed."""
         if "prefixItems" in schema:
-            items = [self.value(one, name, must=must, depth=depth + 1) for one in schema["prefixItems"]]
+            items = [self.value(one, name, depth=depth + 1) for one in schema["prefixItems"]]
             return MISSING if MISSING in items else items
         inner, found, least = self._resolve(schema.get("items")), list[Any](), schema.get("minItems", 0)
-        most = schema.get("maxItems", 3 if self.answering else 20)
-        # The items come from one group: all that is quoted, say, and nothing else.
-        for value in (v for group in self._items(inner, name, must, depth) if not found for v in group):
-            if len(found) < most and value not in found and self.fits(inner, value):
-                found.append(value)
-        if not found and not must:
-            return MISSING
+        most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
+        results = self.results if self.answering and not self.given else ()
+        records = [
+            one for result in results for one in records_in(result) if {*one} & {*inner.get("properties", ())}
+        ]
+        groups = (
+            (replace(self, given=one).value(inner, depth=depth + 1) for one in records),
+            (line for result in results for line in result_lines(result) if text and "path" not in name),
+            *self._offers(inner, name.removesuffix("s") if text else "", must=True),
+        )
+        for value in (value for group in groups if not found for value in group):
+            found += [value] if len(found) < most and value not in found and self.fits(inner, value) else []
         least = least if found or self.results or depth > 1 else max(least, min(1, most))
         while len(found) < least:
             first = self.value(inner, name, depth=depth + 1)
-            others = (
-                o for o in (first, *self._made(inner, len(found) + 1)) if o is not MISSING and o not in found
-            )
-            found.append(next((o for o in others if self.fits(inner, o)), first))
+            others = (o for o in (first, *self._made(inner, len(found) + 1)) if o not in found)
+            found.append(next((other for other in others if self.fits(inner, other)), first))
         return MISSING if MISSING in found else found
-
-    def _items(self, inner: dict[str, Any], name: str, must: bool, depth: int) -> Iterator[Iterable[Any]]:
-        """Yield groups of values that the conversation offers for the items of a list."""
-        kind, keys = inner.get("type"), {key.lower() for key in inner.get("properties", ())}
-        if kind == "object" or keys:
-            found = [
-                {k.lower(): v for k, v in one.items()} for text in self.results for one in records_in(text)
-            ]
-            records = [one for one in found if self.answering and not self.given and keys & set(one)]
-            yield (replace(self, given=one).value(inner, depth=depth + 1) for one in records)
-        else:
-            if self.answering and kind == "string" and not ROLES["path"][0] & {*stems(name)}:
-                yield (
-                    line[: inner.get("maxLength", 200)]
-                    for text in self.results
-                    for line in result_lines(text)
-                )
-            yield from self._offers(inner, name.removesuffix("s") if kind == "string" else "", must)
