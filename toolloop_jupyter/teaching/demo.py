@@ -1,7 +1,7 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
-It calls the tools that the prompt names or whose words it fits, and answers with what they returned. The same messages
-get the same answer; but what it is, it says once in a process, and where it is asked for more than it can.
+It calls the tools that the prompt names or whose words it fits, and answers with what they returned: the same to the
+same messages. What it is, it says once in a process, and where it is asked for more than it can.
 """
 
 from __future__ import annotations
@@ -18,16 +18,13 @@ from . import offline
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, Turn, call, parts_of, reasoning, text, words
 
-# fmt: off
 PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
-DISCLAIMER = ("*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. "
-              "Choose a real model with `--model`.*")
+DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
 WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
 EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
 RECALL = re.compile(r"\b(?:did|have|had|was|were|found|said|again)\b.*\?", re.IGNORECASE)
 TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|rate limit", re.IGNORECASE)
-FAILED = re.compile(r"[\w.]*(?:Error|Exception|Timeout)\b|invalid argument|arguments are|unknown tool|This call ")
-# fmt: on
+FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments are|unknown tool|This call")
 
 
 class Step(NamedTuple):
@@ -45,18 +42,18 @@ class Step(NamedTuple):
     def told(self) -> str:
         """Say what came of it, with its first lines."""
         lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
-        first = self.result.strip().split("\n")[0][:200].replace("`", "'")
+        first = (lines or [""])[0].replace("`", "'")
         if self.kind == "denied":
             return f"I was not allowed to run `{self.name}`, so I left it: `{first.split('. ')[0]}`."
         if self.kind == "error":
             return f"`{self.name}` failed: `{first}`."
         if not any(lines) or self.result in ("null", "None"):
             return f"`{self.name}` found nothing."
-        if len(lines) == 1 and not isinstance(value, list):
-            return f"`{self.name}` says: {lines[0]}"
-        kind = {list: "items" if len(lines) > 1 else "item", dict: "entries"}.get(type(value), "lines")
+        if len(lines) == 1:
+            return f"`{self.name}` says: `{first}`"
+        kind = "items" if isinstance(value, list) else "entries" if isinstance(value, dict) else "lines"
         path = next(iter(find("path", str(self.arguments))), ".text") if kind == "lines" else ".text"
-        fence, begins = "````" if "```" in self.result else "```", " and begins" * (len(lines) > 8)
+        begins, fence = " and begins" * (len(lines) > 8), "````" if "```" in self.result else "```"
         block = [fence + path.rpartition(".")[2], *lines[:8], fence]
         return "\n".join([f"`{self.name}` returned {len(lines)} {kind}{begins}:\n", *block])
 
@@ -73,24 +70,23 @@ class Conversation:
                 self.earlier, self.steps = self.earlier + self.steps, []
             for one in message.get("tool_calls") or ():
                 sent = parse_json(one["function"].get("arguments") or "")
-                known = sent if isinstance(sent, dict) else {}
-                self.steps.append(Step(one["function"]["name"], known, results.get(one.get("id"), "")))
+                sent = sent if isinstance(sent, dict) else {}
+                self.steps.append(Step(one["function"]["name"], sent, results.get(one.get("id"), "")))
         self.prompt, self.choice = self.prompts[-1], request.options.get("tool_choice")
         self.tools = dict[str, dict[str, Any]]()
         for tool in (tool["function"] for tool in request.tools if "function" in tool):
             shape = {"type": "object", "properties": {}, **(tool.get("parameters") or {})}
-            self.tools[tool["name"]] = {**shape, "description": tool.get("description", "")}
-        kinds = ("quoted", "path", "number", "name", "identifier")
-        self.plain = not any(find(kind, self.prompt) for kind in kinds)
-        wanted = request.options.get("response_format") or {}
-        shape = {} if isinstance(wanted, type) else wanted.get("json_schema", {})
-        self.schema = wanted.model_json_schema() if isinstance(wanted, type) else shape.get("schema")
+            self.tools[tool["name"]] = {**shape, "description": f"{tool.get('description')} "}
+        self.plain = not any(find(k, self.prompt) for k in ("quoted", "path", "number", "name", "identifier"))
+        wanted: Any = request.options.get("response_format") or {}
+        as_class = getattr(wanted, "model_json_schema", None)
+        self.schema = as_class() if as_class else wanted.get("json_schema", {}).get("schema")
 
     def next_call(self) -> tuple[str, dict[str, Any]] | None:
         """Return the next call, or None when there is nothing more to call."""
         if self.choice == "none" or len(self.steps) >= MOST_CALLS:
             return None
-        if self.steps and (again := self._retry(self.steps[-1])):
+        if self.steps and self.steps[-1].name in self.tools and (again := self._retry(self.steps[-1])):
             return again
         for name in [name for name in self._chosen() if name not in [step.name for step in self.steps]]:
             arguments = self._filler(name).value(self.tools[name])
@@ -125,16 +121,12 @@ class Conversation:
     def _score(self, name: str) -> tuple[float, int]:
         """Return how well the prompt fits a tool, and which of its words is the first that does."""
         others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
-        about = {
-            *stems(f"{self.tools[name]['description']} {' '.join(self.tools[name]['properties'])}")
-        } - WEAK
+        about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
         said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
         if named := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt):
             said.insert(len(stems(" ".join(find("word", self.prompt[: named.start()])))), name)
         score, place = 0.0, len(said)
-        for at, word in enumerate(said):
-            if word in STOP_WORDS or word in said[:at]:
-                continue
+        for at, word in [(i, word) for i, word in enumerate(said) if word not in {*STOP_WORDS, *said[:i]}]:
             akin = word not in others and any(word in group and {*group} & parts for group in AKIN)
             strong = 9 if word == name else 3 if word in parts - WEAK else 2 if akin else 0
             if strong and {"not", "no", "without", "never", "don"} & {*said[max(0, at - 2) : at]}:
@@ -145,24 +137,22 @@ class Conversation:
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
         """Return a failed call once more: as it was if it may pass, else with the value nearest to the blamed one."""
-        tries = [step.name for step in self.steps if step.name == failed.name in self.tools]
-        if failed.kind == "error" and len(tries) == 1 and TRANSIENT.search(failed.result):
-            return failed.name, dict(failed.arguments)
-        for key, value in failed.arguments.items() if failed.kind == "error" and len(tries) == 1 else ():
+        count = [step.name for step in self.steps].count(failed.name)
+        for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
             offered = find("quoted", failed.result) + find("path", "\n".join(texts))
             near = get_close_matches(str(value), [one for one in offered if one != value], 1, 0)
             if str(value) in failed.result and near:
                 return failed.name, {**failed.arguments, key: near[0]}
-        return None
+        again = failed.kind == "error" and count == 1 and TRANSIENT.search(failed.result)
+        return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
         """Return the whole answer: JSON by the schema, or Markdown, of which the `first` says what it is."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
-            story = ", then ".join(f"{s.name} returned {len(result_lines(s.result))} lines" for s in good)
-            filler = self._filler(story=f"Demonstration: {story or self.prompt[:80]}.")
-            value = filler.value(self.schema, "answer")
+            done = ", then ".join(f"{s.name} returned {len(result_lines(s.result))} lines" for s in good)
+            value = self._filler("", f"Demonstration: {done or self.prompt[:80]}.").value(self.schema)
             return json.dumps({} if value is MISSING else value, ensure_ascii=False)
         told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
         for number, step in enumerate(self.steps, 1):
@@ -173,9 +163,8 @@ class Conversation:
             kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
             told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
         elif not told:
-            tools = ", ".join(f"`{name}`" for name in self.tools)
-            none = f"None of my tools ({tools}) fits these words." if tools else "I have no tools."
-            told, first = [f"You wrote: “{self.prompt[:160]}” {none}"], True
+            fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
+            told, first = [f"You wrote: “{self.prompt[:160]}” {fit}"], True
         told += [f"To {asked[0].lower()} that is beyond me."] if asked else []
         return "\n\n".join(told + [DISCLAIMER] * (first or asked is not None))
 
@@ -195,22 +184,19 @@ class DemoModel:
     async def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Stream a tool call, an answer, or a structured answer."""
         talk = Conversation(request)
-        number, wanted, parts = len(talk.earlier + talk.steps) + 1, talk.next_call(), list[Any]()
-        if request.options.get("reasoning_effort") not in (None, "none"):
-            parts += [reasoning(f"The prompt fits {wanted[0]}." if wanted else "There is no more to call.")]
+        number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.next_call(), ""
+        thought = f"The prompt fits {wanted[0]}." if wanted else "There is no more to call."
+        aloud = request.options.get("reasoning_effort") not in (None, "none")
+        parts: list[Any] = [reasoning(thought)] * aloud
         if wanted:
-            said, sent = (
-                f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`. ",
-                json.dumps(wanted[1]),
-            )
-            parts += [text(said[:-1]), call(wanted[0], sent).as_id(f"call_{number}")]
+            said = f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`."
+            sent = json.dumps(wanted[1], ensure_ascii=False)
+            parts += [text(said), call(wanted[0], sent).as_id(f"call_{number}")]
         else:
-            said, sent = talk.answer(first=not self._introduced), ""
+            said = talk.answer(first=not self._introduced)
             self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
-        usage = {
-            "prompt_tokens": offline.count_words(request.messages),
-            "completion_tokens": len(words(said + sent)),
-        }
+        usage = {"prompt_tokens": offline.count_words(request.messages)}
+        usage["completion_tokens"] = len(words(f"{said} {sent}"))
         turn = Turn(number, request.messages, self.pace)
         async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
             yield delta

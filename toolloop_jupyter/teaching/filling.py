@@ -1,8 +1,7 @@
 """Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
 
-A value is taken from the texts where one fits: a quotation, a path, the number beside the parameter's name, a key of a
-result in JSON. Without one, the schema says a valid value. Limits: none is made up for a `pattern` (examples are taken),
-and `if`, `not`, `allOf` and `patternProperties` are not looked at.
+A value is a quotation, a path, the number beside the parameter's name, a key of a JSON result; else the schema says one.
+Limits: for a `pattern` only examples are taken; `if`, `not`, `allOf` and `patternProperties` are not looked at.
 """
 
 from __future__ import annotations
@@ -19,26 +18,23 @@ MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING"})()
 QUOTED = r"(?s:```[\w-]*\n(.+?)\n?```)|`([^`\n]+)`|\"([^\"\n]+)\"|“([^”\n]+)”|(?<!\w)'([^'\n]+)'(?!\w)"
 PATH = r"(?<![\w@/.:-])(?:(?:[\w.~-]*/)*[\w-][\w.-]*\.[A-Za-z]\w{0,6}\b(?![/@])|(?=\S*[A-Za-z])(?:[\w.~-]+/)+[\w.-]*)"
 URL = r"https?://[^\s<>\"'`)\]]*[\w/]"
-PATTERNS = {  # kinds of evidence in a text
-    "quoted": QUOTED, "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
+PATTERNS = {"quoted": QUOTED,  # kinds of evidence in a text
+    "path": PATH, "url": URL, "email": r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+",
     "number": r"(?<![\w.])-?\d{1,15}(?:\.\d{1,15})?(?![\w]|\.\d)", "token": r"[^\s,;!?()\[\]{}'\"`“”=]+",
-    "expression": r"[\d(][\d\s.()]*[-+*/][\d\s.+*/()-]*[\d)]",
+    "expression": r"[\d(][\d\s.()]*[-+*/][\d\s.+*/()-]*[\d)]", "word": r"[^\W\d_][\w'’-]*",
     "folder": r"(?i:\b(?:in|inside|under|from) (?:the )?(?:folder |directory )?[`\"']?([\w.~-]*/[\w./~-]*"
               r"|(?<=folder )\w+|(?<=directory )\w+|(?:src|lib|tests?|docs?|notebooks|examples|data)\b))",
     "saying": r"(?i:(?:\b(?:saying|says?|with the text)|:)\s+(?![`\"'“])([^\n]+))",
-    # The others are looked for outside of quotations, addresses and paths.
     "identifier": r"\b(?:[A-Za-z]+_\w+|[a-z]+[A-Z]\w*|[A-Z]{2,}\w*|[A-Za-z_]\w*(?=\(\)))",
     "name": r"(?<![.!?:\n] )(?<!^)(?<!\w)[A-ZÀ-Ý][a-zß-ÿ][\w'’-]*(?: [A-ZÀ-Ý][\w'’-]+)*",
-    "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))",
-    "word": r"[^\W\d_][\w'’-]*",
-}
-FORMATS = dict(pair.split("=") for pair in """date=2000-01-01 date-time=2000-01-01T00:00:00Z time=12:00:00Z duration=PT1M
-    email=someone@example.org uri=https://example.org/ ipv4=192.0.2.1 uuid=00000000-0000-4000-8000-000000000000""".split())
-ROLES = {  # what a parameter wants -> words of its name
-    "url": "url uri link href", "email": "email mail", "line": "line lineno row", "limit": "limit top max first n count",
-    "path": "path file filename filepath folder dir directory document notebook",
-    "text": "body message comment content note text title summary description reason answer",
-}
+    "term": r"(?i:\b(?:for|about|containing|mentions?|named|called|of) (?:(?:all|every|the|an?) )*([\w.-]*\w))"}
+FORMATS = {  # -> a kind of evidence, or "" where nobody checks it, and a value
+    "date": ("token", "2000-01-01"), "date-time": ("", "2000-01-01T00:00:00Z"), "time": ("", "12:00:00Z"),
+    "email": ("email", "someone@example.org"), "uri": ("url", "https://example.org/"), "duration": ("", "PT1M"),
+    "ipv4": ("token", "192.0.2.1"), "uuid": ("token", "00000000-0000-4000-8000-000000000000")}
+ROLES = {"url": "url uri link href", "email": "email mail", "line": "line lineno row", "limit": "limit top max first n count",
+         "path": "path file filename filepath folder dir directory document notebook",
+         "text": "body message comment content note text title summary description reason answer"}
 
 
 def stems(text: str) -> list[str]:
@@ -48,11 +44,11 @@ def stems(text: str) -> list[str]:
     return [re.sub(ending, "", word.lower()) for word in words]
 
 
-AKIN = [stems(group) for group in """search find grep look locate where mention contain query/list show which/count many
-    /read open show view print cat explain review describe summarize/write save create store/delete remove empty drop
-    /post comment leave publish send mail email message/add sum plus total/multiply times product/subtract minus
-    /divide quotient/calculate compute calculator/weather temperature rain warm forecast/price cost expensive""".split("/")]
-"""Words that mean the same in a prompt and in a tool's name."""
+# Words that mean the same; words that say little; words that say what is done, not what it is done to.
+AKIN = [stems(group) for group in ("price cost expensive", "search find grep look locate where mention contain query",
+    "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
+    "post comment leave publish send mail email message", "delete remove empty drop", "add sum plus total", "count many",
+    "multiply times product", "divide quotient", "calculate compute", "weather rain warm forecast", "list show which")]
 WEAK = {*stems("get fetch code file data tool run do make text item info set line first last value function")}
 STOP_WORDS = {*stems("""a about after again all also an and any are as at be been but by can could did do does don each
     else every for from get give had has have he her here him his how i if in into is it its just let like make may me
@@ -60,7 +56,6 @@ STOP_WORDS = {*stems("""a about after again all also an and any are as at be bee
     some still than thank that the their them then there these they thing this those to too up us use using very want
     was way we were what when who will with without would yes you your hello hi lot""")}
 DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
-"""What is done, not what it is done to: no values."""
 # fmt: on
 
 
@@ -73,11 +68,9 @@ def find(kind: str, text: str) -> list[str]:
     """Return what a text holds of a kind of evidence, in its order."""
     text = re.sub(r"\S{300,}", " ", text[:20_000])  # some patterns take the square of a word's length
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
-    text, found = re.sub(hidden.get(kind, "$^"), " ", text), []
-    for match in re.finditer(PATTERNS[kind], text):
-        value = next((group for group in match.groups() if group), match.group())
-        found.append(value if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", value))
-    return [value for value in found if value.strip()]
+    matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
+    found = [next((group for group in match.groups() if group), match.group()) for match in matches]
+    return [v if kind == "quoted" else re.sub(r"['’]s$|[.,;:!?]+$", "", v) for v in found if v.strip()]
 
 
 def parse_json(text: str) -> Any:
@@ -106,36 +99,33 @@ def records_in(text: str) -> list[dict[str, Any]]:
 
 @dataclass
 class Filler:
-    """Fills schemas from a prompt and results, the latest first; `answering`: an answer, where results count first.
-
-    `story` says what was done; `skip` are words that are no values; an item of a list is about a `given` record.
-    """
+    """Fills schemas from a prompt and results, the latest first."""
 
     prompt: str
-    definitions: Mapping[str, Any]
+    defs: Mapping[str, Any]
     results: Sequence[str] = ()
-    answering: bool = False
-    story: str = ""
-    skip: set[str] = field(default_factory=set)
-    given: Mapping[str, Any] = field(default_factory=dict)
+    answering: bool = False  # results count first
+    story: str = ""  # what was done
+    skip: set[str] = field(default_factory=set)  # words that are no values
+    given: Mapping[str, Any] = field(default_factory=dict)  # the record that an item of a list is about
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
         """Return a valid value; MISSING if there is no evidence for one, unless it `must` be had."""
-        schema = self._resolve(schema)
+        schema = self._follow_references(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
                 return value
         if not must or depth > 8:
             return MISSING
         if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
-            real = [self._resolve(option) for option in options if option.get("type") != "null"]
-            real.sort(key=lambda option: "$ref" in json.dumps(option))  # a union may refer to itself
+            real = [
+                {**schema, **self._follow_references(one)} for one in options if one.get("type") != "null"
+            ]
+            real.sort(key=lambda one: "$ref" in json.dumps(one))  # a union may refer to itself
             none = None if len(real) < len(options) else MISSING
-            musts = [False, True] if none is MISSING or depth < 2 else [False]
-            tries = (
-                self.value({**schema, **o}, name, must=must, depth=depth + 1) for must in musts for o in real
-            )
+            musts = [False, none is MISSING or depth < 2]
+            tries = (self.value(one, name, must=m, depth=depth + 1) for m in musts for one in real)
             return next((value for value in tries if value is not MISSING), none)
         if schema.get("type") == "object" or "properties" in schema:
             return self._object(schema, depth)
@@ -143,22 +133,21 @@ class Filler:
             return self._array(schema, name, depth)
         if not self.answering and role_of(name) in ("path", "url", "email"):
             return MISSING  # a made-up file or address would only mislead
-        return next((value for value in self._made(schema) if self.fits(schema, value)), MISSING)
+        return next((v for v in self._made(schema) if v not in self.used and self.fits(schema, v)), MISSING)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
         """Say whether a value is valid. A pattern of another dialect than Python's is taken for met."""
         kind = importlib.import_module("jsonschema").Draft202012Validator  # late: every notebook imports this
-        whole = {**schema, "$defs": self.definitions}
+        valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:
-            return bool(kind(whole, format_checker=kind.FORMAT_CHECKER).is_valid(value))
+            return bool(valid(value))
         except re.error:
             return True
 
-    def _resolve(self, schema: Any) -> dict[str, Any]:
-        """Follow `$ref`."""
+    def _follow_references(self, schema: Any) -> dict[str, Any]:
         merged = dict(schema) if isinstance(schema, Mapping) else {}
         reference = str(merged.pop("$ref", "")).rsplit("/", 1)[-1]
-        return {**self._resolve(self.definitions.get(reference)), **merged} if reference else merged
+        return {**self._follow_references(self.defs.get(reference)), **merged} if reference else merged
 
     def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
         """Yield groups of values that the texts offer, those with the best evidence first."""
@@ -180,58 +169,47 @@ class Filler:
             beside = rf"(?i)\b(?:{near})\w*\W{{1,3}}(-?\d+(?:\.\d+)?)\b|(-?\b\d+(?:\.\d+)?) (?:{near})"
             for text in (self.prompt, *(self.results if self.answering else ())):
                 yield [parse_json(a or b) for a, b in re.findall(beside, text[:20_000])]
-            yield [
-                record.get("line") for text in self.results for record in records_in(text) if role == "line"
-            ]
+            yield [one.get("line") for t in self.results for one in records_in(t) if role == "line"]
             yield map(parse_json, (*find("number", asked), *self.results) if must else ())
         elif "string" in kinds:
             kinds = ["quoted", "expression", "identifier", "name", "term", "word"] * must
-            if {"format", "pattern"} & {*schema}:
-                kinds = ["token"] * (
-                    "pattern" in schema or schema["format"] in ("date", "uuid", "email", "ipv4")
-                )
+            if "pattern" in schema or schema.get("format") in FORMATS:
+                kinds = [FORMATS.get(schema.get("format", ""), ("token", ""))[0]]
             elif role in ("url", "email"):
                 kinds = [role]
             elif role == "path":  # one that may be left out says where to look
-                kinds = ["folder"] * bool(not must or {"folder", "dir", "directory"} & called) + [
-                    "path"
-                ] * must
+                folder = {"folder", "dir", "directory", *["path"] * (not must)} & called
+                kinds = ["folder"] * bool(folder) + ["path"] * must
             elif role == "text":
                 yield [self.story] if self.answering else []
                 kinds = ["quoted", "saying", *kinds]
-            for kind in kinds:
+            for kind in filter(None, kinds):
                 dull = DULL | self.skip if kind in ("name", "term", "word") else set()
                 yield [value for value in find(kind, self.prompt) if not {*stems(value)} & dull]
             paths = [path for text in self.results for path in find("path", text) if role == "path" and must]
-            said = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file" of those that were found
-            yield sorted(paths, key=lambda path: -len(said & {*stems(path)}))
+            meant = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file" of those found
+            yield sorted(paths, key=lambda path: -len(meant & {*stems(path)}))
         yield self._recalled(name) if must else ()
 
     def _recalled(self, name: str) -> Iterator[Any]:
         """Yield the values under this key in results that are JSON, at any depth."""
         left = [parse_json(text) for text in self.results if name]
         for value in left:
-            if isinstance(value, dict):
-                yield from (item for key, item in value.items() if key == name and item is not None)
-            if isinstance(value, (dict, list)):
-                left += value.values() if isinstance(value, dict) else value
+            yield from [value[name]] if isinstance(value, dict) and name in value else []
+            left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
-    def _made(self, schema: Mapping[str, Any], number: int = 1) -> Iterator[Any]:
-        """Yield values that are made up by the schema; `number` tells one from another."""
+    def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
+        """Yield values that are made up by the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        yield from schema.get("enum", [])[:: -1 if any(map(records_in, self.results)) else 1]
-        yield from (None, bool(self.answering and self.results))
-        limits = [schema[key] for key in schema if re.fullmatch("(exclusiveM|m)(in|ax)imum", key)]
-        step, least, most = (
-            schema.get("multipleOf", 1),
-            schema.get("minLength", 0),
-            schema.get("maxLength", 200),
-        )
-        yield from (n // step * step + m * step for n in [number, *limits] for m in (0, 1, -1, 2))
-        yield sum(limits) / max(1, len(limits))
-        wish = f"example {number}" if number > 1 else self.story or self.prompt.strip() or "example"
-        wish = FORMATS.get(schema.get("format", ""), wish)
-        yield (wish * (least // len(wish) + 1))[: max(least, min(most, len(wish)))]
+        order = -1 if any(map(records_in, self.results)) else 1  # findings are answered with the last option
+        yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
+        limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
+        near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))
+        yield from [*near, sum(limits) / max(1, len(limits))]
+        least, most = schema.get("minLength", 0), schema.get("maxLength", 200)
+        wish = FORMATS.get(schema.get("format", ""), ("", self.story or self.prompt.strip() or "example"))[1]
+        wishes = [wish, *(f"example {number}" for number in range(2, 9))]
+        yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
         """Fill the required properties; the others in an answer, or where there is evidence."""
@@ -248,25 +226,20 @@ class Filler:
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
         """Fill a list: of a record each, or all of one kind of evidence, or made-up items where they are needed."""
-        if "prefixItems" in schema:
-            items = [self.value(one, name, depth=depth + 1) for one in schema["prefixItems"]]
-            return MISSING if MISSING in items else items
-        inner, found, least = self._resolve(schema.get("items")), list[Any](), schema.get("minItems", 0)
+        if fixed := schema.get("prefixItems"):
+            found = [self.value(one, name, depth=depth + 1) for one in fixed]
+            return MISSING if MISSING in found else found
+        inner, found, least = self._follow_references(schema.get("items")), [], schema.get("minItems", 0)
         most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
         results = self.results if self.answering and not self.given else ()
-        records = [
-            one for result in results for one in records_in(result) if {*one} & {*inner.get("properties", ())}
-        ]
-        groups = (
-            (replace(self, given=one).value(inner, depth=depth + 1) for one in records),
-            (line for result in results for line in result_lines(result) if text and "path" not in name),
-            *self._offers(inner, name.removesuffix("s") if text else "", must=True),
-        )
+        records = [one for t in results for one in records_in(t) if {*one} & {*inner.get("properties", ())}]
+        lines = [line for t in results for line in result_lines(t) if text and "path" not in name]
+        items = [replace(self, given=one).value(inner, depth=depth + 1) for one in records]
+        groups = (items, lines, *self._offers(inner, name.removesuffix("s") if text else "", must=True))
         for value in (value for group in groups if not found for value in group):
             found += [value] if len(found) < most and value not in found and self.fits(inner, value) else []
         least = least if found or self.results or depth > 1 else max(least, min(1, most))
         while len(found) < least:
-            first = self.value(inner, name, depth=depth + 1)
-            others = (o for o in (first, *self._made(inner, len(found) + 1)) if o not in found)
-            found.append(next((other for other in others if self.fits(inner, other)), first))
+            fresh = replace(self, used=[*self.used, *found]).value(inner, name, depth=depth + 1)
+            found.append(self.value(inner, name, depth=depth + 1) if fresh is MISSING else fresh)
         return MISSING if MISSING in found else found
