@@ -116,7 +116,7 @@ class Conversation:
         if re.match(r"(?i)(?:and|what about|how about|now)\b", self.prompt):  # "And in Bergen?"
             return [step.name for step in reversed(self.earlier) if step.name in self.tools][:1]
         best = sorted((-scores[name][0], name) for name in scores if name not in writers)
-        return [name for score, name in best[:1] if score < 0]
+        return [name for score, name in best[:1] if score < 0 or (len(scores) == 1 and not self.plain)]
 
     def _score(self, name: str) -> tuple[float, int]:
         """Return how well the prompt fits a tool, and which of its words is the first that does."""

@@ -45,14 +45,14 @@ def stems(text: str) -> list[str]:
 
 
 # Words that mean the same; words that say little; words that say what is done, not what it is done to.
-AKIN = [stems(group) for group in ("price cost expensive", "search find grep look locate where mention contain query",
+AKIN = [stems(group) for group in ("price cost much", "search find grep look locate where mention contain query",
     "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
     "post comment leave publish send mail email message", "delete remove empty drop", "add sum plus total", "count many",
     "multiply times product", "divide quotient", "calculate compute", "weather rain warm forecast", "list show which")]
 WEAK = {*stems("get fetch code file data tool run do make text item info set line first last value function")}
 STOP_WORDS = {*stems("""a about after again all also an and any are as at be been but by can could did do does don each
     else every for from get give had has have he her here him his how i if in into is it its just let like make may me
-    more most much must my need new no not now of off on one only or other our out over own please same she should so
+    more most must my need new no not now of off on one only or other our out over own please same she should so
     some still than thank that the their them then there these they thing this those to too up us use using very want
     was way we were what when who will with without would yes you your hello hi lot""")}
 DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
@@ -112,19 +112,17 @@ class Filler:
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
         """Return a valid value; MISSING if there is no evidence for one, unless it `must` be had."""
-        schema = self._follow_references(schema)
+        schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
                 return value
         if not must or depth > 8:
             return MISSING
         if options := schema.pop("anyOf", None) or schema.pop("oneOf", None):
-            real = [
-                {**schema, **self._follow_references(one)} for one in options if one.get("type") != "null"
-            ]
+            real = [{**schema, **self._dereference(one)} for one in options if one.get("type") != "null"]
             real.sort(key=lambda one: "$ref" in json.dumps(one))  # a union may refer to itself
             none = None if len(real) < len(options) else MISSING
-            musts = [False, none is MISSING or depth < 2]
+            musts = [False, none is MISSING or (self.answering and depth < 2)]
             tries = (self.value(one, name, must=m, depth=depth + 1) for m in musts for one in real)
             return next((value for value in tries if value is not MISSING), none)
         if schema.get("type") == "object" or "properties" in schema:
@@ -144,10 +142,10 @@ class Filler:
         except re.error:
             return True
 
-    def _follow_references(self, schema: Any) -> dict[str, Any]:
+    def _dereference(self, schema: Any) -> dict[str, Any]:
         merged = dict(schema) if isinstance(schema, Mapping) else {}
         reference = str(merged.pop("$ref", "")).rsplit("/", 1)[-1]
-        return {**self._follow_references(self.defs.get(reference)), **merged} if reference else merged
+        return {**self._dereference(self.defs.get(reference)), **merged} if reference else merged
 
     def _offers(self, schema: Mapping[str, Any], name: str, *, must: bool) -> Iterator[Iterable[Any]]:
         """Yield groups of values that the texts offer, those with the best evidence first."""
@@ -157,7 +155,7 @@ class Filler:
         yield [self.given[key] for key in (name, role or "text") if key in self.given]
         yield self._recalled(name) if self.answering and not self.given else ()
         if asked and name:  # "branch=main", and where the name tells no more: "branch main"
-            after = rf"(?i)\b{re.escape(name)}\s*{'[=:]' if role else '[=: ]'}\s*([\w./-]*\w)"
+            after = rf"(?i)\b{re.escape(name)}\s*{'[=:]' if role else '[=: ]'}\s*([\w./@-]*\w)"
             yield [v for w in re.findall(after, asked) if w not in DULL for v in (parse_json(w), w)]
         if "enum" in schema or kinds == "boolean":
             words = stems(asked)
@@ -229,7 +227,7 @@ class Filler:
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found
-        inner, found, least = self._follow_references(schema.get("items")), [], schema.get("minItems", 0)
+        inner, found, least = self._dereference(schema.get("items")), [], schema.get("minItems", 0)
         most, text = schema.get("maxItems", 3 if self.answering else 20), inner.get("type") == "string"
         results = self.results if self.answering and not self.given else ()
         records = [one for t in results for one in records_in(t) if {*one} & {*inner.get("properties", ())}]
