@@ -100,6 +100,10 @@ async def test_tools_and_arguments_come_from_the_words_of_the_prompt(prompt: str
 
 NEWCOMERS = [
     tool("calculator", "Evaluate an arithmetic expression.", {"expression": TEXT}),
+    tool("get_weather", "Get the weather of a city.", {"city": TEXT}),
+    tool("sort_words", "Sort words.", {"words": {"type": "array", "items": TEXT}}),
+    tool("count", "Count a user's mails.", {"user": TEXT}),
+    tool("delete", "Delete a user's mails.", {"user": TEXT}),
     tool("get_forecast", "Get the forecast.", {"city": TEXT, "days": {**NUMBER, "default": 3}}),
     tool("send_email", "Send an email.", {"to": TEXT, "subject": TEXT, "body": TEXT}),
     tool("translate", "Translate a text.", {"text": TEXT, "language": TEXT}),
@@ -133,15 +137,26 @@ NEWCOMERS = [
             [("find_user", {"name": "Eve"}), ("ban", {"user_id": 7})],
         ),
         ("Lend me the atlas until 2026-12-24.", [("lend", {"title": "atlas", "until": "2026-12-24"})]),
+        ("How is the weather in Oslo?", [("get_weather", {"city": "Oslo"})]),
+        ('Sort "pear" and "fig" for Ada', [("sort_words", {"words": ["pear", "fig"]})]),
+        ("Delete the mails of ben after a count", [("count", {"user": "ben"}), ("delete", {"user": "ben"})]),
         ("Tell me a joke", []),
     ],
 )
 async def test_tools_of_a_first_notebook_are_played_well(prompt: str, calls: list[Any]) -> None:
-    """Of nine small tools the one that is meant is called, and a later one gets what an earlier one returned."""
+    """Of a dozen small tools the one that is meant is called, and a later one gets what an earlier one returned."""
     names = [tool["function"]["name"] for tool in NEWCOMERS]
     run = Talk(NEWCOMERS, {name: lambda **_: '[{"user_id": 7, "name": "Eve"}]' for name in names})
     await run.say(prompt)
     assert run.calls == calls
+
+
+async def test_the_only_tool_is_called_for_something_concrete() -> None:
+    """Where no word fits the only tool, a number, a name or a quotation is reason enough to call it; small talk is not."""
+    run = Talk(NEWCOMERS[:1], {"calculator": lambda expression: "120"})
+    assert "`calculator` says: `120`" in await run.say("What is 12 * (7 + 3)?")
+    await run.say("Who are you?")
+    assert run.calls == []
 
 
 async def test_arguments_follow_the_schema() -> None:

@@ -47,7 +47,7 @@ def stems(text: str) -> list[str]:
 # Words that mean the same; words that say little; words that say what is done, not what it is done to.
 AKIN = [stems(group) for group in ("price cost much", "search find grep look locate where mention contain query",
     "read open show view print cat explain review describe summarize", "write save create store", "subtract minus",
-    "post comment leave publish send mail email message", "delete remove empty drop", "add sum plus total", "count many",
+    "post comment leave publish send", "delete remove empty drop", "add sum plus total", "count many",
     "multiply times product", "divide quotient", "calculate compute", "weather rain warm forecast", "list show which")]
 WEAK = {*stems("get fetch code file data tool run do make text item info set line first last value function")}
 STOP_WORDS = {*stems("""a about after again all also an and any are as at be been but by can could did do does don each
