@@ -62,8 +62,8 @@ def test_python_examples_run(readme, capsys):
     for block in blocks:
         exec(compile(block, "README.md", "exec"), names)
     printed = capsys.readouterr().out
-    assert "`word_count` says: 4" in printed
-    assert "`word_count` says: 3" in printed
+    assert "`word_count` says: `4`" in printed
+    assert "`word_count` says: `3`" in printed
 
 
 def between(readme, name):
