@@ -261,7 +261,7 @@ def _resolve(
     if parameter.annotation is EMPTY:
         return Any
     try:
-        return understood(_evaluate(parameter.annotation, namespace))
+        return rewrite_annotation(_evaluate(parameter.annotation, namespace))
     except _ANNOTATION_ERRORS as error:
         written = parameter.annotation
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
@@ -381,7 +381,7 @@ _REQUIRED = (typing_extensions.Required, getattr(typing, "Required", typing_exte
 _NOT_REQUIRED = (typing_extensions.NotRequired, getattr(typing, "NotRequired", typing_extensions.NotRequired))
 
 
-def understood(annotation: Any) -> Any:
+def rewrite_annotation(annotation: Any) -> Any:
     """The annotation in pydantic's terms; itself where nothing has to be rewritten."""
     return _convert(annotation, frozenset())
 

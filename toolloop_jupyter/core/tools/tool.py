@@ -26,7 +26,7 @@ from ..events import ToolDefinitionError, frozen
 from ..execution import is_exactly, told
 from .arguments import Arguments, ArgumentsByKey, list_shown
 from .identity import source_of
-from .schema import build
+from .schema import build_schema
 from .signature import (
     Kind,
     Parameter,
@@ -281,7 +281,7 @@ def _make(function: Callable[..., Any]) -> Tool:
     signature = read_signature(function, documentation)
     module = getattr(plain_function(function), "__module__", None) or "__main__"
     parameters = with_wire_keys(signature.parameters)
-    adapter, schema = build(name, module, parameters)
+    adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
