@@ -14,7 +14,7 @@ from core.loop.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
-from toolloop_jupyter.core.models import client as model
+from toolloop_jupyter.core.models import call as model
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 USER = {"role": "user", "content": "Go."}
@@ -71,7 +71,7 @@ def told(call_id, content="ok"):
 def test_validate_says_what_is_wrong_where(messages, problem):
     """Each way in which a provider would refuse a history has its own words, with the place."""
     assert any(problem in found for found in history.validate(messages)), history.validate(messages)
-    assert history.validate(history.repair(messages)) == []
+    assert history.validate(storage.repair(messages)) == []
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_validate_says_what_is_wrong_where(messages, problem):
 def test_valid_histories_are_left_alone(messages):
     """A valid history has no problems, and repair changes nothing about it."""
     assert history.validate(messages) == []
-    assert history.repair(messages) == messages
+    assert storage.repair(messages) == messages
 
 
 @pytest.mark.parametrize(
@@ -123,12 +123,12 @@ def test_valid_histories_are_left_alone(messages):
 )
 def test_repair_changes_as_little_as_possible(messages, right):
     """Results find their calls, arguments become objects, what is empty goes."""
-    assert history.repair(messages) == right
+    assert storage.repair(messages) == right
 
 
 def test_repair_gives_ids_where_they_are_missing_or_taken():
     """A call without an id keeps its result; a second use of an id gets another one, with its result."""
-    mended = history.repair(
+    mended = storage.repair(
         [USER, asks(None), told(None, "A"), asks("c1"), told("c1", "B"), asks("c1"), told("c1", "C")]
     )
     assert history.validate(mended) == []
@@ -144,7 +144,7 @@ def test_repair_reads_the_old_function_messages():
         {"role": "function", "name": "f", "content": "one"},
         {"role": "assistant", "content": "Done."},
     ]
-    mended = history.repair(old)
+    mended = storage.repair(old)
     assert history.validate(mended) == []
     assert mended[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
     assert mended[2]["content"] == "one"
@@ -155,7 +155,7 @@ def test_repair_reads_a_call_that_is_told_twice_once():
     for name, told_as in (("f", ["f"]), ("g", ["f", "g"])):
         message = asks("c1", function_call={"name": name, "arguments": '{"a": 1}'})
         message["tool_calls"][0]["function"] = {"name": "f", "arguments": '{"a":1}'}
-        mended = history.repair([USER, message, told("c1", "one")])
+        mended = storage.repair([USER, message, told("c1", "one")])
         assert history.validate(mended) == []
         assert [call["function"]["name"] for call in mended[1]["tool_calls"]] == told_as
         assert mended[2]["content"] == "one"
@@ -165,7 +165,7 @@ def test_repair_reads_a_call_that_is_told_twice_once():
         {"role": "function", "name": "f"},
     ]
     answered[2]["content"] = "two"
-    assert [m["content"] for m in history.repair(answered) if m["role"] == "tool"] == ["two"]
+    assert [m["content"] for m in storage.repair(answered) if m["role"] == "tool"] == ["two"]
 
 
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
@@ -184,7 +184,7 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
         load(tmp_path / "bad.json")
     assert "bad.json', repair=True) makes it valid" in str(raised.value)
     mended = load(tmp_path / "bad.json", repair=True)
-    assert mended == history.repair([USER, asks("c1")])
+    assert mended == storage.repair([USER, asks("c1")])
     assert aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(), history=mended).messages() == mended
 
 
@@ -229,9 +229,9 @@ MESSAGES = st.lists(
 def test_repair_always_makes_a_valid_history(messages):
     """Whatever comes in, what repair gives back is valid, and repairing it again changes nothing."""
     before = json.dumps(messages)
-    mended = history.repair(messages)
+    mended = storage.repair(messages)
     assert history.validate(mended) == []
-    assert history.repair(mended) == mended
+    assert storage.repair(mended) == mended
     assert json.dumps(messages) == before, "the messages given are left as they were"
 
 
@@ -367,7 +367,7 @@ def test_half_a_surrogate_pair_is_a_problem_that_repair_mends():
     """No request can carry half of a surrogate pair: `validate` names it, `repair` replaces it, prompts lose it."""
     messages = [{"role": "user", "content": "a\ud83d"}, {"role": "assistant", "content": "😀"}]
     assert history.validate(messages) == ["message 0: half of a surrogate pair, which no request can carry"]
-    assert history.validate(history.repair(messages)) == []
+    assert history.validate(storage.repair(messages)) == []
     asked = history.History()
     asked.add_user("\ud83d\ude00\ud83d")
     assert asked.copy() == [{"role": "user", "content": "😀�"}]

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from toolloop_jupyter.notebook.kernel import capture, cells
+from toolloop_jupyter.notebook.kernel import cells
 
 TRACE = 'Traceback (most recent call last):\n  File "{}", line 4, in look\nValueError: no\n'
 
@@ -14,7 +14,7 @@ TRACE = 'Traceback (most recent call last):\n  File "{}", line 4, in look\nValue
 def compiled(monkeypatch):
     """A shell that has compiled cell 3, and the file name that it gave it."""
     shell = InteractiveShell()
-    monkeypatch.setattr(capture, "shell", lambda: shell)
+    monkeypatch.setattr(cells, "shell", lambda: shell)
     return shell, shell.compile.cache("def look(): ...", 3)
 
 
@@ -28,7 +28,7 @@ def test_a_cell_has_its_number(compiled):
 def test_a_cell_has_its_number_on_ipython_7(name, monkeypatch):
     """IPython 7.34, whose compiler has no function for it, gives the same name, in a kernel and in a terminal."""
     old = SimpleNamespace(_filename_map={"/tmp/ipykernel_5/12.py": 3})
-    monkeypatch.setattr(capture, "shell", lambda: SimpleNamespace(compile=old))
+    monkeypatch.setattr(cells, "shell", lambda: SimpleNamespace(compile=old))
     assert "  Cell In[3], line 4, in look\n" in cells.with_cell_names(TRACE.format(name))
 
 
@@ -39,5 +39,5 @@ def test_files_keep_their_names(compiled):
 
 def test_without_a_shell_nothing_changes(monkeypatch):
     """In plain Python a traceback stays as it is."""
-    monkeypatch.setattr(capture, "shell", lambda: None)
+    monkeypatch.setattr(cells, "shell", lambda: None)
     assert cells.with_cell_names(TRACE.format("x.py")) == TRACE.format("x.py")

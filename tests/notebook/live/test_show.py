@@ -13,8 +13,8 @@ from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
 from toolloop_jupyter.notebook.live import asking
-from toolloop_jupyter.notebook.live import outputs as live
 from toolloop_jupyter.notebook.live import results as presenting
+from toolloop_jupyter.notebook.live import view as live
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 

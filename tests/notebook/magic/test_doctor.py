@@ -6,6 +6,7 @@ import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.notebook.magic import doctor
 
@@ -42,7 +43,7 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
     from ipykernel import _version
 
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
-    monkeypatch.setattr(kernel, "_kernel", object)  # one without a msg_queue, as all of 7
+    monkeypatch.setattr(where, "_kernel", object)  # one without a msg_queue, as all of 7
     monkeypatch.setattr(doctor, "version", lambda package: number)
     monkeypatch.setattr(kernel, "overtaking", REAL_OVERTAKING)
     found = told("clicks while")
