@@ -1,6 +1,6 @@
 """Running code that is not ours: what it raises is returned, and a cancel can stop its thread."""
 
-from .guard import MISSING, Raised, attempt_call, is_exactly, message_of, told, words_of
+from .guard import MISSING, Raised, attempt_call, explain_error, is_exactly, message_of, told, words_of
 from .runner import (
     Outcome,
     RunEnded,
@@ -22,6 +22,7 @@ __all__ = [
     "attempt_apart",
     "attempt_call",
     "call_function",
+    "explain_error",
     "in_thread",
     "is_exactly",
     "keeping_the_loop",

@@ -28,7 +28,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ..execution import Raised, attempt_call, words_of
+from ..execution import MISSING, Raised, attempt_call, explain_error
 from .images import bytes_of, describe_picture, draws_itself
 
 LIMIT = 20_000
@@ -90,7 +90,7 @@ class _Reading:
 
     def read(self, value: Any, depth: int = 0) -> Any:
         self.seen += 1
-        if (scalar := _read_scalar(value)) is not NO_SCALAR:
+        if (scalar := _read_scalar(value)) is not MISSING:
             return scalar
         if id(value) in self._inside:
             return f"<the same {_type_name(value)} again>"
@@ -141,17 +141,17 @@ class _Reading:
 
 
 def _read_scalar(value: Any) -> Any:
-    """The JSON scalar for values that have one, or NO_SCALAR."""
+    """The JSON scalar for values that have one, or MISSING."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
-        return f"{value}" if inner is NO_SCALAR else inner
+        return f"{value}" if inner is MISSING else inner
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
         return int(value) if value.bit_length() < 10_000 else f"an integer of {value.bit_length():,} bits"
-    if (found := plain_scalar(value)) is not NO_SCALAR:
+    if (found := plain_scalar(value)) is not MISSING:
         value = found
     if isinstance(value, float):
         number = float(value)
@@ -173,7 +173,7 @@ def _model_fields(model: BaseModel) -> Any:
 def _words(value: Any) -> str:
     """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
     if isinstance(value, BaseException):
-        return words_of(value)
+        return explain_error(value)
     kind = type(value)
     if hasattr(kind, "__next__"):
         return f"<{_type_name(value)}, an iterator whose items were not read>"
@@ -252,7 +252,6 @@ def _encodable(text: str) -> str:
 #
 # A table is its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
 
-NO_SCALAR = object()
 _ROWS = 10  # first rows of a table that does not fit
 _ALL_ROWS = 50  # a table with no more rows is shown whole if it fits
 _COLUMNS = 40
@@ -261,12 +260,12 @@ _SMALL_ARRAY = 1_000  # values of an array that are given whole
 
 
 def plain_scalar(value: Any) -> Any:
-    """Plain data for a NumPy or pandas scalar, or NO_SCALAR."""
+    """Plain data for a NumPy or pandas scalar, or MISSING."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if pandas is not None and (value is pandas.NaT or value is pandas.NA):
         return None
     if numpy is None or not isinstance(value, numpy.generic):
-        return NO_SCALAR
+        return MISSING
     if isinstance(value, numpy.floating):
         return float(str(value))  # 0.1 for float32(0.1), where item() gives 0.10000000149011612
     return value.item() if isinstance(value, (numpy.bool_, numpy.integer, numpy.str_)) else str(value)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
+from collections.abc import Collection
 from typing import Any
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -81,3 +84,25 @@ def settled(text: str) -> str:
         return text
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+# --- Names that providers take of tools and parameters. -------------------------------------------------------
+
+WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+"""What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first."""
+
+
+def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
+    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
+    if name not in taken and WIRE_NAME.fullmatch(name):
+        return name
+    letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+    ascii_only = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    ascii_only = re.sub(r"[^a-zA-Z0-9_-]", "_", ascii_only)
+    if not ascii_only.strip("_-"):
+        ascii_only = "tool"
+    elif not ascii_only[0].isalpha():
+        ascii_only = f"t_{ascii_only}"  # Bedrock's names begin with a letter
+    if len(ascii_only) <= 64 and ascii_only not in taken and ascii_only != "tool":
+        return ascii_only
+    return f"{ascii_only[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"

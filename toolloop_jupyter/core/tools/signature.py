@@ -144,10 +144,30 @@ def read_documentation(function: Callable[..., Any]) -> Documentation:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
         return Documentation(text.strip())
-    described = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
-    parameters = {p.arg_name: (p.description or "").strip() for p in parsed.params}
-    types = {p.arg_name: p.type_name for p in parsed.params if p.type_name}
+    texts = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
+    sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
+    if len(sections) > _MOST_SECTIONS:
+        sections = sections[: _MOST_SECTIONS - 1] + "…"
+    described = [*texts, *([sections] if texts and sections else [])]
+    # `a, b : int` describes two parameters.
+    named = [(name.strip(), p) for p in parsed.params for name in p.arg_name.split(",")]
+    parameters = {name: (p.description or "").strip() for name, p in named}
+    types = {name: p.type_name for name, p in named if p.type_name}
     return Documentation("\n\n".join(described), parameters, types)
+
+
+_SECTIONS = ("raises", "notes", "examples")
+_MOST_SECTIONS = 2_000
+"""Characters of a docstring's sections that the model gets."""
+
+
+def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
+    """A part of a docstring that is about the whole function, such as `Raises: ValueError: if a is negative`."""
+    name = section.args[0] if section.args else ""
+    if name not in _SECTIONS:
+        return ""
+    parts = [getattr(section, "type_name", None), getattr(section, "snippet", None), section.description]
+    return f"{name.capitalize()}: {': '.join(part.strip() for part in parts if part)}"
 
 
 def _docstring(function: Callable[..., Any]) -> str:

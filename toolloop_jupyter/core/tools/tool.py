@@ -13,17 +13,15 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import hashlib
 import inspect
 import itertools
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
 from ..events import ToolDefinitionError, frozen
 from ..execution import is_exactly, told
+from ..text import WIRE_NAME, make_wire_name
 from .arguments import Arguments, ArgumentsByKey, list_shown
 from .identity import source_of
 from .schema import build_schema
@@ -310,36 +308,19 @@ def _mark_of(function: Callable[..., Any]) -> _Mark:
 
 # --- Names that go to the model: what providers take for a notebook's name, and what to say of one that is made up. ---
 
-# What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first.
-_WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-
 
 def wire_names(names: Sequence[str]) -> list[str]:
     """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """
-    taken = {name for name in names if _WIRE_NAME.fullmatch(name)}
+    taken = {name for name in names if WIRE_NAME.fullmatch(name)}
     wire: list[str] = []
     for name in names:
-        valid = name if _WIRE_NAME.fullmatch(name) else _valid(name, taken)
+        valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
         taken.add(valid)
         wire.append(valid)
     return wire
-
-
-def _valid(name: str, taken: set[str]) -> str:
-    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
-    letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
-    if not plain.strip("_-"):
-        plain = "tool"
-    elif not plain[0].isalpha():
-        plain = f"t_{plain}"  # Bedrock's names begin with a letter
-    if len(plain) <= 64 and plain not in taken and plain != "tool":
-        return plain
-    return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
 
 
 def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
