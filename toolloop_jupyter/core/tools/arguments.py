@@ -24,7 +24,7 @@ from ..execution import MISSING, Raised, attempt_call, words_of
 from .messages import InvalidArguments, explain_problems, find_steps
 from .parsing import parse_arguments, parse_part
 from .preview import Preview, check_edit, holds_note, is_plain, merge_edit, preview
-from .schema import default_json
+from .schema import find_default_json
 from .signature import Parameter
 
 _NESTED = frozenset(
@@ -195,7 +195,7 @@ def _take_default(parameter: Parameter) -> Argument:
         # It may hold a lock, a file, a connection.
         with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
             value, passed = copy.deepcopy(value), True
-    is_shown = is_plain(value) or default_json(parameter) is not MISSING
+    is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
 
 

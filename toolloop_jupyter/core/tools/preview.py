@@ -1,6 +1,6 @@
 """A validated value as JSON that tells all of it, and what a person makes of that JSON: what is shown is what runs.
 
-A class may print itself as it likes: fields left out (`Field(exclude=True)`), shortened by a serialiser, a `__repr__`
+A class may print itself as it likes: fields left out (`Field(exclude=True)`), shorten by a serialiser, a `__repr__`
 that says something else, an iterator that is used up by looking at it. So no class is asked:
 
 - plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown by its content, which is all there is to it;
@@ -29,8 +29,8 @@ from pydantic_core import to_jsonable_python
 
 from ..events import same_json
 from ..execution import MISSING, Raised, attempt_call
-from .messages import InvalidArguments, path_text, shortened
-from .schema import strict_json
+from .messages import InvalidArguments, shorten, write_path
+from .schema import make_strict_json
 
 _UNKNOWN: Any = object()
 """In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
@@ -79,7 +79,7 @@ def snapshot(value: Any) -> Any:
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
     made = attempt_call(_make_json, value)
-    return f"<{type(value).__name__}>" if isinstance(made, Raised) else strict_json(made)
+    return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
 
 
 def _make_json(value: Any) -> Any:
@@ -110,7 +110,7 @@ def _look_inside(value: Any, kind: type, sent: Any) -> Preview:
         size = len(hidden if isinstance(hidden, (str, bytes)) else str(hidden))
         shown = f"hidden, {size:,} character{'' if size == 1 else 's'}"
     elif _is_leaf(value, kind):
-        shown = strict_json(_make_json(value))
+        shown = make_strict_json(_make_json(value))
     elif kind in _LISTS or kind in _SETS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return _look_at_items(list(value), sent, ordered=kind not in _SETS)
     elif kind in _DICTS:
@@ -165,7 +165,7 @@ def _look_at_fields(value: Any, kind: type, sent: Any) -> Preview:
     given: dict[str, Any] = {} if sent is MISSING else sent
     shown: dict[str, Any] = {}
     again = dict(given)
-    for name, info in _fields_of(value, kind):
+    for name, info in _list_fields(value, kind):
         key = _find_sent_name(name, info, given)
         made = _look(getattr(value, name), given.get(key, MISSING))
         shown[key] = made.shown
@@ -176,7 +176,7 @@ def _look_at_fields(value: Any, kind: type, sent: Any) -> Preview:
     return Preview({**given, **shown}, MISSING if sent is MISSING else again)
 
 
-def _fields_of(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+def _list_fields(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
     """(name, what is known of the field) of a model's or a dataclass's fields, then of the extra ones of a model."""
     if isinstance(value, BaseModel):
         yield from kind.model_fields.items()  # type: ignore[attr-defined]
@@ -219,7 +219,7 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
         merged = edited
     if holds_note(merged):
         raise InvalidArguments(
-            f"{shortened(edited)}: this stands for a hidden value, and which one is not certain here; "
+            f"{shorten(edited)}: this stands for a hidden value, and which one is not certain here; "
             "type it anew, or leave the whole argument as it was"
         )
     return merged
@@ -259,9 +259,9 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
         return  # added
     if same_json(edited, shown):
         if made is MISSING or not same_json(made, shown):
-            now = "be left out" if made is MISSING else f"become {shortened(made)}"
+            now = "be left out" if made is MISSING else f"become {shorten(made)}"
             raise InvalidArguments(
-                f"{path_text(path)}: was left as {shortened(shown)} and would {now}; edit it as well"
+                f"{write_path(path)}: was left as {shorten(shown)} and would {now}; edit it as well"
             )
     elif all(isinstance(one, Mapping) for one in (made, edited, shown)):
         for key in edited:
@@ -273,5 +273,5 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
     elif len(path) > 1 and isinstance(path[-1], str) and same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # another secret of the same length
-        text = f"{shortened(edited)} would change nothing, it stays {shortened(shown)}"
-        raise InvalidArguments(f"{path_text(path)}: {text}")
+        text = f"{shorten(edited)} would change nothing, it stays {shorten(shown)}"
+        raise InvalidArguments(f"{write_path(path)}: {text}")

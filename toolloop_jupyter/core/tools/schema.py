@@ -86,9 +86,11 @@ def build_schema(
         return _build(module, parameters)
     except _SCHEMA_ERRORS as error:
         problems = [
-            f"{label}: parameter {p.name!r}: {text}" for p in parameters if (text := _problem(module, p))
+            f"{label}: parameter {p.name!r}: {text}"
+            for p in parameters
+            if (text := _explain_problem(module, p))
         ]
-        raise ToolDefinitionError(problems or [f"{label}: {_first_sentence(error)}"]) from None
+        raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(error)}"]) from None
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[TypeAdapter[Any], JsonSchema]:
@@ -103,7 +105,7 @@ def describe_type(adapter: TypeAdapter[Any]) -> JsonSchema:
 
 
 def _make_stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
-    def arguments(**values: Any) -> JsonSchema:
+    def arguments(**values: Any) -> dict[str, Any]:
         return values
 
     annotations = {
@@ -128,20 +130,20 @@ def _make_stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
     return arguments
 
 
-def _problem(module: str, parameter: Parameter) -> str:
+def _explain_problem(module: str, parameter: Parameter) -> str:
     """What is wrong with this parameter's annotation alone, and what to write instead; "" if nothing is."""
     try:
         _build(module, [parameter])
     except _SCHEMA_ERRORS as error:
         return (
             f"{inspect.formatannotation(parameter.annotation)} cannot be described to a model "
-            f"({_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
+            f"({_take_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
             f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
         )
     return ""
 
 
-def _first_sentence(error: BaseException) -> str:
+def _take_first_sentence(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
@@ -152,7 +154,7 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
         node.pop("default", None)
         node.pop("title", None)
         says_nothing = not node
-        known = default_json(parameter)
+        known = find_default_json(parameter)
         infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
         if known is not MISSING and known is not None and not infinite:
             node["default"] = known
@@ -165,7 +167,7 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
     return {key: finished[key] for key in order if key in finished}
 
 
-def default_json(parameter: Parameter) -> Any:
+def find_default_json(parameter: Parameter) -> Any:
     """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
@@ -173,24 +175,24 @@ def default_json(parameter: Parameter) -> Any:
     if default is MISSING or hasattr(default, "__next__"):  # an iterator would be used up
         return MISSING
     told = attempt_call(lambda: to_jsonable_python(default, by_alias=True))
-    return MISSING if isinstance(told, Raised) else strict_json(told)
+    return MISSING if isinstance(told, Raised) else make_strict_json(told)
 
 
-def strict_json(value: Any) -> Any:
+def make_strict_json(value: Any) -> Any:
     """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: strict_json(item) for key, item in value.items()}
-    return [strict_json(item) for item in value] if isinstance(value, list) else value
+        return {key: make_strict_json(item) for key, item in value.items()}
+    return [make_strict_json(item) for item in value] if isinstance(value, list) else value
 
 
 def walk_schema(schema: JsonSchema) -> Iterator[JsonSchema]:
     """A JSON schema and every schema inside it; a property that is called like a keyword is none."""
     yield schema
-    for child in _children_of(schema):
+    for child in _list_children(schema):
         yield from walk_schema(child)
 
 
@@ -219,7 +221,7 @@ def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any] 
     return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
-def _children_of(node: JsonSchema) -> Iterator[JsonSchema]:
+def _list_children(node: JsonSchema) -> Iterator[JsonSchema]:
     for key, value in node.items():
         parts: Iterable[Any] = ()
         if key in _NAMED_SCHEMAS and isinstance(value, dict):

@@ -1,11 +1,7 @@
-"""function -> Tool: what the model is told of it, and how its arguments become a call.
+"""A function -> a Tool: what the model is told of it, and how its arguments become a call.
 
-    tool = make_tools([search])[0]
-    tool.spec                         the description that goes to the model
-    tool.bind('{"query": "x"}')       BoundCall with typed values, or InvalidArguments with the model's message
-
-Where things are: `signatures.py` reads the function, `schema.py` makes the JSON schema and the validator,
-`arguments.py` reads what the model sent, `results.py` makes text of what the function returned.
+`make_tools([search])` makes them. `tool.spec` is the description that goes to the model; `tool.bind('{"query": "x"}')` gives
+a BoundCall with typed values, or raises InvalidArguments with the message for the model.
 """
 
 from __future__ import annotations
@@ -23,15 +19,15 @@ from ..events import ToolDefinitionError, frozen
 from ..execution import is_exactly, told
 from ..text import WIRE_NAME, make_wire_name
 from .arguments import Arguments, ArgumentsByKey, list_shown
-from .identity import source_of
+from .identity import read_source
 from .schema import build_schema
 from .signature import (
     Kind,
     Parameter,
     ToolContext,
-    full_name,
-    kind_of,
-    plain_function,
+    find_kind,
+    find_plain_function,
+    make_full_name,
     python_name,
     read_documentation,
     read_signature,
@@ -105,7 +101,7 @@ class Tool:
     @property
     def source(self) -> str:
         """The source code of all that runs, or "" where there is none."""
-        return source_of(self.function)
+        return read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
@@ -192,7 +188,7 @@ def tool(
         capture_output: give the model what the function prints, too.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
-    _check(settings, name)
+    _check_settings(settings, name)
     name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
 
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,7 +202,7 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _check(settings: ToolSettings, name: str | None) -> None:
+def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
     own = settings.permissions
     if own is not None and not is_exactly(own, "full", "ask"):
@@ -242,19 +238,19 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
-    for function in _distinct(functions):
+    for function in _drop_repeated(functions):
         try:
-            tools.append(_make(function))
+            tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    problems += same_names(tools)
+    problems += find_same_names(tools)
     if problems:
         raise ToolDefinitionError(problems)
-    wire = wire_names([made.name for made in tools])
+    wire = make_wire_names([made.name for made in tools])
     return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
 
 
-def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def _drop_repeated(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
     distinct: list[Callable[..., Any]] = []
     for function in functions:
         same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
@@ -263,12 +259,12 @@ def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any
     return distinct
 
 
-def _make(function: Callable[..., Any]) -> Tool:
+def _make_tool(function: Callable[..., Any]) -> Tool:
     given: object = function
     if not callable(given):
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
-    mark = _mark_of(function)
+    mark = _get_mark(function)
     name = tool_name(function)
     if name == "<lambda>":
         raise ToolDefinitionError(
@@ -277,8 +273,8 @@ def _make(function: Callable[..., Any]) -> Tool:
     documentation = read_documentation(function)
     description = documentation.description if mark.description is None else mark.description
     signature = read_signature(function, documentation)
-    module = getattr(plain_function(function), "__module__", None) or "__main__"
-    parameters = with_wire_keys(signature.parameters)
+    module = getattr(find_plain_function(function), "__module__", None) or "__main__"
+    parameters = put_wire_keys(signature.parameters)
     adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
@@ -288,7 +284,7 @@ def _make(function: Callable[..., Any]) -> Tool:
         function=function,
         settings=mark.settings,
         has_docstring=bool(description),
-        kind=kind_of(function),
+        kind=find_kind(function),
         context_parameter=signature.context_parameter,
         arguments=Arguments(name, parameters, adapter),
     )
@@ -296,20 +292,17 @@ def _make(function: Callable[..., Any]) -> Tool:
 
 def tool_name(function: Callable[..., Any]) -> str:
     """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
-    return _mark_of(function).name or python_name(function)
+    return _get_mark(function).name or python_name(function)
 
 
-def _mark_of(function: Callable[..., Any]) -> _Mark:
+def _get_mark(function: Callable[..., Any]) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
-        return _mark_of(function.func)
+        return _get_mark(function.func)
     return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
 
 
-# --- Names that go to the model: what providers take for a notebook's name, and what to say of one that is made up. ---
-
-
-def wire_names(names: Sequence[str]) -> list[str]:
+def make_wire_names(names: Sequence[str]) -> list[str]:
     """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
 
     The same names always give the same answer, so that a conversation can go on in another run.
@@ -323,12 +316,12 @@ def wire_names(names: Sequence[str]) -> list[str]:
     return wire
 
 
-def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
     A name that had to be changed is told in the description if there is none.
     """
-    keys = wire_names([parameter.key for parameter in parameters])
+    keys = make_wire_names([parameter.key for parameter in parameters])
     return [
         parameter
         if key == parameter.key
@@ -339,11 +332,11 @@ def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     ]
 
 
-def same_names(tools: Sequence[Tool]) -> list[str]:
+def find_same_names(tools: Sequence[Tool]) -> list[str]:
     """One line for each name that two of the tools have."""
     owners: dict[str, list[str]] = {}
     for tool in tools:
-        owners.setdefault(tool.name, []).append(full_name(tool.function))
+        owners.setdefault(tool.name, []).append(make_full_name(tool.function))
     return [
         f"{len(same)} tools are called {name!r}: {' and '.join(same)}; "
         'give one of them another name: tool(name="...")(function)'
