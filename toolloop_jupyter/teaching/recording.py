@@ -9,10 +9,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.conversation import way_of
+from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
 from ..core.models import Delta, PlainRefusal, ProviderError, ProviderRequest, loaded
-from ..core.results import Way
+from ..core.results import PicturePlace
 from . import registry
 from .differences import difference, nearest
 from .tape import (
@@ -164,9 +164,9 @@ class Replay:
         return self.calls[self._next % len(self.calls)].model if self.calls else ""
 
     @property
-    def takes_images(self) -> Way | None:
+    def takes_images(self) -> PicturePlace | None:
         """Where the recorded model was sent pictures."""
-        return way_of(message for call in self.calls for message in call.messages)
+        return find_picture_place(message for call in self.calls for message in call.messages)
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""

@@ -17,7 +17,7 @@ from support.tool_kinds import Node, Options
 from toolloop_jupyter.core.events.errors import ToolDefinitionError
 from toolloop_jupyter.core.events.observer import Progress
 from toolloop_jupyter.core.tools.signature import ToolContext
-from toolloop_jupyter.core.tools.tool import ToolSettings, make_tools, marked_tools, suggest, tool
+from toolloop_jupyter.core.tools.tool import ToolSettings, find_marked_tools, make_tools, suggest, tool
 
 
 def one(function):
@@ -583,7 +583,7 @@ class TestDecorator:
                 raise AssertionError("nobody may touch this")
 
         namespace["lazy"] = Lazy()
-        assert [function() for function in marked_tools(namespace)] == ["a", "b"]
+        assert [function() for function in find_marked_tools(namespace)] == ["a", "b"]
 
 
 class TestContext:

@@ -63,13 +63,13 @@ def is_exactly(value: object, *texts: str) -> bool:
     return type(value) is str and value in texts
 
 
-def told(value: object, most: int = 80) -> str:
+def shorten_repr(value: object, most: int = 80) -> str:
     """A value as its own `__repr__` tells it, cut; its type's name where that raises."""
     text = attempt_call(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
 
 
-def message_of(error: BaseException, most: int | None = None) -> str:
+def get_message(error: BaseException, most: int | None = None) -> str:
     """An error's own text, at most so many characters of it; never raises, whatever its `__str__` does."""
     message = attempt_call(str, error)
     if isinstance(message, Raised):
@@ -77,9 +77,9 @@ def message_of(error: BaseException, most: int | None = None) -> str:
     return _cut(message, most)
 
 
-def words_of(error: BaseException, most: int | None = None) -> str:
+def describe_error(error: BaseException, most: int | None = None) -> str:
     """An error in one text, "Name: message" or "Name", with at most so many characters of the message; never raises."""
-    message = message_of(error, most)
+    message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
@@ -94,7 +94,7 @@ def explain_error(error: BaseException) -> str:
 
 
 def _explain_lines(error: BaseException, level: int) -> list[str]:
-    lines = words_of(error).split("\n")
+    lines = describe_error(error).split("\n")
     notes = attempt_call(getattr, error, "__notes__", None)
     for note in notes[:_MOST_PARTS] if isinstance(notes, list) else ():
         lines += note.split("\n") if type(note) is str else ()
@@ -107,7 +107,7 @@ def _explain_lines(error: BaseException, level: int) -> list[str]:
     if len(inner) > _MOST_PARTS:
         lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
     cause = attempt_call(getattr, error, "__cause__", None)
-    if isinstance(cause, BaseException) and message_of(cause) not in "\n".join(lines):
+    if isinstance(cause, BaseException) and get_message(cause) not in "\n".join(lines):
         first, *rest = _explain_lines(cause, level + 1)
         lines += [f"caused by {first}", *rest]
     return lines

@@ -20,7 +20,7 @@ from pydantic import (
     create_model,
 )
 
-from ..execution import MISSING, Raised, attempt_call, words_of
+from ..execution import MISSING, Raised, attempt_call, describe_error
 from ..tools import (
     JsonSchema,
     describe_type,
@@ -110,7 +110,7 @@ class Output:
             return value
         if isinstance(value.error, ValidationError):
             raise value.error
-        raise OutputProblem(words_of(value.error)) from value.error
+        raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: Any) -> str:
         """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""

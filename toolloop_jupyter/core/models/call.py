@@ -27,7 +27,7 @@ from ..events import (
     plain_data,
     read_field,
 )
-from ..execution import RunEnded, attempt, message_of
+from ..execution import RunEnded, attempt, get_message
 from ..text import TooManyCalls
 from . import client, providers
 from .assembly import Assembly
@@ -114,7 +114,7 @@ class ModelCall:
         calls can run all the same.
         """
         return (
-            self.assembly.has_calls and not self.assembly.half_sent and client.CLEAN_END in message_of(error)
+            self.assembly.has_calls and not self.assembly.half_sent and client.CLEAN_END in get_message(error)
         )
 
     def _may_retry(self, litellm: Any, error: BaseException) -> bool:

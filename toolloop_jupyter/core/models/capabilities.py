@@ -18,7 +18,7 @@ from . import providers
 from .client import load_litellm
 
 if TYPE_CHECKING:
-    from ..results import Way, Wish
+    from ..results import ImageMode, PicturePlace
 
 
 def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
@@ -124,7 +124,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 # --- which model takes them -----------------------------------------------------------------------------------
 
 
-def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | None:
+def way_for(model: str, wish: ImageMode = "auto", answers: object = None) -> PicturePlace | None:
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ..execution import message_of, words_of
+from ..execution import describe_error, get_message
 from ..text import (
     TooManyCalls,
     find_environment_keys,
@@ -143,7 +143,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
     kind = type(error).__name__
-    text = redact(plain(message_of(error)), secrets_of(request))
+    text = redact(plain(get_message(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):
@@ -165,7 +165,7 @@ def log_unexpected(error: BaseException) -> str:
     """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
     told = hide("".join(traceback.format_exception(error)))
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", told)
-    return hide(words_of(error))
+    return hide(describe_error(error))
 
 
 def _said_by_ours(error: BaseException | None) -> str:

@@ -25,7 +25,7 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..execution import Outcome, RunEnded, attempt, keeping_the_loop
+from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
@@ -37,7 +37,7 @@ from ..loop import (
     run_turn,
 )
 from ..models import loaded, log_unexpected
-from ..text import whole_characters
+from ..text import join_surrogates
 from .files import Watch
 from .stream import AsyncEventStream, Channel, collect, shown_text
 
@@ -185,7 +185,7 @@ class AsyncSession:
     def _turn(
         self, prompt: str, emit: Callable[[Event], Coroutine[Any, Any, None]], *, interactive: bool
     ) -> Turn:
-        prompt = whole_characters(prompt)
+        prompt = join_surrogates(prompt)
         return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self.lasting)
 
     async def settled(self) -> None:
@@ -242,7 +242,7 @@ class AsyncSession:
         try:
             channel.checkpoint()
             await watch.start()
-            with keeping_the_loop():
+            with keep_loop_running():
                 outcome = await attempt(run_turn(turn))
         except asyncio.CancelledError:
             if channel.reason is None:

@@ -9,7 +9,7 @@ from .bounds import (
     MOST_VALUES,
     TooManyCalls,
     is_deeper,
-    some,
+    list_some,
 )
 from .keys import (
     HIDDEN,
@@ -32,12 +32,12 @@ from .plain import (
     SURROGATE,
     WIRE_NAME,
     cut_half,
+    join_surrogates,
+    join_surrogates_in,
     make_wire_name,
     plain,
-    settled,
-    whole_characters,
-    whole_data,
-    without_ansi,
+    remove_ansi,
+    settle_lines,
 )
 
 __all__ = [
@@ -64,14 +64,14 @@ __all__ = [
     "hide_suspected",
     "holds_key",
     "is_deeper",
+    "join_surrogates",
+    "join_surrogates_in",
     "leave_out_user",
+    "list_some",
     "make_wire_name",
     "names_key",
     "plain",
     "remember",
-    "settled",
-    "some",
-    "whole_characters",
-    "whole_data",
-    "without_ansi",
+    "remove_ansi",
+    "settle_lines",
 ]

@@ -10,8 +10,8 @@ from .schema import (
     resolve_reference,
     walk_schema,
 )
-from .signature import ToolContext, python_name, rewrite_annotation
-from .tool import BoundCall, Tool, make_tools, marked_tools, suggest, tool, tool_name
+from .signature import ToolContext, get_python_name, rewrite_annotation
+from .tool import BoundCall, Tool, find_marked_tools, get_tool_name, make_tools, suggest, tool
 
 __all__ = [
     "BoundCall",
@@ -22,15 +22,15 @@ __all__ = [
     "ToolContext",
     "Version",
     "describe_type",
+    "find_marked_tools",
+    "get_python_name",
+    "get_tool_name",
     "make_tools",
     "map_schema",
-    "marked_tools",
     "parse_arguments",
-    "python_name",
     "resolve_reference",
     "rewrite_annotation",
     "suggest",
     "tool",
-    "tool_name",
     "walk_schema",
 ]

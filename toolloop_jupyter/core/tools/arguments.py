@@ -19,8 +19,8 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
-from ..events import same_json
-from ..execution import MISSING, Raised, attempt_call, words_of
+from ..events import is_same_json
+from ..execution import MISSING, Raised, attempt_call, describe_error
 from .messages import InvalidArguments, explain_problems, find_steps
 from .parsing import parse_arguments, parse_part
 from .preview import Preview, check_edit, holds_note, is_plain, merge_edit, preview
@@ -67,7 +67,7 @@ class Argument(NamedTuple):
         """Whether the value is no longer what is shown: a validator gave what others can change, too."""
         if self.preview is None or is_plain(self.value):
             return False
-        return not same_json(preview(self.value, self.sent).shown, self.preview.shown)
+        return not is_same_json(preview(self.value, self.sent).shown, self.preview.shown)
 
 
 ArgumentsByKey: TypeAlias = Mapping[str, Argument]
@@ -103,7 +103,7 @@ class Arguments:
         else than it shows.
         """
         shown = list_shown(arguments)
-        if same_json(dict(edited), shown):
+        if is_same_json(dict(edited), shown):
             return arguments
         again = {key: one.preview.again for key, one in arguments.items() if one.preview is not None}
         with self._naming_the_tool():
@@ -113,12 +113,12 @@ class Arguments:
             }
         given = self._rename({key: value for key, value in merged.items() if value is not MISSING})
         untouched = {
-            key: arguments[key] for key in shown if key in edited and same_json(edited[key], shown[key])
+            key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
         made = self._make(*self._validate(given), untouched)
         with self._naming_the_tool():
             check_edit(list_shown(made), edited, shown)
-        is_as_shown = same_json(list_shown(made), shown) and not holds_note(shown)
+        is_as_shown = is_same_json(list_shown(made), shown) and not holds_note(shown)
         return arguments if is_as_shown else made
 
     @contextlib.contextmanager
@@ -162,7 +162,7 @@ class Arguments:
             if isinstance(values.error, ValidationError):
                 raise values.error
             # Raised by a validator of the person's own types.
-            text = words_of(values.error, 500)
+            text = describe_error(values.error, 500)
             raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
         if _has_nan_text(given) and (path := next(_find_not_finite(values, ""), None)):
             raise InvalidArguments(

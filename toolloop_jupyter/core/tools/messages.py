@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..execution import Raised, attempt_call, told
+from ..execution import Raised, attempt_call, shorten_repr
 
 
 class InvalidArguments(ValueError):
@@ -187,12 +187,12 @@ def shorten(value: object) -> str:
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
     parts = attempt_call(_write_beginning, value)
-    text = told(value) if isinstance(parts, Raised) else parts
+    text = shorten_repr(value) if isinstance(parts, Raised) else parts
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, default=told)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)
 
 
 def _write_beginning(value: object) -> str:

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, some
+from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
 from .messages import InvalidArguments, name_json_kind, shorten, write_path
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
@@ -131,7 +131,7 @@ def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) < len(pairs):
         counted = Counter(name for name, _ in pairs)
         twice = sorted(name for name, count in counted.items() if count > 1)
-        raise InvalidArguments(f"arguments have {some(map(shorten, twice))} more than once")
+        raise InvalidArguments(f"arguments have {list_some(map(shorten, twice))} more than once")
     return result
 
 

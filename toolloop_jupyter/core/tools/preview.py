@@ -27,7 +27,7 @@ from pydantic import AliasChoices, BaseModel, ByteSize, RootModel, SecretBytes, 
 from pydantic.types import Secret
 from pydantic_core import to_jsonable_python
 
-from ..events import same_json
+from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
 from .messages import InvalidArguments, shorten, write_path
 from .schema import make_strict_json
@@ -204,7 +204,7 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
     MISSING where nothing was sent and nothing was changed. Raises InvalidArguments for the note of a secret in
     another's place.
     """
-    if shown is not MISSING and same_json(edited, shown):
+    if shown is not MISSING and is_same_json(edited, shown):
         merged = again
     elif all(isinstance(one, Mapping) for one in (edited, shown, again)):
         parts = {
@@ -229,11 +229,11 @@ def _merge_lists(edited: Sequence[Any], shown: Sequence[Any], again: Sequence[An
     """Item by item. One with a secret must be whole as it was and in its place: no secret goes to another's row."""
     merged = list(edited)
     grown = len(edited) >= len(shown) == len(again)
-    same_places = grown and (len(edited) == len(shown) or same_json(edited[: len(shown)], shown))
+    same_places = grown and (len(edited) == len(shown) or is_same_json(edited[: len(shown)], shown))
     for index, item in enumerate(edited):
         is_old = grown and index < len(shown)
         if holds_note(item):
-            certain = same_places and is_old and same_json(item, shown[index])
+            certain = same_places and is_old and is_same_json(item, shown[index])
             merged[index] = merge_edit(
                 item, *((shown[index], again[index]) if certain else (MISSING, MISSING))
             )
@@ -257,8 +257,8 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
     """
     if shown is MISSING:
         return  # added
-    if same_json(edited, shown):
-        if made is MISSING or not same_json(made, shown):
+    if is_same_json(edited, shown):
+        if made is MISSING or not is_same_json(made, shown):
             now = "be left out" if made is MISSING else f"become {shorten(made)}"
             raise InvalidArguments(
                 f"{write_path(path)}: was left as {shorten(shown)} and would {now}; edit it as well"
@@ -270,7 +270,7 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
             for index in range(len(edited)):
                 check_edit(made[index], edited[index], shown[index], (*path, index))
-    elif len(path) > 1 and isinstance(path[-1], str) and same_json(made, shown) and edited != shown:
+    elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # another secret of the same length
         text = f"{shorten(edited)} would change nothing, it stays {shorten(shown)}"

@@ -140,7 +140,7 @@ def find_kind(function: Callable[..., Any]) -> Kind:
     return "generator" if inspect.isgeneratorfunction(function) else "sync"
 
 
-def python_name(function: Callable[..., Any]) -> str:
+def get_python_name(function: Callable[..., Any]) -> str:
     """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
@@ -150,7 +150,10 @@ def python_name(function: Callable[..., Any]) -> str:
 def make_full_name(function: Callable[..., Any]) -> str:
     """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
     plain = find_plain_function(function)
-    module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", python_name(function))
+    module, name = (
+        getattr(plain, "__module__", None),
+        getattr(plain, "__qualname__", get_python_name(function)),
+    )
     shown = f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
     code = getattr(plain, "__code__", None)
     return f"{shown} (line {code.co_firstlineno})" if code else shown
@@ -204,7 +207,7 @@ def read_signature(function: Callable[..., Any], documentation: Documentation) -
 
     Raises ToolDefinitionError with every problem of the signature.
     """
-    label = python_name(function)
+    label = get_python_name(function)
     signature = _inspect_signature(function, label)
     bound = set(function.keywords) if isinstance(function, functools.partial) else set()
     namespace = _collect_names(function)

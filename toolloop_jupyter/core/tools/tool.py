@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
-from ..events import ToolDefinitionError, frozen
-from ..execution import is_exactly, told
+from ..events import ToolDefinitionError, freeze
+from ..execution import is_exactly, shorten_repr
 from ..text import WIRE_NAME, make_wire_name
 from .arguments import Arguments, ArgumentsByKey, list_shown
 from .identity import read_source
@@ -27,8 +27,8 @@ from .signature import (
     ToolContext,
     find_kind,
     find_plain_function,
+    get_python_name,
     make_full_name,
-    python_name,
     read_documentation,
     read_signature,
 )
@@ -128,7 +128,7 @@ class BoundCall:
         kwargs = {
             one.parameter.name: one.value for one in given if one.passed and not one.parameter.positional
         }
-        return cls(tool, args, kwargs, frozen(list_shown(arguments)), arguments)
+        return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
         """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
@@ -206,7 +206,7 @@ def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
     own = settings.permissions
     if own is not None and not is_exactly(own, "full", "ask"):
-        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {told(own)}')
+        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
     if settings.timeout is not None and not settings.timeout > 0:
         problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
     if settings.max_result is not None and not settings.max_result > 0:
@@ -218,7 +218,7 @@ def _check_settings(settings: ToolSettings, name: str | None) -> None:
         raise ToolDefinitionError(problems)
 
 
-def marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
+def find_marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
     """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
     found: dict[int, Callable[..., Any]] = {}
     for value in list(namespace.values()):
@@ -265,7 +265,7 @@ def _make_tool(function: Callable[..., Any]) -> Tool:
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
     mark = _get_mark(function)
-    name = tool_name(function)
+    name = get_tool_name(function)
     if name == "<lambda>":
         raise ToolDefinitionError(
             ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
@@ -290,9 +290,9 @@ def _make_tool(function: Callable[..., Any]) -> Tool:
     )
 
 
-def tool_name(function: Callable[..., Any]) -> str:
+def get_tool_name(function: Callable[..., Any]) -> str:
     """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
-    return _get_mark(function).name or python_name(function)
+    return _get_mark(function).name or get_python_name(function)
 
 
 def _get_mark(function: Callable[..., Any]) -> _Mark:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...core.events import Approval, Decision, Observer, ToolCall, ToolResult
 from ...core.execution import Raised, attempt_call
-from ...core.text import settled
+from ...core.text import settle_lines
 from .. import kernel
 from ..html import counted
 from ..transcript import picture_of
@@ -43,7 +43,7 @@ class Text:
             self._shrink()
 
     def _shrink(self) -> None:
-        whole = settled("".join(self._pieces))
+        whole = settle_lines("".join(self._pieces))
         half = MOST_KEPT // 2
         if len(whole) > MOST_KEPT:
             whole = f"{whole[:half]}\n… some of it is not kept …\n{whole[-half:]}"
@@ -52,7 +52,7 @@ class Text:
     def __str__(self) -> str:
         if len(self._pieces) > 1:
             self._pieces[:] = ["".join(self._pieces)]
-        return settled(self._pieces[0]) if self._pieces else ""
+        return settle_lines(self._pieces[0]) if self._pieces else ""
 
 
 class Outputs:

@@ -69,9 +69,9 @@ class Notebook:
 
         Raises Mistake, with the nearest name, for one that does not exist.
         """
-        from ...core.tools import marked_tools
+        from ...core.tools import find_marked_tools
 
-        return marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
+        return find_marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
 
     def key(self, name: str | None) -> str | None:
         """The key behind the name of a variable. Raises Mistake."""
