@@ -124,7 +124,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 # --- which model takes them -----------------------------------------------------------------------------------
 
 
-def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | None:
+def way_for(model: str, wish: Wish = "auto", answers: providers.Answers | None = None) -> Way | None:
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
@@ -134,7 +134,7 @@ def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | No
     if wish == "never":
         return None
     if providers.is_ours(model):
-        takes = getattr(answers, "takes_images", False)
+        takes = answers.takes_images if answers is not None else False
         return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
     litellm = load_litellm()
     found = attempt_call(litellm.get_llm_provider, model)
