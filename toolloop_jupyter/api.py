@@ -152,6 +152,8 @@ NOTEBOOK = _Notebook()
 
 def _config(harness: object, keywords: Keywords) -> Config:
     """Check everything, and let it live in this notebook."""
+    from . import teaching  # noqa: F401 - provides the models "toolloop/…"
+
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
