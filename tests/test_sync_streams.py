@@ -200,7 +200,7 @@ def test_what_breaks_into_the_wait_stops_the_step():
 
     def read():
         try:
-            kernel.one_loop()(step)
+            kernel.StreamRunner()(step)
         except Stop:
             log.append("stopped")
 

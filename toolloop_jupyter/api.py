@@ -111,14 +111,14 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         from .notebook.live import Kept
 
         config = dataclasses.replace(config, observer=Kept())
-    if kernel.shell() is not None:
+    if kernel.get_shell() is not None:
         config = dataclasses.replace(
-            config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=live.keep
+            config, attend=kernel.running_in_cell, on_stopped=kernel.end_interrupted_cell, on_result=live.keep
         )
         if cards and config.on_approval is None and may_ask(config):
             from .notebook.live import card_handler
 
-            kept = functools.partial(kernel.attending_to_cell, may_be_cleared=False)  # the decisions stay
+            kept = functools.partial(kernel.running_in_cell, may_be_cleared=False)  # the decisions stay
             config = dataclasses.replace(config, cards=card_handler(), attend=kept)
     return config
 
@@ -153,10 +153,13 @@ def agent(
     if stream:
         session = AsyncSession(config, lasting=False)
         inner = AsyncEventStream(session, prompt, interactive=True, close_session=True)
-        return EventStream(inner, kernel.one_loop())
+        return EventStream(
+            inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
+        )
     session = AsyncSession(config, interactive=False, lasting=False)
     return kernel.run_sync(
-        lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+        lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True)),
+        instead="write `await aagent(…)`",
     )
 
 
@@ -176,7 +179,10 @@ def agent_session(
     harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
-    return Session(aagent_session(harness, history=history, **keywords), kernel.run_sync, kernel.one_loop)
+    instead = "write `async with aagent_session(…)`"
+    run_sync = functools.partial(kernel.run_sync, instead=instead)
+    make_runner = functools.partial(kernel.StreamRunner, instead=instead)
+    return Session(aagent_session(harness, history=history, **keywords), run_sync, make_runner)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -71,7 +71,7 @@ def test_a_quiet_wait_ends_at_once(live, way):
 def test_what_a_cancelled_run_returns_is_delivered(live, way):
     """A run that answers a cancel with a result gives it to the cell, which goes on without an error."""
     live.execute(RUN)
-    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(result=42))')})")
+    cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(result=42))')})")
     assert stop(live, cell) < 0.5
     assert (cell.status, cell.stdout) == ("ok", "waiting\n42\n"), cell.text
     still_works(live, ["cleaned up"])
@@ -80,17 +80,17 @@ def test_what_a_cancelled_run_returns_is_delivered(live, way):
 def test_a_second_interrupt_is_harmless(live, way):
     """Further presses of ■ while the run cleans up do not disturb the cleanup."""
     live.execute(RUN)
-    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(0.8, 7))')})")
+    cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(0.8, 7))')})")
     assert stop(live, cell, 0.1, 0.2) < 0.5
     assert (cell.status, cell.stdout) == ("ok", "waiting\n7\n"), cell.text
     still_works(live, ["cleaned up"])
 
 
 def test_blocking_code_on_the_loop(live, way):
-    """Inside `interruptible()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
+    """Inside `allow_interrupts()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
     live.execute(
         RUN + "\nasync def blocks():\n    print('waiting', flush=True)\n"
-        "    try:\n        with kernel.interruptible(): time.sleep(10)\n"
+        "    try:\n        with kernel.allow_interrupts(): time.sleep(10)\n"
         "    except asyncio.CancelledError:\n"
         "        global noticed\n        noticed = time.time(); log.append('cancelled')\n        raise"
     )

@@ -6,10 +6,11 @@ import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.notebook.magic import doctor
 
-REAL_OVERTAKING = kernel.overtaking
+REAL_ROUTE = kernel.find_click_route
 NO_CLICK = doctor.Finding("approval buttons", "note", "")
 CLICK = doctor.Finding("approval buttons", "ok", "")
 
@@ -23,7 +24,7 @@ def surroundings(monkeypatch):
         monkeypatch.setattr(kernel, "has_stdin", lambda: stdin)
         monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
         monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
-        monkeypatch.setattr(kernel, "overtaking", lambda: way)
+        monkeypatch.setattr(kernel, "find_click_route", lambda: way)
         monkeypatch.setattr(asking._Clicks, "known", None)
 
     pretend()
@@ -42,9 +43,9 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
     from ipykernel import _version
 
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
-    monkeypatch.setattr(kernel, "_kernel", object)  # one without a msg_queue, as all of 7
+    monkeypatch.setattr(where, "get_kernel", object)  # one without a msg_queue, as all of 7
     monkeypatch.setattr(doctor, "version", lambda package: number)
-    monkeypatch.setattr(kernel, "overtaking", REAL_OVERTAKING)
+    monkeypatch.setattr(kernel, "find_click_route", REAL_ROUTE)
     found = told("clicks while")
     assert (found.state, found.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
     assert found.says == (

@@ -158,10 +158,10 @@ class Kept(Observer):
 
         def sink(kind: str, payload: Any) -> None:
             outputs.take(kind, payload)
-            with kernel.into(None):
+            with kernel.redirect_output(None):
                 if kind != "display":
                     getattr(sys, kind).write(payload)
-                elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
+                elif (publisher := getattr(kernel.get_shell(), "display_pub", None)) is not None:
                     transient = {"display_id": payload.display_id} if payload.display_id else {}
                     publisher.publish(
                         dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces

@@ -38,7 +38,7 @@ from .view import Notice, View, follow
 
 def card_handler() -> Callable[[Approval], Any] | None:
     """An `on_approval` that asks in the cell that runs: by a card, or at a terminal's prompt. None where neither can be."""
-    if not (kernel.in_kernel() or kernel.terminal()):
+    if not (kernel.in_kernel() or kernel.in_terminal()):
         return None
 
     async def handler(approval: Approval) -> bool:
@@ -75,7 +75,7 @@ def show(stream: Any, name: str | None = None) -> Any:
         raise Mistake(_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name))
+    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
 def _no_stream(given: object) -> str:
@@ -113,8 +113,8 @@ _HEAD = head("", (), None, None)
 
 
 async def _follow(stream: Any, view: View) -> Result:
-    async with kernel.attending():
-        return await kernel.uninterrupted(follow(stream, view, stream.cancel))
+    async with kernel.serving_clicks():
+        return await kernel.await_with_cleanup(follow(stream, view, stream.cancel))
 
 
 LOOK = 0.1

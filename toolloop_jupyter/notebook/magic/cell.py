@@ -137,8 +137,8 @@ class Notebook:
         replaced = named.go_back(back) if back is not None else None
         notes.append(self._begin_turn(named, options, cell))
         view = self._view(options, named, cell, recorder, replaced)
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, view, notes, replaced))
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, named, prompt, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
