@@ -171,3 +171,16 @@ def test_other_tasks_survive(live, form):
     live.execute(RUN + "\nother = asyncio.ensure_future(asyncio.sleep(1.2, 'done'))")
     stop(live, live.submit(form))
     assert live.execute("print(await other)").stdout.strip() == "done"
+
+
+def test_a_tools_task_that_exits(live, way):
+    """SystemExit in a task that a tool has started is an error of that task: neither the kernel nor the run ends."""
+    live.execute(
+        "async def run():\n    async def exits(): raise SystemExit(3)\n"
+        "    with kernel.capture(lambda kind, payload: None): task = asyncio.ensure_future(exits())\n"
+        "    try: await task\n    except RuntimeError as error: return str(error)\n"
+        "factory = asyncio.get_running_loop().get_task_factory()"
+    )
+    assert live.execute(way("run")).value == "'SystemExit: 3'"
+    after = "await asyncio.sleep(0); print(asyncio.get_running_loop().get_task_factory() is factory)"
+    assert live.execute(after).stdout == "True\n"

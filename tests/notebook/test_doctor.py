@@ -118,3 +118,14 @@ def test_a_wait_that_is_none(value):
     """--wait takes seconds above 0; anything else is one line that shows the value."""
     with pytest.raises(Mistake, match=f"--wait takes a number of seconds above 0, got '{value}'"):
         doctor._wishes(["--wait", value])
+
+
+def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
+    """On a loop that is not asyncio's own (uvloop) the button is not tried, and the doctor says what works there."""
+    monkeypatch.setattr(kernel, "can_run_sync", lambda: False)
+    found = doctor._buttons(None, "auto", None)
+    assert (found.state, found.says) == (
+        "note",
+        "not tried: a line magic cannot wait inside this kernel's event loop",
+    )
+    assert "`await aagent(…)` work on this one" in found.remedy

@@ -43,19 +43,10 @@ class Target:
     may_be_cleared = False
     """Whether `clear_output()` of the redirected code reaches it: not where that would clear a transcript."""
 
-    def write(self, name: str, text: str) -> None:
-        """Take text that was written to the stream of this name."""
-        raise NotImplementedError
-
-    def publish(self, bundle: Bundle) -> None:
-        """Take what was displayed."""
-        raise NotImplementedError
-
-    def flush(self, name: str) -> None:
-        """Send on what the stream of this name still holds."""
-
-    def clear(self, wait: bool = True) -> None:  # noqa: FBT001, FBT002 - IPython's own signature
-        """Clear what was shown."""
+    def write(self, name: str, text: str) -> None: ...
+    def flush(self, name: str) -> None: ...
+    def publish(self, bundle: Bundle) -> None: ...
+    def clear(self, wait: bool = True) -> None: ...  # noqa: FBT001, FBT002 - IPython's own signature
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
@@ -65,11 +56,6 @@ _target: ContextVar[Target | None] = ContextVar("toolloop_output")
 def get_target() -> Target | None:
     """The target that this context redirects to, or None."""
     return _target.get(None)
-
-
-def set_target(target: Target | None) -> None:
-    """Redirect what runs in the current context from now on."""
-    _target.set(target)
 
 
 def copy_context_without_target() -> Context:
@@ -100,7 +86,8 @@ def redirect_tool(target: Target) -> Iterator[None]:
     """Like `redirect_output`, also for threads that the code starts without its context, and leaves behind."""
     outer = get_target()
     with redirect_output(target):
-        redirection = _owners.begin(target, outer)
+        redirection = _Redirection(target, outer)
+        _owners.entered.append(redirection)
         try:
             yield
         finally:
@@ -149,6 +136,8 @@ def find_stream(name: str) -> Any:
 
 # --- The hooks.
 
+_MARK = "_toolloop_hook"
+"""The attribute of a hooked method that holds its hooks."""
 _lock = threading.RLock()
 """Held while hooks are installed or taken away."""
 
@@ -167,10 +156,10 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler made before holds ipykernel's stream itself, and would write past the hook above.
-                hooks.append(_find_hooks(stream.below.write) or _hook_stream(name, stream.below))
+                hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         publisher = getattr(get_shell(), "display_pub", None)
         if publisher is not None:
-            hooks.append(_find_hooks(publisher.publish) or _hook_publisher(publisher))
+            hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         for hook in hooks:
             hook.users += 1
     return hooks
@@ -198,13 +187,7 @@ class _StreamHook:
         return iter(self.below)
 
     def write(self, text: str) -> int:
-        target = _find_target()
-        if target is None:
-            return self.below.write(text)  # type: ignore[no-any-return]
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        target.write(self._name, text)
-        return len(text)
+        return _write(self._name, text, self.below.write)
 
     def writelines(self, lines: Iterable[str]) -> None:
         for line in lines:
@@ -233,7 +216,7 @@ class _MethodHooks:
         self._owner, self._methods, self.users = owner, methods, 0
         self._before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
         for name, method in methods.items():
-            method._toolloop_hook = self
+            setattr(method, _MARK, self)
             setattr(owner, name, method)
 
     def remove(self) -> None:
@@ -245,23 +228,21 @@ class _MethodHooks:
                     setattr(self._owner, name, self._before[name])
 
 
-def _find_hooks(method: Any) -> _MethodHooks | None:
-    """The hooks that this method belongs to."""
-    return getattr(method, "_toolloop_hook", None)
-
-
 def _hook_stream(name: str, stream: Any) -> _MethodHooks:
     """Hook `write` of ipykernel's stream. IPython 9 puts a `write` of its own there while a cell runs."""
-    write_below = stream.write
+    below = stream.write
+    return _MethodHooks(stream, {"write": lambda text: _write(name, text, below)})
 
-    def write(text: str) -> int:
-        target = _find_target()
-        if target is None:
-            return write_below(text)  # type: ignore[no-any-return]
-        target.write(name, text)
-        return len(text)
 
-    return _MethodHooks(stream, {"write": write})
+def _write(name: str, text: str, below: Callable[[str], int]) -> int:
+    """Write to the target of the calling code; without one, by `below`."""
+    target = _find_target()
+    if target is None:
+        return below(text)
+    if not isinstance(text, str):
+        raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+    target.write(name, text)
+    return len(text)
 
 
 def _hook_publisher(publisher: Any) -> _MethodHooks:
@@ -322,19 +303,13 @@ class _ThreadOwners:
     """
 
     def __init__(self) -> None:
-        self._entered: list[_Redirection] = []
+        self.entered: list[_Redirection] = []
         self._owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
 
-    def begin(self, target: Target, outer: Target | None) -> _Redirection:
-        """Begin a redirection."""
-        redirection = _Redirection(target, outer)
-        self._entered.append(redirection)
-        return redirection
-
     def end(self, redirection: _Redirection) -> list[threading.Thread]:
-        """End it; returns the threads that go on and may write to its target."""
+        """End a redirection; returns the threads that go on and may write to its target."""
         is_innermost = self._find_innermost() is redirection
-        self._entered.remove(redirection)
+        self.entered.remove(redirection)
         left = [t for t in threading.enumerate() if t not in redirection.earlier and _may_be_a_tools(t)]
         if is_innermost:
             for thread in left:
@@ -352,8 +327,8 @@ class _ThreadOwners:
 
     def _find_innermost(self) -> _Redirection | None:
         """The redirection that stands in all others; None where two go on side by side, or none does."""
-        outer = {id(each.outer) for each in self._entered if each.outer is not each.target}
-        innermost = [each for each in self._entered if id(each.target) not in outer]
+        outer = {id(each.outer) for each in self.entered if each.outer is not each.target}
+        innermost = [each for each in self.entered if id(each.target) not in outer]
         return innermost[0] if len(innermost) == 1 else None
 
 

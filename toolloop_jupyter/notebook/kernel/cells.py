@@ -17,7 +17,6 @@ from .capture import (
     get_target,
     redirect_output,
     redirect_tool,
-    set_target,
 )
 from .where import get_kernel, get_shell
 
@@ -176,10 +175,6 @@ class Cell:
         self._target.may_be_cleared = may_be_cleared
         with redirect_tool(self._target), self.outputs():
             yield
-
-    def redirect_context(self) -> None:
-        """Send to this place what runs in the current context from now on."""
-        set_target(self._target)
 
 
 class _CellTarget(Target):

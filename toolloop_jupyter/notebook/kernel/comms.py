@@ -13,9 +13,10 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
-from .capture import copy_context_without_target, flush
+from ...core.execution import words_of
+from .capture import copy_context_without_target, flush, get_target
 from .cells import Cell, in_callback
 from .interrupts import cancelling_on_ctrl_c
 from .where import get_kernel
@@ -116,6 +117,8 @@ class _Pump:
     @staticmethod
     def join(kernel: Any, outer: asyncio.Task[Any] | None) -> _Pump:
         """The pump that serves a run from now on; `outer` is the task within which it waits, if any."""
+        if not _pumps:
+            _contain_exits(asyncio.get_running_loop())
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
@@ -127,6 +130,8 @@ class _Pump:
         if self._users:
             return []
         _pumps.remove(self)
+        if not _pumps:
+            _let_exits_pass(asyncio.get_running_loop())
         self._task.cancel()
         held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
@@ -273,3 +278,35 @@ def _holding_back_cells(kernel: Any) -> Iterator[None]:
                 kernel.should_handle = before
         # Not before the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
+
+
+# --- A task that a tool starts: SystemExit in it would end the kernel, for asyncio raises it out of the loop.
+
+
+def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
+    """Let SystemExit be an ordinary error in the tasks that code of a run starts on this loop."""
+    below: Any = loop.get_task_factory()
+
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        contained = work if get_target() is None else _contain_exit(work)
+        task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
+        task.add_done_callback(
+            lambda _: work.close()
+        )  # one that was cancelled before it began is not awaited
+        return task
+
+    make_task._toolloop_below = below  # type: ignore[attr-defined]
+    loop.set_task_factory(cast("Any", make_task))
+
+
+def _let_exits_pass(loop: asyncio.AbstractEventLoop) -> None:
+    factory: Any = loop.get_task_factory()
+    if hasattr(factory, "_toolloop_below"):
+        loop.set_task_factory(factory._toolloop_below)
+
+
+async def _contain_exit(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await work
+    except SystemExit as error:
+        raise RuntimeError(words_of(error)) from error

@@ -24,16 +24,18 @@ import os
 import threading
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from contextvars import Context, copy_context
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import STOPPED, HarnessError
 from .capture import redirect_output
 from .cells import Cell, in_callback
 from .comms import serving_nested_run, while_callback_waits
-from .interrupts import Interrupted, Interrupts, T, find_idle_loop, show_in_one_line
+from .interrupts import Interrupted, Interrupts, find_idle_loop, show_in_one_line
 from .where import get_kernel, get_shell, in_kernel
 
+T = TypeVar("T")
 Make: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 
 AWAIT_IT = "await the coroutine"
@@ -69,15 +71,14 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
 
     async def serve_and_run() -> T:
         async with serving_nested_run(outer):
-            try:
-                return await make()
-            except asyncio.CancelledError as error:
-                messages.append(str(error))
-                raise
+            with nullcontext() if cell is None else cell.outputs():
+                try:
+                    return await make()
+                except asyncio.CancelledError as error:
+                    messages.append(str(error))
+                    raise
 
     context = copy_context()
-    if cell is not None:
-        context.run(cell.redirect_context)
     # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
     # the target of our output from it.
     try:
@@ -129,18 +130,10 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 async def _run_awake(work: Coroutine[Any, Any, T]) -> T:
     """Wake the loop again and again: what is raised in this thread from outside (a tool's stop) breaks in only then."""
-    loop = asyncio.get_running_loop()
-
-    timer: asyncio.TimerHandle
-
-    def wake_up() -> None:
-        nonlocal timer
-        timer = loop.call_later(_LOOK_UP, wake_up)
-
-    try:
-        return await work
-    finally:
-        timer.cancel()
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        await asyncio.wait({task}, timeout=_LOOK_UP)
+    return task.result()
 
 
 def _turn_idle_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
