@@ -21,6 +21,8 @@ from .cells import Cell, in_callback
 from .interrupts import cancelling_on_ctrl_c
 from .where import get_kernel
 
+_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+
 _WAKE_UP = 0.2
 """Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
 _LOOK = 0.01
@@ -75,8 +77,7 @@ async def serving_nested_run(outer: asyncio.Task[Any] | None) -> AsyncIterator[N
         try:
             yield
         finally:
-            ending = pump.leave()
-            if ending:
+            if ending := pump.leave():
                 await asyncio.wait(ending)
     else:  # a run in another thread or in a subshell: it is the kernel's loop that has to let clicks pass
         joined: list[_Pump] = []
@@ -86,9 +87,6 @@ async def serving_nested_run(outer: asyncio.Task[Any] | None) -> AsyncIterator[N
         finally:
             if not kernel_loop.is_closed():
                 kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave())
-
-
-_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
 
 
 class _Pump:
