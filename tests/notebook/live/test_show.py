@@ -1,0 +1,382 @@
+"""show() renders LiteLLM's own streams as it renders ours: every event class, its approvals, its Result, its failures."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+
+import pytest
+
+from support.servers import answer, calls
+from toolloop_jupyter import Harness, aagent, agent, show
+from toolloop_jupyter.core.events.errors import HarnessError
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.live import asking
+from toolloop_jupyter.notebook.live import results as presenting
+from toolloop_jupyter.notebook.live import view as live
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+
+theirs = pytest.importorskip("litellm.harness", reason="this LiteLLM has no agent API")
+import litellm  # noqa: E402 - after the check
+
+
+class Cell:
+    """A cell's output, in memory: `text` is what stands there at the end, one output below the other."""
+
+    can_update, cell_id, execution = True, None, "one"
+
+    def __init__(self):
+        self.outputs = {}
+
+    def display(self, bundle, display_id=None):
+        self.outputs[display_id or f"own-{len(self.outputs)}"] = bundle
+
+    update = display
+
+    @property
+    def text(self):
+        return "\n".join(str(bundle.get("text/plain", "")) for bundle in self.outputs.values())
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """The cell that show() writes to."""
+    made = Cell()
+    monkeypatch.setattr(kernel.Cell, "here", classmethod(lambda cls: made))
+    return made
+
+
+@pytest.fixture
+def person(monkeypatch):
+    """Put a person before the cards: `person(function)` is called with each request that a card shows."""
+    seen = []
+
+    def sits_there(decide):
+        async def put_card(place, approval, fallback, position):
+            seen.append(approval)
+            decide(approval)
+            await approval.wait()
+
+        monkeypatch.setattr(live, "put_card", put_card)
+        monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": "card")
+        return seen
+
+    return sits_there
+
+
+class Stream:
+    """A stream of LiteLLM's events, written down. An exception among them is raised."""
+
+    def __init__(self, *events):
+        self.events, self.result = iter(events), None
+
+    def cancel(self):
+        pass
+
+    async def __anext__(self):
+        event = next(self.events, None)
+        if event is None:
+            raise StopAsyncIteration
+        if isinstance(event, Exception):
+            raise event
+        return event
+
+
+def result(text="", stop="done", **more):
+    given = {"output": None, "files": [], "events": [], "usage": theirs.Usage(10, 5, 1), "cost": 0.0, **more}
+    return theirs.Result(text=text, stop_reason=stop, session_id="s", **given)
+
+
+def loop(function, server, **more):
+    """LiteLLM's own Tool Loop on a scripted server, as a stream."""
+    keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test", **more}
+    return function(litellm.Harness.TOOL_LOOP, "Go", stream=True, sandbox=keywords.pop("box"), **keywords)
+
+
+@pytest.fixture
+def box(tmp_path):
+    return litellm.sandbox.local(tmp_path)
+
+
+@pytest.fixture
+def double():
+    """A tool that notes what it ran with, as `.ran`."""
+
+    def double(x: int) -> int:
+        """Double a number."""
+        double.ran.append(x)
+        return 2 * x
+
+    double.ran = []
+    return double
+
+
+CALL = calls(("double", {"x": 4}))
+
+
+# --- LiteLLM's own Tool Loop --------------------------------------------------------------------------------------
+
+
+async def test_litellms_tool_loop_async(serve, box, double, cell):
+    """`await show(litellm.aagent(…, stream=True))` shows the run, and gives back LiteLLM's own Result."""
+    made = await show(loop(litellm.aagent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
+    assert isinstance(made, theirs.Result)
+    assert (made.text, double.ran) == ("Eight.", [4])
+    assert presenting.last().calls[0].name == "double"  # what `%toolloop show` and `export` have
+    assert re.search(r"✓ double\(x=4\)  \d+\.\d\d s · ", cell.text), cell.text
+    assert "Eight." in cell.text
+    assert "done · 2 model calls · 1 tool call · 30 tokens · cost not reported" in cell.text
+
+
+def test_litellms_tool_loop_sync(serve, box, double, cell):
+    """The same of `show(litellm.agent(…, stream=True))`, whose events come from a thread."""
+    made = show(loop(litellm.agent, serve([CALL, answer("Eight.")]), box=box, tools=[double]))
+    assert (type(made), made.text, double.ran) == (theirs.Result, "Eight.", [4])
+    assert "✓ double(x=4)" in cell.text
+
+
+async def test_a_run_that_fails_says_why(serve, box, cell):
+    """LiteLLM has no field for an error: what it puts behind the text is shown as the reason."""
+    gone = serve([])
+    gone.stop()
+    made = await show(loop(litellm.aagent, gone, box=box))
+    assert made.stop_reason == "runtime_error"
+    assert "✗ " in cell.text
+    assert "Error" in cell.text
+    assert "\nfailed" in cell.text
+
+
+# --- each of its event classes ------------------------------------------------------------------------------------
+
+
+async def test_one_of_each_event(cell):
+    """Each event class of LiteLLM's has its place in the transcript; one that nobody knows is a line, not an error."""
+
+    class Plan:
+        def __repr__(self):
+            return "Plan(steps=3)"
+
+    diff = theirs.FileChange("a.py", "modified", "--- a/a.py\n+++ b/a.py\n@@ -1 +1 @@\n-1\n+2\n")
+    end = result("The end.", files=[diff])
+    made = await show(
+        Stream(
+            theirs.Reasoning("Hm."),
+            theirs.Text("Hello "),
+            theirs.ToolCall("1", "bash", "Bash", {"command": "ls"}),
+            theirs.ToolResult("1", "a.py"),
+            theirs.Compaction(1000, 100),
+            Plan(),
+            theirs.ToolCall("2", "write", "Write", {"path": "a.py"}),
+            theirs.ToolResult("2", "PermissionError: no", True),
+            diff,
+            theirs.ToolResult("7", "from nowhere"),
+            theirs.Done(end),
+        )
+    )
+    assert made is end
+    for wanted in (
+        "(thought) Hm.",
+        "Hello",
+        '✓ bash(command="ls")',
+        "a.py",
+        "1,000 tokens before, 100 after",
+        "Plan(steps=3)",
+        '✗ write(path="a.py")',
+        "PermissionError: no",
+        "~ a.py modified",
+        "from nowhere",
+        "The end.",
+        "done · 1 model call · 2 tool calls (1 error) · 15 tokens · cost not reported",
+    ):
+        assert wanted in cell.text, wanted
+
+
+@pytest.mark.parametrize("text", ["partial\n\nTurnError: not logged in", "TurnError: not logged in"])
+async def test_the_reason_of_a_failure(cell, text):
+    """Partial text and the reason of a failure are told apart, also where there is no text."""
+    await show(Stream(theirs.Text("partial"), theirs.Done(result(text, "runtime_error"))))
+    assert "✗ TurnError: not logged in" in cell.text
+    assert cell.text.count("partial") == 1
+
+
+async def test_only_a_done_event(cell):
+    """A stream may have nothing but its Done event."""
+    assert (await show(Stream(theirs.Done(result("All.", cost=0.5))))).text == "All."
+    assert "All." in cell.text
+    assert "$0.50" in cell.text
+
+
+async def test_what_litellm_raises_comes_through(cell):
+    """An error of LiteLLM's own after the Done event is raised as it is, with the run shown before."""
+    invalid = theirs.OutputInvalid("no match", "x", result())
+    with pytest.raises(theirs.OutputInvalid) as raised:
+        await show(Stream(theirs.Text("x"), theirs.Done(result("x")), invalid))
+    assert raised.value is invalid
+    assert "done ·" in cell.text
+
+
+# --- approvals ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("function", [litellm.aagent, litellm.agent])
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_card_decides(serve, box, double, cell, person, function, allowed):
+    """A click on the card allows or denies LiteLLM's request, and the record says so: sync and async."""
+    person(lambda asked: asked.allow(by="click") if allowed else asked.deny("no", by="click"))
+    stream = loop(function, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
+    made = show(stream)
+    if function is litellm.aagent:
+        made = asyncio.run(_awaited(made))
+    assert made.stop_reason == "done"
+    assert double.ran == ([4] if allowed else [])
+    assert ("✓ double(x=4)  approved by click" if allowed else "⊘ double(x=4)  denied by click") in cell.text
+    assert ("(1 approved)" if allowed else "(1 denied)") in cell.text
+
+
+async def _awaited(awaitable):
+    return await awaitable
+
+
+async def test_litellms_request_cannot_be_edited(serve, box, double, cell, person):
+    """LiteLLM runs the arguments that it has: no edit is offered, one that is tried decides nothing, no scope is wider."""
+    told = []
+
+    def tries_to_edit(asked):
+        try:
+            asked.allow({"x": 1}, by="click")
+        except ValueError as error:
+            told.append(str(error))
+        assert not asked.answered
+        asked.allow(by="click")
+
+    seen = person(tries_to_edit)
+    await show(loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask"))
+    assert "cannot be run with other arguments" in told[0]
+    assert (seen[0].editable, seen[0].scopes, double.ran) == (False, ("call",), [4])
+    assert "edit" not in cell.text
+
+
+@pytest.mark.parametrize(("seconds", "cards"), [(0.0, 0), (0.5, 1)], ids=["at once", "later"])
+@pytest.mark.parametrize("allowed", [True, False])
+async def test_on_approval_closes_the_card(serve, box, double, cell, person, seconds, cards, allowed):
+    """A request that `on_approval` answers is answered: no card is left waiting, and the record has who decided."""
+    seen = person(lambda asked: None)  # nobody clicks
+
+    def handler(asked):
+        time.sleep(seconds)
+        return allowed
+
+    server = serve([CALL, answer("ok")])
+    made = await asyncio.wait_for(
+        show(loop(litellm.aagent, server, box=box, tools=[double], permissions="ask", on_approval=handler)),
+        20,
+    )
+    assert (made.stop_reason, len(seen), double.ran) == ("done", cards, [4] if allowed else [])
+    assert f"{'approved' if allowed else 'denied'} by on_approval" in cell.text
+
+
+@pytest.mark.parametrize("with_handler", [True, False])
+async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler):
+    """Where nobody can be asked, `on_approval` decides all the same; without one the call is denied, and nothing hangs."""
+    monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": "nobody")
+
+    def handler(asked):
+        time.sleep(0.4)
+        return True
+
+    more = {"on_approval": handler} if with_handler else {}
+    server = serve([CALL, answer("ok")])
+    await asyncio.wait_for(
+        show(loop(litellm.aagent, server, box=box, tools=[double], permissions="ask", **more)), 20
+    )
+    assert double.ran == ([4] if with_handler else [])
+    assert ("approved by on_approval" if with_handler else "denied as nobody") in cell.text
+
+
+@pytest.mark.parametrize("means", ["card", "nobody"])
+async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, means):
+    """Where our stream has an `on_approval`, no card is put up and nobody is missed: it decides."""
+    seen = person(lambda asked: asked.deny("clicked", by="click"))
+    monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": means)
+    model = ScriptedModel(call("double", x=4), "ok")
+
+    def handler(asked):
+        time.sleep(0.3)
+        return True
+
+    keywords = {"model": model, "tools": [double], "permissions": "ask", "on_approval": handler}
+    await show(aagent(Harness.TOOL_LOOP, "Go", stream=True, **keywords))
+    assert (double.ran, seen) == ([4], [])
+    assert "approved by on_approval" in cell.text
+
+
+async def test_stop_while_the_card_waits(serve, box, double, cell, person):
+    """A stop while LiteLLM's request waits denies it, and the run ends as cancelled."""
+    stream = loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
+    person(lambda asked: stream.cancel())
+    made = await asyncio.wait_for(show(stream), 20)
+    assert (made.stop_reason, double.ran) == ("cancelled", [])
+    assert "⊘ double(x=4)  denied by Stop" in cell.text
+    assert "running" not in cell.text
+
+
+async def test_an_interrupt_ends_with_litellms_result(serve, box, cell):
+    """An interrupt while LiteLLM's model answers cancels the turn and keeps its Result."""
+    stream = loop(litellm.aagent, serve([answer("late", stall=10)]), box=box)
+    running = asyncio.ensure_future(_awaited(show(stream)))
+    await asyncio.sleep(1.0)
+    running.cancel()
+    made = await asyncio.wait_for(running, 8)
+    assert made.stop_reason == "cancelled"
+    assert "stopped ·" in cell.text
+
+
+# --- once more ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_finished_stream_is_shown_again(serve, box, double, cell):
+    """show() of a stream that has been read shows its Result once more, LiteLLM's and ours, and gives it back."""
+    server = serve([CALL, answer("Eight.")] * 2)
+    keywords = {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test", "tools": [double]}
+    for stream in (
+        loop(litellm.aagent, server, box=box, tools=[double]),
+        aagent(Harness.TOOL_LOOP, "Go", stream=True, **keywords),
+    ):
+        first = await show(stream)
+        cell.outputs.clear()
+        assert await show(stream) is first
+        assert "✓ double(x=4)" in cell.text
+        assert "Eight." in cell.text
+
+
+def test_results_are_shown(serve, box, double, cell, person):
+    """show() takes a Result of LiteLLM's, too, with what was decided about its calls."""
+    person(lambda asked: asked.deny("no", by="click"))
+    made = show(loop(litellm.agent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask"))
+    cell.outputs.clear()
+    assert show(made) is None
+    assert "⊘ double(x=4)" in cell.text
+    assert "ok" in cell.text
+
+
+async def test_a_closed_stream_says_so(cell):
+    """A stream that was closed before it was shown ends with a line that says what to do."""
+    stream = aagent(Harness.TOOL_LOOP, "Go", stream=True, model="toolloop/demo")
+    await stream.aclose()
+    with pytest.raises(HarnessError, match="run it again to show it"):
+        await show(stream)
+
+
+def test_a_result_is_hidden_only_in_the_cell_that_showed_it(cell):
+    """The value of the cell whose run was shown is not shown twice; in a later cell it is shown."""
+    made = show(agent(Harness.TOOL_LOOP, "Hi", stream=True, model="toolloop/demo"))
+    cell.outputs.clear()
+    presenting.display(made)
+    assert not cell.outputs
+    show(agent(Harness.TOOL_LOOP, "Hi", stream=True, model="toolloop/demo"))
+    cell.execution = "two"
+    cell.outputs.clear()
+    presenting.display(made)
+    assert cell.outputs
