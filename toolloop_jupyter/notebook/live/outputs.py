@@ -149,10 +149,10 @@ class Outputs(PrintKeeper):
 
 def pass_on(kind: str, payload: Any) -> None:
     """Let what a tool prints or displays come where it would have come without us."""
-    with kernel.into(None):
+    with kernel.redirect_output(None):
         if kind != "display":
             getattr(sys, kind).write(payload)
-        elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
+        elif (publisher := getattr(kernel.get_shell(), "display_pub", None)) is not None:
             transient = {"display_id": payload.display_id} if payload.display_id else {}
             publisher.publish(
                 dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces

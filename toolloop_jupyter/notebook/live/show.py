@@ -38,7 +38,7 @@ from .view import Notice, View, follow
 
 def can_ask_in_cell() -> bool:
     """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
-    return kernel.in_kernel() or kernel.terminal()
+    return kernel.in_kernel() or kernel.in_terminal()
 
 
 async def ask_in_cell(approval: Approval) -> None:
@@ -73,7 +73,7 @@ def show(stream: Any, name: str | None = None) -> Any:
         raise Mistake(_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name))
+    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
 def _no_stream(given: object) -> str:
@@ -110,8 +110,8 @@ _HEAD = head("", (), None, None)
 
 
 async def _follow(stream: Any, view: View) -> Result:
-    async with kernel.attending():
-        return await kernel.uninterrupted(follow(stream, view, stream.cancel))
+    async with kernel.serving_clicks():
+        return await kernel.await_with_cleanup(follow(stream, view, stream.cancel))
 
 
 LOOK = 0.1

@@ -144,8 +144,8 @@ class Notebook:
         view, observers = self._view(options, named, cell, recorder, replaced)
         stream = named.session.astream(prompt, observers=observers)
         view.stop = stream.cancel
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, stream, view, notes, replaced))
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
