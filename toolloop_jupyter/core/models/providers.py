@@ -15,9 +15,10 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -181,7 +182,7 @@ async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
     Returns the chunks, or without `stream` the whole response. Raises ProviderError for a refused request; the
     chunks raise it, too, or AnswerBroken for what another try may mend.
     """
-    await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn before each call
+    await asyncio.sleep(0)  # as below
     model = keywords["model"]
     if litellm_loaded():
         ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
@@ -205,6 +206,8 @@ def _make_request(
     model: str, messages: Any, options: Mapping[str, Any], metadata: Any, *, stream: bool
 ) -> ProviderRequest:
     given = dict(options)
+    if isinstance(wanted := given.get("response_format"), type):
+        given["response_format"] = _describe_format(wanted)
     return ProviderRequest(
         model=model,
         messages=list(messages),
@@ -215,11 +218,40 @@ def _make_request(
     )
 
 
+def _describe_format(wanted: Any) -> dict[str, Any]:
+    """A class as `response_format`, as LiteLLM sends it."""
+    schema = _make_strict(wanted.model_json_schema())
+    return {"type": "json_schema", "json_schema": {"name": wanted.__name__, "schema": schema, "strict": True}}
+
+
+def _make_strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with all fields required and no other ones, at each depth, as OpenAI wants it."""
+    made = dict(schema)
+    for key in ("properties", "$defs"):
+        if isinstance(made.get(key), Mapping):
+            made[key] = {name: _make_strict(inner) for name, inner in made[key].items()}
+    for key in ("anyOf", "allOf"):
+        if isinstance(made.get(key), list):
+            made[key] = [_make_strict(inner) for inner in made[key]]
+    if isinstance(made.get("items"), Mapping):
+        made["items"] = _make_strict(made["items"])
+    if made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    if "properties" in made:
+        made["required"] = list(made["properties"])
+    if made.get("default", "") is None:
+        del made["default"]
+    return made
+
+
 async def _stream(deltas: AsyncIterator[Delta], *, with_usage: bool) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
             if with_usage or "usage" not in chunk:
                 yield chunk
+            await asyncio.sleep(
+                0
+            )  # a model that never waits leaves the loop (a Stop button) a turn after each delta
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
@@ -247,7 +279,9 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
             delta = dict(given)
             finish = delta.pop("finish_reason", None) or finish
             usage = delta.pop("usage", None) or usage
-            calls = calls or bool(delta.get("tool_calls"))
+            if fragments := delta.get("tool_calls"):
+                calls = True
+                delta["tool_calls"] = _complete(fragments)
             if delta:
                 yield _make_chunk(delta)
     finally:
@@ -259,6 +293,19 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
         yield {**_make_chunk({}), "usage": {"total_tokens": total, **usage}}
     reason = _FINISH_REASONS.get(finish, "stop")
     yield _make_chunk({}, "tool_calls" if calls and reason == "stop" else reason)
+
+
+def _complete(fragments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Fragments of calls with the type and the index that LiteLLM gives to those that have none."""
+    numbers = itertools.count()
+    return [
+        {
+            "type": "function",
+            **fragment,
+            "index": next(numbers) if fragment.get("index") is None else fragment["index"],
+        }
+        for fragment in fragments
+    ]
 
 
 def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
