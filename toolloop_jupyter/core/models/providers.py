@@ -18,7 +18,7 @@ import copy
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -69,6 +69,8 @@ _KEPT = """model messages metadata stream stream_options api_key api_base base_u
     enable_json_schema_validation"""
 _KEPT_BY_LITELLM = frozenset(_KEPT.split())
 """Options of `acompletion` that no provider gets (1.110), beside those of `Kind.LOCAL`."""
+_ATTACHED = ("images", "annotations", "files")
+"""Fields of a delta with what an answer has beside words and calls."""
 _FINISH_REASONS = {
     written: reason
     for reason, several in (
@@ -262,12 +264,19 @@ async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest)
     """The whole response out of the deltas."""
     assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
     response: Chunk = {}
+    attached: dict[str, list[Any]] = {}
     async for chunk in _make_chunks(deltas):
         choice = chunk["choices"][0]
         assembly.add(choice["delta"])
-        response = {**response, **chunk}
-        response["choices"] = [{"index": 0, "finish_reason": choice["finish_reason"]}]
-    response["choices"][0]["message"] = assembly.message()
+        for name in _ATTACHED:
+            attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
+        response = {**response, **chunk, "choices": [choice]}
+    message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
+    if assembly.refusal:
+        message["refusal"] = assembly.refusal
+        message["content"] = None if message["content"] == assembly.refusal else message["content"]
+    finish_reason = response["choices"][0]["finish_reason"]
+    response["choices"] = [{"index": 0, "message": message, "finish_reason": finish_reason}]
     return response
 
 
@@ -276,12 +285,10 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     finish, usage, calls = "", None, False
     try:
         async for given in deltas:
-            delta = dict(given)
+            delta = _complete(given)
             finish = delta.pop("finish_reason", None) or finish
             usage = delta.pop("usage", None) or usage
-            if fragments := delta.get("tool_calls"):
-                calls = True
-                delta["tool_calls"] = _complete(fragments)
+            calls = calls or bool(delta.get("tool_calls"))
             if delta:
                 yield _make_chunk(delta)
     finally:
@@ -295,17 +302,17 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     yield _make_chunk({}, "tool_calls" if calls and reason == "stop" else reason)
 
 
-def _complete(fragments: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Fragments of calls with the type and the index that LiteLLM gives to those that have none."""
-    numbers = itertools.count()
-    return [
-        {
-            "type": "function",
-            **fragment,
-            "index": next(numbers) if fragment.get("index") is None else fragment["index"],
-        }
-        for fragment in fragments
-    ]
+def _complete(given: Delta) -> Delta:
+    """A copy of a delta, with what LiteLLM puts into one: another server's name for reasoning, types and indexes of calls."""
+    delta, numbers = dict(given), itertools.count()
+    if "reasoning" in delta and delta.get("reasoning_content") is None:
+        delta["reasoning_content"] = delta.pop("reasoning")
+    if fragments := delta.get("tool_calls"):
+        delta["tool_calls"] = [
+            {"type": "function", **one, "index": next(numbers) if one.get("index") is None else one["index"]}
+            for one in fragments
+        ]
+    return delta
 
 
 def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
