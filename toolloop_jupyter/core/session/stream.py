@@ -149,6 +149,11 @@ class AsyncEventStream:
         return free
 
     @property
+    def model(self) -> str:
+        """The model that this turn asks."""
+        return self._session.config.route.model
+
+    @property
     def answers_itself(self) -> bool:
         """Whether `on_approval` answers this turn's requests, so that its reader need not."""
         return self._session.config.on_approval is not None
