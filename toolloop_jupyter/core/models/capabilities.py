@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..events import read_field
 from ..execution import Raised, attempt_call
-from ..results import Way, Wish
 from . import providers
 from .client import load_litellm
+
+if TYPE_CHECKING:
+    from ..results import Way, Wish
 
 REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""

@@ -1,7 +1,7 @@
 """Models of our own: Python code answers the models "NAME/…", straight (`ask`) or through LiteLLM's door (`ensure`).
 
 A run of this package asks straight, so that a lesson needs no LiteLLM; where something differs, LiteLLM's way is the
-right one (`tests/core/test_straight.py` compares the two). The door is for code that calls LiteLLM itself: LiteLLM keeps a list of custom
+right one (`tests/core/models/test_straight.py` compares the two). The door is for code that calls LiteLLM itself: LiteLLM keeps a list of custom
 providers (`litellm.custom_provider_map`). Of the chunk types that such a provider may stream, only `ModelResponseStream`
 passes LiteLLM's stream wrapper as it stands; the documented generic chunk loses reasoning, thinking blocks and every
 tool call but the first. Two habits of that wrapper shape `_make_chunks()` (seen with 1.110.2): a usage that comes with or

@@ -184,8 +184,9 @@ class _Warmup:
 
 
 def _needs_litellm(model: str) -> bool:
-    """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel."""
-    return bool(model) and not model.isidentifier() and must_load(model)
+    """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel. Does not load what models of ours are."""
+    ours = model.isidentifier() or model.startswith("toolloop/")
+    return bool(model) and not ours and must_load(model)
 
 
 def load_extension(shell: Any) -> None:
