@@ -13,8 +13,8 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, must_load, start_loading
-from .. import kernel, live
+from ...core.models import litellm_loaded, load_litellm, must_load, start_loading
+from .. import kernel
 from . import assist, commands, options
 from .cell import as_typed, split_cell
 from .options import ToolLoop, help_text, parse
@@ -169,18 +169,25 @@ class _Warmup:
 
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
-        if litellm_loaded() or live.last() is not None:
+        if litellm_loaded():
             self._wait_no_more()
         elif _needs_litellm(self._settings.default_model()):
             start_loading()
         else:
-            self._timer = threading.Timer(self.IDLE, start_loading)
+            self._timer = threading.Timer(self.IDLE, _load_for_a_first_run)
             self._timer.daemon = True
             self._timer.start()
 
     def _default_changed(self, change: Mapping[str, Any]) -> None:
         if _needs_litellm(change["new"]):
             start_loading()
+
+
+def _load_for_a_first_run() -> None:
+    from .. import live  # here, since `%load_ext` is quicker without it
+
+    if live.last() is None:
+        load_litellm()
 
 
 def _needs_litellm(model: str) -> bool:
