@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, load_litellm, must_load, start_loading
+from ...core.models import litellm_loaded, must_load, start_loading
 from .. import kernel
 from . import assist, commands, options
 from .cell import as_typed, split_cell
@@ -187,7 +187,7 @@ def _load_for_a_first_run() -> None:
     from .. import live  # here, since `%load_ext` is quicker without it
 
     if live.last() is None:
-        load_litellm()
+        start_loading()
 
 
 def _needs_litellm(model: str) -> bool:
