@@ -11,7 +11,7 @@ from typing import Any
 
 from ..core.conversation import way_of
 from ..core.events import ModelCallFailed, Observer, Reply, Request
-from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest, loaded
+from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from . import registry
 from .differences import difference, nearest
 from .tape import (
@@ -93,7 +93,6 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        await loaded()  # once in a session it takes seconds, which are none of the model's
         self._request, self._deltas = request.shown(), []
         self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
 

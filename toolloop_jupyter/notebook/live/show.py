@@ -98,7 +98,7 @@ async def _show(stream: Any, name: str | None) -> Any:
         presenting.keep(await _follow(adopted, view))  # for %toolloop show; ours are kept as they end
         return adopted.result
     else:
-        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel)
+        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel, model=ours.model)
         view.foreign, view.asks = not ours.observe(view), ours.approver == "reader"
         result = await _follow(ours, view)
     if isinstance(result, Result):

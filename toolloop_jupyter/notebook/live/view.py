@@ -25,7 +25,7 @@ from ...core.events import (
     ToolResult,
     Usage,
 )
-from ...core.models import litellm_loaded
+from ...core.models import must_load
 from .. import kernel
 from ..transcript import (
     FULL_STEPS,
@@ -85,12 +85,14 @@ class View(Observer):
         stop: Callable[[], None] | None = None,
         unattended: Unattended = "deny",
         wish: Means = "auto",
+        model: str = "",
         foreign: bool = False,
         raised: bool = False,
         owns_cell: bool = False,
         whole_text: bool = False,
     ) -> None:
-        """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
+        """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `model` is what it asks, for
+        which LiteLLM may have to be imported; `foreign` streams
         do not call the observer's hooks; `raised`: a failed run becomes the cell's error, so it is not said twice; `owns_cell`:
         nothing else is in the cell's output; `whole_text`: text stays one block (it may be an answer's JSON).
         """
@@ -106,7 +108,7 @@ class View(Observer):
         self._finished: deque[LiveCall] = deque()
         self._usage = Usage()
         self._cost: float | None = 0.0
-        self._state = "starting" if litellm_loaded() else LOADING
+        self._state = LOADING if model and must_load(model) else "starting"
         self._bar: Any = None
         self._bar_place = self.place()
         self._ticker: asyncio.Task[None] | None = None

@@ -273,6 +273,7 @@ class Notebook:
             owns_cell=True,
             whole_text=config.output is not None,
             name=options.name,
+            model=config.route.model,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
             wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
             raised=True,

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.events import Host, Mistake
@@ -60,7 +64,7 @@ def run(book: Notebook, words: list[str]) -> None:
     model, wait = _wishes(words)
     cell = kernel.Cell.here()
     click = _buttons(cell, book.settings.ask, wait)
-    findings = [*_versions(), *_surroundings(click, awaits=book.autoawait), click]
+    findings = [*_versions(), *_bytecode(), *_surroundings(click, awaits=book.autoawait), click]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
     elif model is not None:
@@ -92,6 +96,29 @@ def _versions() -> Iterator[Finding]:
         except PackageNotFoundError:
             yield Finding(package, "bad", "is not installed", f"pip install '{package}>={floor}'")
     yield Finding("versions", "ok", ", ".join(found))
+
+
+def _bytecode() -> Iterator[Finding]:
+    """Whether every kernel compiles LiteLLM anew: its files have no bytecode, and an import can write none."""
+    spec = find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return
+    kept = Path(cache_from_source(spec.origin))
+    folder = next(folder for folder in kept.parents if folder.exists())
+    if kept.exists() or (os.access(folder, os.W_OK) and not sys.dont_write_bytecode):
+        return
+    says = "none for LiteLLM, so each kernel compiles it anew, which takes some seconds: "
+    if sys.dont_write_bytecode:
+        site = Path(spec.origin).parents[1]
+        yield Finding(
+            "bytecode",
+            "note",
+            f"{says}PYTHONDONTWRITEBYTECODE is set",
+            f"python -m compileall -q {site}",
+        )
+    else:
+        remedy = "start the kernel with PYTHONPYCACHEPREFIX=FOLDER, one that it may write to"
+        yield Finding("bytecode", "note", f"{says}{folder} may not be written to", remedy)
 
 
 def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
