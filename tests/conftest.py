@@ -18,9 +18,6 @@ from support.servers import ScriptedServer
 
 TIERS = ("slow", "notebook", "kernel", "gateway", "browser", "stacks")
 """Markers of the slow tiers, in the order in which they run, after everything that has none."""
-DRIVEN = TIERS[1:]
-"""Tiers that drive other programs, on machines that may be busy: a test that fails there is tried once more, and the
-summary lists it as rerun. One that fails twice has failed."""
 
 
 def pytest_report_header():
@@ -35,8 +32,6 @@ def pytest_collection_modifyitems(items):
     for item in items:
         if "stack" in getattr(item, "fixturenames", ()):
             item.add_marker("stacks")
-        if any(item.get_closest_marker(tier) for tier in DRIVEN):
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
     items.sort(
         key=lambda item: max(
             (n for n, tier in enumerate(TIERS, 1) if item.get_closest_marker(tier)), default=0

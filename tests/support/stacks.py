@@ -68,7 +68,7 @@ FLOOR = Stack(
     (
         _oldest("litellm"),
         _oldest("pydantic"),
-        *("pytest", "pytest-asyncio", "pytest-timeout", "pytest-rerunfailures"),
+        *("pytest", "pytest-asyncio", "pytest-timeout"),
     ),
     "the oldest LiteLLM, for the parity suite",
 )
