@@ -7,7 +7,7 @@ import pytest
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.loop.permissions import refusal
 from toolloop_jupyter.notebook.live.asking import NOBODY
-from toolloop_jupyter.teaching.conversation import Step
+from toolloop_jupyter.teaching.demo import Step
 
 
 @pytest.mark.parametrize("by", ["prompt", "callback", "policy", "unattended"])
@@ -17,4 +17,5 @@ def test_who_decided(by):
     assert ("This was a decision" in told) == (by != "unattended")
     assert ("Nobody could be asked about it" in told) == (by == "unattended")
     assert told.endswith(": do not repeat the same call.")
-    assert Step("double", {}, told).reason == NOBODY
+    assert Step("double", {}, told).kind == "denied"
+    assert NOBODY in Step("double", {}, told).told()

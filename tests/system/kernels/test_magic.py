@@ -418,9 +418,9 @@ def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
     kernel.click("Approve", timeout=30)
     kernel.wait(cell, after)
     assert "22" in cell.stdout, cell.text
-    assert "demonstration" not in cell.text
+    assert "`double` says" not in cell.text
     assert after.stdout == "AFTER\n"
-    assert "demonstration" in run(kernel, "res").text
+    assert "`double` says" in run(kernel, "res").text
 
 
 def test_unload(kernel):

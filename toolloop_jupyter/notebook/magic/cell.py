@@ -21,7 +21,7 @@ from ...core.events import (
     Result,
 )
 from ...core.execution import Raised, attempt_call
-from .. import kernel, live
+from .. import kernel
 from . import names as naming
 from .options import Options, ToolLoop, pairs
 from .sessions import KEPT, MadeBy, NamedSession, Replaced, hashed
@@ -58,7 +58,9 @@ class Notebook:
     @property
     def last(self) -> Result | None:
         """The Result of the last run in this kernel: of a cell, or of the API."""
-        return live.last()
+        from ..live import last
+
+        return last()
 
     # --- what the option line names -----------------------------------------------------------------------------
 
@@ -298,7 +300,9 @@ class Notebook:
 
     def _keep(self, result: Result | None, name: str | None) -> None:
         if result is not None:
-            live.mark_shown(result)
+            from ..live import mark_shown
+
+            mark_shown(result)
         if name is not None:
             self.names[name] = result
 
