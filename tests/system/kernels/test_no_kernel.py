@@ -114,7 +114,7 @@ def test_blocks_are_printed(ipython):
     assert ipython.ask("cell.update({'text/plain': 'again'}, 'a'); print(cell.can_update)") == "False"
 
 
-@pytest.mark.slow
+@pytest.mark.kernel
 def test_a_script(tmp_path):
     """A script that calls from sync code, twice and from a thread, ends by itself and says nothing on stderr."""
     script = tmp_path / "script.py"
