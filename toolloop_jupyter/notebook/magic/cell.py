@@ -231,7 +231,8 @@ class Notebook:
         place = view.place()
         if replaced is not None:
             place.put(mimebundle([notice(replaced.note)]))
-        for line in (*notes, self._without_docstring(config.tools)):
+        deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
+        for line in (*notes, deaf, self._without_docstring(config.tools)):
             if line:
                 view.put(notice(line))
         try:

@@ -39,6 +39,7 @@ _INSTEAD = {
 }
 """What becomes of approvals, by `asking.means_of_asking()`."""
 _BUTTONS = "approval buttons"
+_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 
@@ -100,6 +101,10 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("awaited cells", "note", says, "%autoawait on")
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
+        if kernel.ignores_ctrl_c():
+            yield Finding(
+                "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
+            )
         return
     yield _overtaking(came=click.state == "ok")
     if kernel.has_stdin():
