@@ -11,6 +11,8 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="a pseudo-terminal; IPython brings pexpect along on Unix")
 
+pytestmark = pytest.mark.terminal
+
 SETUP = """
 import asyncio, time
 from toolloop_jupyter.notebook import kernel

@@ -7,12 +7,13 @@ import signal
 import sys
 import time
 
-import pexpect
 import pytest
 
 from support import stacks
 
-pytestmark = pytest.mark.kernel
+pexpect = pytest.importorskip("pexpect", reason="IPython brings it where there are terminals")
+
+pytestmark = [pytest.mark.kernel, pytest.mark.terminal]
 
 SET_UP = [
     "%load_ext toolloop_jupyter",
