@@ -70,7 +70,7 @@ def _is_in_its_place(item):
 
 def _group(items):
     """Tests of one stack share its kernels, those of one file what the file starts: each group runs in one process."""
-    names = {item: _stack_of(item) or item.path.stem for item in items}
+    names = {item: _stack_of(item) or item.nodeid.split("::")[0] for item in items}
     sizes = Counter(names.values())
     for item in items:
         item.add_marker(pytest.mark.xdist_group(names[item]))
