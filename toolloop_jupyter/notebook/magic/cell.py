@@ -230,7 +230,8 @@ class Notebook:
         place = view.place()
         if replaced is not None:
             place.put(mimebundle([notice(replaced.note)]))
-        for line in notes:
+        deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
+        for line in (*notes, deaf):
             if line:
                 view.put(notice(line))
         try:

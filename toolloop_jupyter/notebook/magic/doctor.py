@@ -45,6 +45,7 @@ _INSTEAD = {
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
+_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 
@@ -131,6 +132,10 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("awaited cells", "note", says, "%autoawait on")
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
+        if kernel.ignores_ctrl_c():
+            yield Finding(
+                "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
+            )
         return
     yield _overtaking(came=click.state == "ok")
     if kernel.has_stdin():
