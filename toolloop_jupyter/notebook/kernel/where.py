@@ -32,7 +32,7 @@ def in_terminal() -> bool:
 
 def ignores_ctrl_c() -> bool:
     """Whether Ctrl-C cannot end a run: in a terminal, where the process was started to ignore SIGINT, as `nohup` or `&` in a script does."""
-    return terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
