@@ -38,9 +38,9 @@ from .core.session import (
     require_tool_loop,
 )
 from .notebook import kernel, live
-from .notebook.live import results
+from .notebook.live import presenter
 
-Result.presenter = results
+Result.presenter = presenter
 kernel.watch_cells()
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -108,9 +108,9 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
     if type(config.observer) is Observer and any(tool.settings.capture_output for tool in config.tools):
-        from .notebook.live import Kept
+        from .notebook.live import PrintKeeper
 
-        config = dataclasses.replace(config, observer=Kept())
+        config = dataclasses.replace(config, observer=PrintKeeper())
     if kernel.shell() is not None:
         config = dataclasses.replace(
             config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=live.keep

@@ -1,25 +1,23 @@
-"""A run in its cell, while it goes on."""
+"""A run in its cell, while it goes on, and its Result afterwards."""
 
 from .asking import GRACE, a_click_came, may_have_buttons, means_of_asking
-from .outputs import Kept
-from .results import bundle, keep, last, mark_shown, markdown
-from .show import card_handler, show
+from .outputs import PrintKeeper
+from .presenter import bundle, card_handler, keep, last, mark_shown, show
 from .stepper import Stepper, request_block
-from .view import View, follow
+from .view import CellRun, ViewOptions
 
 __all__ = [
     "GRACE",
-    "Kept",
+    "CellRun",
+    "PrintKeeper",
     "Stepper",
-    "View",
+    "ViewOptions",
     "a_click_came",
     "bundle",
     "card_handler",
-    "follow",
     "keep",
     "last",
     "mark_shown",
-    "markdown",
     "may_have_buttons",
     "means_of_asking",
     "request_block",

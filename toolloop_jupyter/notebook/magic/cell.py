@@ -29,7 +29,7 @@ from .sessions import KEPT, MadeBy, NamedSession, Replaced, hashed
 if TYPE_CHECKING:
     from ...core.events import Reply
     from ...teaching.recording import Recorder, Replay
-    from ..live import View
+    from ..live import CellRun
     from ..transcript import Block
 
 
@@ -136,9 +136,11 @@ class Notebook:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(back) if back is not None else None
         notes.append(self._begin_turn(named, options, cell))
-        view = self._view(options, named, cell, recorder, replaced)
+        view, observers = self._view(options, named, cell, recorder, replaced)
         async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, view, notes, replaced))
+            return await kernel.uninterrupted(
+                self._turn(options, named, prompt, view, observers, notes, replaced)
+            )
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -214,33 +216,33 @@ class Notebook:
         options: Options,
         named: NamedSession,
         prompt: str,
-        view: View,
+        view: CellRun,
+        observers: tuple[Observer, ...],
         notes: list[str | None],
         replaced: Replaced | None,
     ) -> Result:
-        from ..live import follow
-        from ..transcript import mimebundle, notice
+        from ..live.view import Several
+        from ..transcript import notice
 
         session = named.session
         config, stream = session.config, session.astream(prompt)
-        view.stop = stream.cancel
         # The view asks by itself, as it reads the stream: so nothing is shown out of order.
-        session.config = dataclasses.replace(config, observer=view, on_approval=None)
-        place = view.place()
+        session.config = dataclasses.replace(config, observer=Several(observers), on_approval=None)
+        output = view.output()
         if replaced is not None:
-            place.put(mimebundle([notice(replaced.note)]))
+            output.draw(notice(replaced.note))
         for line in (*notes, self._without_docstring(config.tools)):
             if line:
                 view.put(notice(line))
         try:
-            result = await follow(stream, view, stream.cancel)
+            result = await view.follow(stream, stream.cancel)
         except OutputInvalid as error:
             self._keep(error.result, options.name)
             raise
         finally:
             session.config = config
             if replaced is not None and (kept := replaced.settle()):
-                place.put(mimebundle([notice(kept, "warning")]))
+                output.draw(notice(kept, "warning"))
         self._keep(result, options.name)
         return result
 
@@ -251,8 +253,9 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: Replaced | None,
-    ) -> View:
-        from ..live import Stepper, View
+    ) -> tuple[CellRun, tuple[Observer, ...]]:
+        """The run in its cell, and who observes it."""
+        from ..live import CellRun, Stepper, ViewOptions
         from ..transcript import head
         from .sessions import bundle
 
@@ -266,29 +269,32 @@ class Notebook:
             session=self._name(options),
             tape=said(recorder, answers),
         )
-        view = View(
-            cell,
-            head_for(getattr(answers, "next_model", "") or config.route.title),
+        keeps = options.keep_history or self.settings.keep_history
+
+        def finish() -> Mapping[str, Any]:
+            if replaced is not None:
+                replaced.settle()
+            return bundle(self._name(options), named) if keeps else {}
+
+        view_options = ViewOptions(
+            name=options.name,
+            hint=" (with --as result)" if options.name is None else "",
             owns_cell=True,
             whole_text=config.output is not None,
-            name=options.name,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
-            wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
-            raised=True,
+            means=self.settings.ask,  # type: ignore[arg-type]  # its choices
+            raises=True,
+            finish=finish,
         )
-        if options.name is None:
-            view.hint = " (with --as result)"
+        view = CellRun(cell, head_for(getattr(answers, "next_model", "") or config.route.title), view_options)
+        observers: list[Observer] = []
         if options.step:
-            view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
+            observers.append(Stepper(view, self.settings.ask))  # type: ignore[arg-type]  # its choices
         if hasattr(answers, "differences"):
-            view.also(FollowsReplay(answers, view, head_for))
+            observers.append(FollowsReplay(answers, view, head_for))
         if recorder is not None:
-            view.also(recorder)
-        if options.keep_history or self.settings.keep_history:
-            view.keep = functools.partial(bundle, self._name(options), named)
-        if replaced is not None:
-            view.ended = replaced.settle
-        return view
+            observers.append(recorder)
+        return view, (*observers, *view.observers)
 
     def _without_docstring(self, tools: Any) -> str | None:
         """What to tell, once for each tool, of those that the model gets no description of."""
@@ -436,14 +442,14 @@ def said(recorder: Recorder | None, answers: Any) -> str:
 class FollowsReplay(Observer):
     """Says in a run's transcript which model was recorded, and, once, that a loose replay answers another request."""
 
-    def __init__(self, replay: Replay, view: View, head_for: Callable[[str], Block]) -> None:
+    def __init__(self, replay: Replay, view: CellRun, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
         self._replay, self._view, self._head_for = replay, view, head_for
         self._known = len(replay.differences)
         self._said = False
 
     async def after_model(self, reply: Reply) -> None:
-        self._view.show_head(self._head_for(self._replay.recorded_model))
+        self._view.replace_head(self._head_for(self._replay.recorded_model))
         new = self._replay.differences[self._known :]
         if new and not self._said:
             self._said = True
