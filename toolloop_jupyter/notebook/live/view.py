@@ -350,6 +350,7 @@ class CellRun:
                 case NoticeStep(kind="error") if self._options.raises:
                     pass  # the cell's error says it
                 case _:
+                    self._writer.show()  # a text that goes on behind a retry stands before it
                     self.output().draw(self._page.draw(step))
 
     def _end(self, step: EndStep) -> None:
