@@ -14,11 +14,10 @@ from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation.history import History, validate
-from toolloop_jupyter.core.conversation.storage import load
+from toolloop_jupyter.core.conversation.storage import load, repair
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
-from toolloop_jupyter.core.history import repair
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.text import bounds
 from toolloop_jupyter.core.tools import messages as complaints

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ..events import (
@@ -21,7 +22,6 @@ from ..events import (
     Reply,
     Request,
     Retry,
-    Tap,
     Text,
     Usage,
     plain_data,
@@ -36,6 +36,8 @@ from .client import load_litellm
 from .failures import explain
 from .options import explain_switch
 
+OnDelta = Callable[[float, Mapping[str, Any]], None]
+"""Takes each delta of the answer as plain data, with the monotonic time in seconds."""
 FINAL = (400, 401, 403, 404, 405, 413, 422)
 """Statuses of refusals that another try would get again."""
 
@@ -43,12 +45,12 @@ FINAL = (400, 401, 403, 404, 405, 413, 422)
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
-    def __init__(self, request: Request, emit: Emit, *, tap: Tap | None = None) -> None:
+    def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
         self._names = frozenset(tool["function"]["name"] for tool in request.tools)
         self.assembly = Assembly(self._names)
         self._emit = emit
-        self._tap = tap
+        self._on_delta = on_delta
         self._before = ""
         """The text that a broken try has shown, until the next one has caught up with it."""
         self._caught = 0
@@ -185,8 +187,8 @@ class ModelCall:
         if choice is None:  # several choices: the first counts
             return
         delta = read_field(choice, "delta")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(delta) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(delta) or {})
         await self._add(delta)
         if reason := read_field(choice, "finish_reason"):
             self.assembly.finish_reason = reason
@@ -199,8 +201,8 @@ class ModelCall:
         if not choices:
             return
         message = read_field(choices[0], "message")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(message) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(message) or {})
         self.assembly.finish_reason = read_field(choices[0], "finish_reason")
         await self._add(message, whole=True)
 

@@ -10,13 +10,15 @@ provider's client do what they do by default: retry a refused call twice, mostly
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..events import read_field
 from ..execution import Raised, attempt_call
-from ..results import Way, Wish
 from . import providers
 from .client import load_litellm
+
+if TYPE_CHECKING:
+    from ..results import Way, Wish
 
 
 def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
@@ -122,7 +124,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 # --- which model takes them -----------------------------------------------------------------------------------
 
 
-def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | None:
+def way_for(model: str, wish: Wish = "auto", answers: providers.Answers | None = None) -> Way | None:
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
@@ -132,7 +134,7 @@ def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | No
     if wish == "never":
         return None
     if providers.is_ours(model):
-        takes = getattr(answers, "takes_images", False)
+        takes = answers.takes_images if answers is not None else False
         return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
     litellm = load_litellm()
     found = attempt_call(litellm.get_llm_provider, model)

@@ -1,8 +1,8 @@
 """What a tool call prints, displays and yields while it runs, kept in the order in which a person reads it.
 
 Prints of one stream that follow each other are one text, with progress bars at their last state; a display that is
-updated is replaced; a widget (tqdm's bar in notebooks is one) is its own text as it stands. `ToolOutputs` puts it aside
-for a page that shows the run, `PrintKeeper` where nobody does.
+updated is replaced; a widget (tqdm's bar in notebooks is one) is its own text as it stands. `RunHooks` puts it aside for a
+page that shows the run.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...core.events import Observer, Progress, ToolCall
+from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage
 from ...core.execution import Raised, attempt_call
+from ...core.models import litellm_loaded
 from ...core.text import settled
 from .. import kernel
 from ..html import counted
@@ -24,6 +25,7 @@ from ..transcript import WIDGET, bundle_of, picture_of
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
+LOADING = "loading litellm (once in a session, some seconds)"
 LAST_ITEMS = 20
 """Items of a generator that are shown while it goes on."""
 LATE = 0.2
@@ -56,7 +58,7 @@ class PrintedText:
         return settled(self._pieces[0]) if self._pieces else ""
 
 
-class CallOutputs:
+class CallOutputs(PrintKeeper):
     """Takes what comes, from any thread, and gives what is there. str() is the text for the model."""
 
     def __init__(self) -> None:
@@ -166,7 +168,7 @@ def _widget(view: object) -> object:
     return known.get(view.get("model_id"))
 
 
-# --- put aside while a tool runs ------------------------------------------------------------------------------
+# --- put aside while a run goes on ------------------------------------------------------------------------------
 
 
 class RunningCall:
@@ -207,35 +209,50 @@ class RunningCall:
         if self._show_late is not None:
             self._show_late()
 
-    def __str__(self) -> str:
-        return str(self.outputs)
 
-    @property
-    def pictures(self) -> list[bytes]:
-        """The pictures that the tool has displayed."""
-        return self.outputs.pictures
+class RunHooks(Observer):
+    """What the loop tells a page that shows its run, and its events do not: what it is doing, what it has used so far, and
+    what its tools print, display, yield and report. It is only put aside, from whatever thread it comes.
+    """
 
-
-class ToolOutputs(Observer):
-    """For a run that is shown: puts aside what its tools print, display, yield and report, from whatever thread."""
+    wants_output = True
 
     def __init__(self) -> None:
+        self.doing = "starting" if litellm_loaded() else LOADING
+        self.usage = Usage()
+        self.cost: float | None = 0.0
+        self._began = time.monotonic()
         self._calls: dict[str, RunningCall] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
 
     def of(self, call_id: str) -> RunningCall | None:
         """What is known of a call; None before its function runs."""
         return self._calls.get(call_id)
 
-    def begin(self, call_id: str) -> RunningCall:
+    def begin(self, call_id: str) -> None:
         """A call's function runs from now on."""
         self._calls[call_id] = RunningCall()
-        return self._calls[call_id]
 
-    @contextmanager
-    def running(self, call: ToolCall) -> Iterator[RunningCall]:
-        running = self.begin(call.id)
-        with kernel.capture(running.take), take_figures(running.take):
-            yield running
+    def say(self, doing: str) -> None:
+        """Say what the run is doing, or waiting for."""
+        self.doing = doing
+
+    async def before_model(self, request: Request) -> None:
+        self.doing = "the model answers"
+
+    async def after_model(self, reply: Reply) -> None:
+        self.usage += reply.usage
+        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        self.doing = f"running {call.name}"
+        self.begin(call.id)
+
+    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
+        self._calls[call.id].take(kind, payload)
 
     def item(self, call: ToolCall, item: object) -> None:
         self._calls[call.id].outputs.add_item(item)
@@ -245,28 +262,16 @@ class ToolOutputs(Observer):
         self._calls[call.id].note = f"{progress.done:g}{of} {progress.note}".strip()
 
 
-class PrintKeeper(Observer):
-    """For a run that nobody shows: prints go where they went, and are kept for the tools that ask for it."""
-
-    steps_aside = True
-
-    @contextmanager
-    def running(self, call: ToolCall) -> Iterator[CallOutputs]:
-        outputs = CallOutputs()
-
-        def take(kind: str, payload: Any) -> None:
-            outputs.take(kind, payload)
-            with kernel.into(None):
-                if kind != "display":
-                    getattr(sys, kind).write(payload)
-                elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
-                    transient = {"display_id": payload.display_id} if payload.display_id else {}
-                    publisher.publish(
-                        dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces
-                    )
-
-        with kernel.capture(take):
-            yield outputs
+def pass_on(kind: str, payload: Any) -> None:
+    """Let what a tool prints or displays come where it would have come without us."""
+    with kernel.into(None):
+        if kind != "display":
+            getattr(sys, kind).write(payload)
+        elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
+            transient = {"display_id": payload.display_id} if payload.display_id else {}
+            publisher.publish(
+                dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces
+            )
 
 
 # --- figures that a tool leaves open in pyplot, shown under its call: the inline backend would show them below the cell ---

@@ -5,42 +5,41 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Coroutine, Mapping
 from typing import Any
 
 from ...core.events import Approval, Mistake, Result
-from ...core.session import Pending
+from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
 from ..transcript import approval_record, head, mimebundle, render, timeline, to_markdown
 from .asking import ask, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
+from .outputs import RunHooks
 from .places import OutputColumn
 from .view import CellRun, ViewOptions
 
 
-def card_handler() -> Callable[[Approval], Any] | None:
-    """An `on_approval` that asks in the cell that runs: by a card, or at a terminal's prompt. None where neither can be."""
-    if not (kernel.in_kernel() or kernel.terminal()):
-        return None
+def can_ask_in_cell() -> bool:
+    """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
+    return kernel.in_kernel() or kernel.terminal()
 
-    async def handler(approval: Approval) -> bool:
-        output = OutputColumn(kernel.Cell.here()).output()
 
-        async def card(asked: Approval) -> None:
-            await put_card(output, asked, mimebundle(approval_record(asked, None)), f"call {asked.number}")
+async def ask_in_cell(approval: Approval) -> None:
+    """Ask in the cell that runs, and leave the record there."""
+    output = OutputColumn(kernel.Cell.here()).output()
 
-        try:
-            decision = await ask(approval, card)
-        except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
-            raise
-        finally:
-            output.draw(approval_record(approval, approval.decision))
-        return decision is not None and decision.allowed
+    async def card(asked: Approval) -> None:
+        await put_card(output, asked, mimebundle(approval_record(asked, None)), f"call {asked.number}")
 
-    return handler
+    try:
+        await ask(approval, card)
+    except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
+        raise
+    finally:
+        output.draw(approval_record(approval, approval.decision))
 
 
 def show(stream: Any, name: str | None = None) -> Any:
@@ -74,16 +73,15 @@ async def _show(stream: Any, name: str | None) -> Any:
     if getattr(stream, "result", None) is not None:
         kernel.Cell.here().display(bundle(convert_result(stream.result)))
         result = stream.result
-    elif not hasattr(ours, "watch"):
+    elif not isinstance(ours, AsyncEventStream):
         theirs = LiteLLMStream(stream)
         options = ViewOptions(name, hint=None, unattended="leave", has_hooks=False)
         keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
         return theirs.result  # for %toolloop show; ours are kept as they end
     else:
-        options = ViewOptions(name, asks=not ours.answers_itself)
-        run = CellRun(kernel.Cell.here(), _HEAD, options)
-        ours.watch(run.observer)
-        result = await _follow(ours, run)
+        hooks = RunHooks()
+        options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))
+        result = await _follow(ours, CellRun(kernel.Cell.here(), _HEAD, options, hooks))
     if isinstance(result, Result):
         mark_shown(result)
     return result

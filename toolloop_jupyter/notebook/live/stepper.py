@@ -163,7 +163,7 @@ class Stepper(Observer):
         output = self._run.output()
         output.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
         card.came_up()
-        self._run.say_status(f"waiting for Next: {what}")
+        self._run.hooks.say(f"waiting for Next: {what}")
         try:
             await answered.wait()
         finally:

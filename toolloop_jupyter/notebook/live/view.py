@@ -1,14 +1,12 @@
 """A run in its cell: its events as they come, drawn once each, and what is being written, drawn again and again.
 
-The reader of the stream (`CellRun`) owns everything that is shown. The loop's own hooks (`ToolOutputs`, `RunStatus`)
-only put things aside, from whatever thread they come; ten times a second those, and the text that has come meanwhile,
-are brought to the screen. So a burst of tokens costs ten messages a second, not thousands.
+The reader of the stream (`CellRun`) owns everything that is shown. What the loop tells its `RunHooks` is only put aside;
+ten times a second that, and the text that has come meanwhile, are brought to the screen. So a burst of tokens costs ten messages a second, not thousands.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,14 +17,8 @@ from ...core.events import (
     Done,
     Event,
     HarnessError,
-    Observer,
-    Reply,
-    Request,
     Result,
-    ToolCall,
-    Usage,
 )
-from ...core.models import litellm_loaded
 from .. import kernel
 from ..transcript import (
     Block,
@@ -43,7 +35,7 @@ from ..transcript import (
     progress_block,
 )
 from .asking import Means, Unattended, ask, put_card
-from .outputs import ToolOutputs
+from .outputs import LOADING, RunHooks
 from .places import Output, OutputColumn
 from .writing import CellWriter, TerminalWriter
 
@@ -54,7 +46,6 @@ TICK = 0.1
 """Seconds between two looks at what has to be shown."""
 CATCH_UP = 0.05
 """Seconds that the reader of the stream gets to show what came before something that the loop's own side shows."""
-LOADING = "loading litellm (once in a session, some seconds)"
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
 SHOW_PROGRESS_AFTER = 0.5
@@ -89,85 +80,18 @@ class ViewOptions:
     """Called when the turn is over; gives what its last output keeps for a later kernel."""
 
 
-class RunStatus(Observer):
-    """What a run is doing and has used so far: the words of the toolbar."""
-
-    def __init__(self) -> None:
-        self.doing = "starting" if litellm_loaded() else LOADING
-        self.usage = Usage()
-        self.cost: float | None = 0.0
-        self._began = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        return time.monotonic() - self._began
-
-    def say(self, doing: str) -> None:
-        """Say what the run is doing, or waiting for."""
-        self.doing = doing
-
-    async def before_model(self, request: Request) -> None:
-        self.doing = "the model answers"
-
-    async def after_model(self, reply: Reply) -> None:
-        self.usage += reply.usage
-        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
-
-    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        self.doing = f"running {call.name}"
-
-
-class Several(Observer):
-    """Until the loop takes several."""
-
-    def __init__(self, observers: tuple[Observer, ...]) -> None:
-        self._all = observers
-        self.tap = next((one.tap for one in observers if one.tap), None)
-
-    async def before_model(self, request: Request) -> None:
-        for one in self._all:
-            await one.before_model(request)
-
-    async def after_model(self, reply: Reply) -> None:
-        for one in self._all:
-            await one.after_model(reply)
-
-    async def model_failed(self, error):  # type: ignore
-        for one in self._all:
-            await one.model_failed(error)
-
-    async def before_call(self, call, arguments):  # type: ignore
-        for one in self._all:
-            await one.before_call(call, arguments)
-
-    async def before_tool(self, call, arguments):  # type: ignore
-        for one in self._all:
-            await one.before_tool(call, arguments)
-
-    def running(self, call):  # type: ignore
-        return next(one for one in self._all if isinstance(one, ToolOutputs)).running(call)
-
-    def item(self, call, item):  # type: ignore
-        for one in self._all:
-            one.item(call, item)
-
-    def progress(self, call, progress):  # type: ignore
-        for one in self._all:
-            one.progress(call, progress)
-
-
 class RunHead:
     """The run's first output: the toolbar while it goes on, where there are widgets; its head from then on."""
 
-    def __init__(self, output: Output, block: Block, status: RunStatus) -> None:
+    def __init__(self, output: Output, block: Block, hooks: RunHooks) -> None:
         self.block = block
-        self._output, self._status = output, status
+        self._output, self._hooks = output, hooks
         self._toolbar: Toolbar | None = None
         self._is_loading = False
 
     def begin(self, *, can_update: bool, stop: Callable[[], None]) -> None:
         """Show it. `stop` is what the toolbar's button does."""
-        self._is_loading = can_update and self._status.doing == LOADING
+        self._is_loading = can_update and self._hooks.doing == LOADING
         if can_update and kernel.has_widget_frontend():
             from ..widgets import Toolbar
 
@@ -182,9 +106,9 @@ class RunHead:
     def update(self) -> None:
         """Bring what the run is doing to the screen."""
         if self._toolbar is not None:
-            status = self._status
-            self._toolbar.update(status.doing, status.usage, status.cost, status.seconds)
-        elif self._is_loading and self._status.doing != LOADING:
+            hooks = self._hooks
+            self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
+        elif self._is_loading and self._hooks.doing != LOADING:
             self._is_loading = False
             self._show()
 
@@ -213,11 +137,18 @@ class _Row:
 class CellRun:
     """Shows one run in one cell, and asks its approvals there."""
 
-    def __init__(self, cell: kernel.Cell, head: Block, options: ViewOptions | None = None) -> None:
+    def __init__(
+        self,
+        cell: kernel.Cell,
+        head: Block,
+        options: ViewOptions | None = None,
+        hooks: RunHooks | None = None,
+    ) -> None:
+        """`hooks` observe the run; without any, it gets some that are yet to be put among its observers."""
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
-        self._status, self._tools = RunStatus(), ToolOutputs()
-        self._head = RunHead(self.output(), head, self._status)
+        self.hooks = hooks or RunHooks()
+        self._head = RunHead(self.output(), head, self.hooks)
         self._steps, self._page = Steps(), Page(options.name, options.hint)
         self._writer = (
             CellWriter(self._column, self._page, whole=options.whole_text)
@@ -227,15 +158,6 @@ class CellRun:
         self._rows: dict[CallStep, _Row] = {}
         self._cancel: Callable[[], None] | None = None
         """Ends the run that is being read."""
-
-    @property
-    def observer(self) -> Observer:
-        return Several(self.observers)
-
-    @property
-    def observers(self) -> tuple[Observer, ...]:
-        """The hooks by which it hears of what its events do not say; to be put into the run's config."""
-        return self._status, self._tools
 
     def output(self) -> Output:
         """A new output in the cell."""
@@ -255,10 +177,6 @@ class CellRun:
         await asyncio.sleep(CATCH_UP)
         self._show(self._steps.end_text())
 
-    def say_status(self, doing: str) -> None:
-        """Say in the toolbar what the run waits for."""
-        self._status.say(doing)
-
     def replace_head(self, head: Block) -> None:
         """Show another line above the run."""
         if head != self._head.block:
@@ -266,7 +184,7 @@ class CellRun:
 
     def stop(self) -> None:
         """End the run that is being read."""
-        self._status.say("stopping")
+        self.hooks.say("stopping")
         if self._cancel is not None:
             self._cancel()
 
@@ -315,7 +233,7 @@ class CellRun:
     async def _ask(self, approval: Approval, step: CallStep) -> None:
         """Ask about a call, and show what was decided."""
         options = self._options
-        self._status.say("waiting for you" if options.asks else "waiting for on_approval")
+        self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
         async def show_card(asked: Approval) -> None:
             fallback = mimebundle([self._draw(step)])
@@ -331,7 +249,7 @@ class CellRun:
             raise
         finally:
             if not options.has_hooks:
-                self._tools.begin(step.call.id)
+                self.hooks.begin(step.call.id)
             self._show_call(step)
 
     # --- showing ----------------------------------------------------------------------------------------------
@@ -358,10 +276,10 @@ class CellRun:
         self.output().put({**mimebundle(self._page.draw(step) or ()), **kept})
 
     def _call_changed(self, step: CallStep) -> None:
-        running = self._tools.of(step.call.id)
+        running = self.hooks.of(step.call.id)
         if not step.is_over:
             if step.approval is None and not self._options.has_hooks:  # nobody tells when it runs
-                self._tools.begin(step.call.id)
+                self.hooks.begin(step.call.id)
                 self._show_call(step)
         elif step.is_brief:
             self._show_call(step)
@@ -386,7 +304,7 @@ class CellRun:
             row.progress.draw(None)
 
     def _draw(self, step: CallStep) -> Block:
-        running = self._tools.of(step.call.id)
+        running = self.hooks.of(step.call.id)
         if running is None or not step.is_over:
             return self._page.draw_call(step)
         items = step.result is None or step.result.is_error
@@ -402,7 +320,7 @@ class CellRun:
     def _show_running(self) -> None:
         """Show the call that runs, once; and below it, what it says and its seconds as they pass."""
         for step in self._steps.open_calls:
-            running = self._tools.of(step.call.id)
+            running = self.hooks.of(step.call.id)
             if running is None or step.state == "waiting" or running.seconds < SHOW_RUNNING_AFTER:
                 continue
             row = self._row(step)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...core.events import Mistake
+from ...core.events import Host, Mistake
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
@@ -185,9 +185,10 @@ async def _answer(book: Notebook, model: str) -> Finding:
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
     # No run for `%toolloop show`.
-    session.config = dataclasses.replace(session.config, on_result=lambda _: None)
+    session.config = dataclasses.replace(session.config, host=Host())
     try:
-        result = await collect(session.astream("Answer with one word: ready"))
+        async with kernel.attending():
+            result = await collect(session.astream("Answer with one word: ready"))
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...core import conversation
 from ...core.events import Mistake
 from ...core.text import hide_in
 from ..html import first_line, shorten
@@ -174,9 +173,11 @@ class Kept:
 
 def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
     """What a cell's last output keeps of the conversation, for its bundle."""
+    from ...core.conversation import FORMAT
+
     return {
         MIME: {
-            "format": conversation.FORMAT,
+            "format": FORMAT,
             "session": session or "",
             "at": round(time.time(), 3),
             "turns": named.kept(),
@@ -187,14 +188,18 @@ def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
 
 def save(named: NamedSession, path: str) -> int:
     """Write a session to a file of its own; returns how many messages it has."""
+    from ...core.conversation import dump
+
     messages = named.session.messages()
-    conversation.dump(messages, path, turns=named.kept())
+    dump(messages, path, turns=named.kept())
     return len(messages)
 
 
 def load(path: Path) -> Kept:
     """A session from a file of `save`. Raises HistoryInvalid."""
-    messages = conversation.load(path)
+    from ...core.conversation import load as load_messages
+
+    messages = load_messages(path)
     data = json.loads(path.read_text(encoding="utf-8"))
     turns = data.get("turns") if isinstance(data, dict) else None
     return Kept(messages, *read_kept(turns))

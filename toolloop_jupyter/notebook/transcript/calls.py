@@ -148,7 +148,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
     displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
     displays.append(show_text(shorten(printed, MOST_CHARACTERS)) if printed else Shown("", ""))
     inner = f'<div style="{DIM}">{inline(line)}</div>{"".join(shown.html for shown in displays)}'
-    words = [line, *(shown.text for shown in displays if shown.text)]
+    words = [f"    {in_a_line(line)}", *_text_lines(None, None, displays, "")]
     return Block(f'<div class="tlj tlj-progress" style="{CALL}">{inner}</div>', "\n".join(words))
 
 
@@ -178,7 +178,7 @@ def _facts(
     facts = [duration(result.seconds)] if result.ran else []
     if result.is_error:
         if decision is None or decision.allowed:
-            facts.append(reason_in(result.output))
+            facts.append(reason_in(_described(result)))
         return facts
     size = shown.size if shown else ""
     if result.pictures:
@@ -293,9 +293,8 @@ def _indented(value: object) -> str:
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the value alone: without what was printed and what is said of edited arguments."""
-    beside = result.output.startswith(("[printed]", "The person edited"))
-    return describe(result.value).text if beside else result.output
+    """The text of the value or the error alone."""
+    return result.output if result.returned is None else result.returned
 
 
 def _without_result(

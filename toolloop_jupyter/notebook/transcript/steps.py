@@ -354,8 +354,12 @@ class Page:
         """What a person types for a part of the Result, behind a colon; "" where nothing has it."""
         return "" if self._hint is None else f": {self._name or 'result'}.{part}{self._hint}"
 
-    def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] = ()) -> Block:
-        """The block of a call, with what it has printed and displayed: ("stdout", text), ("display", MIME bundle)."""
+    def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
+        """The block of a call. `outputs` are what it has printed and displayed: ("stdout", text), ("display", MIME bundle);
+        without them it shows what its result says was printed.
+        """
+        if outputs is None:
+            outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:

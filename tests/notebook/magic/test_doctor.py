@@ -1,0 +1,120 @@
+"""What `%toolloop doctor` says of surroundings that this machine does not have: other kernels, no ipywidgets, nobody there."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.kernel import where
+from toolloop_jupyter.notebook.live import asking
+from toolloop_jupyter.notebook.magic import doctor
+
+REAL_OVERTAKING = kernel.overtaking
+NO_CLICK = doctor.Finding("approval buttons", "note", "")
+CLICK = doctor.Finding("approval buttons", "ok", "")
+
+
+@pytest.fixture
+def surroundings(monkeypatch):
+    """Pretend: `surroundings(stdin=False, nbclient=True, …)`; without words a kernel with a person and widgets."""
+
+    def pretend(*, in_kernel=True, stdin=True, widgets=True, nbclient=False, way="kernel"):
+        monkeypatch.setattr(kernel, "in_kernel", lambda: in_kernel)
+        monkeypatch.setattr(kernel, "has_stdin", lambda: stdin)
+        monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
+        monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
+        monkeypatch.setattr(kernel, "overtaking", lambda: way)
+        monkeypatch.setattr(asking._Clicks, "known", None)
+
+    pretend()
+    return pretend
+
+
+def told(what, click=NO_CLICK, *, awaits=True):
+    """The line about `what`, and its remedy."""
+    (found,) = [f for f in doctor._surroundings(click, awaits=awaits) if f.what.startswith(what)]
+    return found
+
+
+@pytest.mark.parametrize("number", ["7.0.1", "7.1.0", "7.2.0", "7.3.0"])
+def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
+    """A kernel of ipykernel 7.0 to 7.3 is told by its version, with what to install; a click that came all the same is believed."""
+    from ipykernel import _version
+
+    monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
+    monkeypatch.setattr(where, "_kernel", object)  # one without a msg_queue, as all of 7
+    monkeypatch.setattr(doctor, "version", lambda package: number)
+    monkeypatch.setattr(kernel, "overtaking", REAL_OVERTAKING)
+    found = told("clicks while")
+    assert (found.state, found.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
+    assert found.says == (
+        f"this ipykernel delivers them over subshells only (told from ipykernel {number}; no click came to try it)"
+    )
+    assert (told("clicks while", CLICK).state, told("clicks while", CLICK).remedy) == ("ok", "")
+
+
+def test_what_was_tried_and_what_was_told(surroundings):
+    """Without a click the way of clicks is told from the version; a click shows it."""
+    assert "no click came to try it" in told("clicks while").says
+    assert told("clicks while", CLICK).says == "the kernel delivers them by itself (tried: yours came)"
+
+
+def test_autoawait_off(surroundings):
+    """After `%autoawait off` cells are not awaited, and the doctor says so and how to switch it on."""
+    assert told("awaited").state == "ok"
+    assert told("awaited", awaits=False).remedy == "%autoawait on"
+    assert "is off" in told("awaited", awaits=False).says
+
+
+CASES = {
+    "no widgets": (
+        {"widgets": False},
+        "auto",
+        "none without ipywidgets; approvals are typed",
+        "pip install 'ipywi",
+    ),
+    "neither": (
+        {"widgets": False, "stdin": False},
+        "auto",
+        "ipywidgets; approvals are denied",
+        "pip install 'ipywi",
+    ),
+    "typed": (
+        {},
+        "input",
+        "not tried: ToolLoop.ask is 'input'; approvals are typed",
+        "%config ToolLoop.ask = 'auto'",
+    ),
+    "nbclient": (
+        {"stdin": False, "nbclient": True},
+        "auto",
+        "a program runs this notebook; approvals are",
+        "--on-un",
+    ),
+    "terminal": ({"in_kernel": False}, "auto", "a terminal shows none; approvals are typed", ""),
+    "piped": (
+        {"in_kernel": False, "stdin": False},
+        "auto",
+        "a terminal shows none; approvals are denied",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", list(CASES))
+def test_where_no_button_is_shown(surroundings, case):
+    """Where a button makes no sense none is waited for; said is who is asked instead, and what changes that."""
+    there, wish, says, remedy = CASES[case]
+    surroundings(**there)
+    click = doctor._buttons(kernel.Cell(None), wish, 0.01)
+    assert says in click.says
+    assert click.remedy.startswith(remedy)
+    assert click.state != "ok"
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-1", "0", "soon"])
+def test_a_wait_that_is_none(value):
+    """--wait takes seconds above 0; anything else is one line that shows the value."""
+    with pytest.raises(Mistake, match=f"--wait takes a number of seconds above 0, got '{value}'"):
+        doctor._wishes(["--wait", value])

@@ -1,0 +1,589 @@
+"""The blocks of a run: what each says, in HTML and in text, and a whole run from its Result."""
+
+from __future__ import annotations
+
+import base64
+import enum
+import re
+from dataclasses import dataclass
+
+import pydantic
+import pytest
+
+from toolloop_jupyter.core.events.approval import Approval, Decision
+from toolloop_jupyter.core.events.events import (
+    FileChange,
+    Reasoning,
+    Retry,
+    Span,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.notebook.html.style import STYLE
+from toolloop_jupyter.notebook.transcript import steps as t
+from toolloop_jupyter.notebook.transcript.blocks import (
+    MOST_CHARACTERS,
+    MOST_LINES,
+    OF_CALL,
+    duration,
+    files_block,
+    foot,
+    head,
+    money,
+    notice,
+    reasoning_block,
+    text_block,
+)
+from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
+from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.export import to_markdown
+from toolloop_jupyter.notebook.transcript.steps import OF_RUN
+from toolloop_jupyter.notebook.transcript.values import answer_block, show_value
+
+PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
+def words(page):
+    return re.sub(r"\s+", " ", re.sub(r"<style>.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL)).strip()
+
+
+def call(**arguments):
+    return ToolCall("c1", "search", "search", arguments)
+
+
+def result_of(events=(), **changes):
+    given = {
+        "text": "All done.",
+        "output": None,
+        "files": [],
+        "events": list(events),
+        "usage": Usage(3000, 204, 4),
+        "cost": 0.0058,
+        "stop_reason": "done",
+        "session_id": "s",
+        "model": "demo",
+        "prompt": "Review this.",
+    }
+    return Result(**{**given, **changes})
+
+
+def test_head_states_the_facts():
+    """Model, tools, permissions, output and session in one line, with the style sheet."""
+    block = head("demo", ["a", "b"], "ask", "Review", "mine")
+    assert block.text == "demo · tools a, b · ask · output Review · session mine"
+    assert words(block.html) == "demo · tools a b · ask · output Review · session mine"
+    assert block.html.startswith(STYLE)
+
+
+def test_head_of_an_unknown_run_is_short():
+    """What is not known is not named."""
+    assert head("", (), None).text == ""
+
+
+def test_a_call_is_one_line():
+    """Mark, name, arguments, time and size; the rest is folded."""
+    block = call_block(
+        call(query="retry", limit=3), result=ToolResult("c1", "x", value=["a", "b"], seconds=0.31, ran=True)
+    )
+    assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · 2 items'
+    assert block.html.startswith("<details")
+    assert " open>" not in block.html
+
+
+def test_a_failed_call_says_what_went_wrong():
+    """The error stands in the line; its traceback is folded below."""
+    failed = ToolResult(
+        "c1", "KeyError: 'x'", is_error=True, traceback="Traceback …\nKeyError: 'x'", ran=True
+    )
+    block = call_block(call(), result=failed)
+    assert block.text.splitlines()[0].startswith("✗ search()  0.00 s · KeyError: 'x'")
+    assert "Traceback" in block.html
+    assert "traceback" in words(block.html)
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Decision(True, by="click", at=0.0), "approved by click"),
+        (Decision(True, by="click", scope="run"), "all calls in this run"),
+        (Decision(False, "wrong table", by="click"), "wrong table"),
+        (Decision(False, "", by="unattended"), "denied as nobody is there"),
+        (Decision(True, by="policy"), "approved by the policy"),
+    ],
+)
+def test_the_decision_stays(decision, said):
+    """Who decided what, when and why is part of the call for good."""
+    for block in (
+        call_block(call(x=1), decision=decision),
+        approval_record(Approval("search", {"x": 1}, None), decision),
+    ):
+        assert said in block.text
+        assert said in words(block.html)
+        assert re.search(r"\d\d:\d\d:\d\d", block.text)
+
+
+@pytest.mark.parametrize(
+    ("decision", "said"),
+    [
+        (Decision(True, by="policy", reason="permissions['search'] is 'full'"), "0.00 s"),
+        (Decision(True, by="click"), "approved · 0.00 s"),
+        (Decision(True, by="callback"), "approved · 0.00 s"),
+        (Decision(True, arguments={"x": 2}, by="click"), "approved with edits · 0.00 s"),
+        (Decision(False, "wrong table", by="click"), "denied: wrong table · 0.00 s"),
+    ],
+)
+def test_the_line_of_a_call_is_short(decision, said):
+    """The line has a word for what a person decided, and none for a policy's leave; the rest is in the fold."""
+    html = call_block(call(x=1), decision=decision, note="0.00 s").html
+    line, _, fold = html.partition("</summary>")
+    assert (
+        re.search(r'class="tlj-time">(.*?)</span>', line)[1].removesuffix("</span>").replace("running · ", "")
+        == said
+    )
+    assert re.search(r"(approved|denied).*\d\d:\d\d:\d\d", words(fold))
+
+
+def test_blanks_push_nothing_out_of_the_line():
+    """Very many blanks are a number on the line of a call; in the fold they are what they were."""
+    block = call_block(call(command="ls" + " " * 130 + "; rm -rf ~"))
+    assert 'command="ls⟨130 blanks⟩; rm -rf ~"' in block.text
+    assert "ls⟨130 blanks⟩; rm -rf ~" in words(block.html)
+    assert "ls" + " " * 130 + "; rm" in block.html
+
+
+def test_edits_are_shown():
+    """The argument as it was asked for, and what a person made of it."""
+    decision = Decision(True, arguments={"line": 58, "new": True}, by="click")
+    shown = words(call_block(call(line=57, gone=1), decision=decision).html)
+    assert "57 → edited by a person: 58" in shown
+    assert "removed by a person" in shown
+    assert "added by a person: true" in shown
+
+
+def test_arguments_are_in_full_below():
+    """The line shortens a long argument; the folded part has it whole, and tells 1 from "1"."""
+    block = call_block(call(long="x" * 300, one=1, text="1"))
+    assert "x" * 300 not in block.text
+    assert "x" * 300 in block.html
+    assert "&quot;1&quot;" in block.html
+
+
+def test_what_a_tool_printed_and_displayed_is_kept():
+    """stdout, stderr and displays stand in the call, without colour codes."""
+    outputs = [
+        ("stdout", "\x1b[32mgreen\x1b[0m"),
+        ("stderr", "careful"),
+        ("display", {"text/html": "<b>bold</b>"}),
+    ]
+    block = call_block(call(), outputs=outputs)
+    assert "green" in block.text
+    assert "[32m" not in block.html
+    assert "<b>bold</b>" in block.html
+    assert "careful" in block.html
+
+
+def test_a_long_result_is_cut_and_names_the_whole():
+    """The saved file has the beginning and the expression for the rest; the model's share is told."""
+    text = "line\n" * 5000
+    made = ToolResult("c1", text[:2000], value=text, full_length=len(text), ran=True)
+    block = call_block(call(), result=made, value_name="r.tool_results[0].value")
+    assert len(block.html) < 4 * MOST_CHARACTERS
+    assert "more lines: r.tool_results[0].value" in block.html
+    assert "r.tool_results[0].value" in block.text.splitlines()[-1]
+    assert "2,000 characters to the model" in block.text
+
+
+def test_a_brief_call_is_a_line_alone():
+    """For the early steps of a very long run."""
+    block = call_block(call(x=1), result=ToolResult("c1", "y" * 5000, value="y" * 5000, ran=True), brief=True)
+    assert len(block.html) < 700
+    assert "<details" not in block.html
+
+
+@pytest.mark.parametrize(
+    ("state", "mark", "said"),
+    [("running", "●", "running"), ("waiting", "?", "waiting for you"), ("done", "○", "")],
+)
+def test_a_call_on_its_way(state, mark, said):
+    """Running with its time and progress, or waiting for a person."""
+    block = call_block(call(), state=state)
+    assert block.text.startswith(f"{mark} search()")
+    assert said in block.text
+
+
+def test_the_progress_of_a_call():
+    """Below a running call stand its time, how far it is, its last printed lines, and what it displays."""
+    printed = "".join(f"line {n}\n" for n in range(50))
+    table = {"text/html": "<table><tr><td>cell</td></tr></table>", "text/plain": "a table"}
+    block = progress_block(1.5, "3 of 10", [("stdout", printed), ("display", table)])
+    assert block.text.split("\n")[0].strip() == "1.50 s · 3 of 10"
+    assert "line 47\n    line 48\n    line 49" in block.text
+    assert "line 46" not in block.html
+    assert "<td>cell</td>" in block.html
+    assert "<details" not in block.html, "it is written again and again: nothing in it is to be opened"
+
+
+# -- rich values ---------------------------------------------------------------------------------------------------
+
+
+class Picture:
+    def _repr_png_(self):
+        return PNG
+
+
+class Broken:
+    def _repr_html_(self):
+        raise RuntimeError("no")
+
+    def __repr__(self):
+        return "Broken()"
+
+
+class Bundle:
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        return {"text/html": "<table><tr><td>1</td></tr></table>", "application/javascript": "alert(1)"}
+
+
+def test_a_picture_is_data():
+    """A PNG is kept as data and shown at once."""
+    block = call_block(call(), result=ToolResult("c1", "a picture", value=Picture(), ran=True))
+    assert 'src="data:image/png;base64,' in block.html
+    assert " open>" in block.html
+    assert "what the model got" in block.html
+
+
+def test_a_broken_display_falls_back(capsys):
+    """An object whose own display fails is shown as the text that the model got, and prints nothing."""
+    shown = show_value(Broken(), "Broken()")
+    assert "Broken()" in shown.html
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_bundle_is_taken_at_its_best_safe_form():
+    """HTML is cleaned and shown; script is never taken."""
+    shown = show_value(Bundle(), "x")
+    assert "<td>1</td>" in shown.html
+    assert "alert" not in shown.html
+
+
+def test_a_table_is_a_table():
+    """A DataFrame is a bounded table with its shape as size, and its text is what the model got."""
+    pandas = pytest.importorskip("pandas")
+    shown = show_value(pandas.DataFrame({"a": range(5000), "b": "$x$"}), "the text")
+    assert shown.size == "5,000 × 2"
+    assert shown.html.count("<tr>") < 100
+    assert shown.text == "the text"
+    assert "$x" not in shown.html.replace("<span>$</span>", "")
+
+
+def test_a_figure_is_a_picture():
+    """A matplotlib figure needs no inline backend to be seen."""
+    figure = pytest.importorskip("matplotlib.figure").Figure()
+    figure.subplots().plot([1, 2])
+    assert "data:image/png;base64," in show_value(figure, "Figure").html
+
+
+def test_plain_data_is_readable():
+    """Lists of text as lines, dictionaries as JSON, nothing as nothing."""
+    assert show_value(["a", "b"], "x").text == "a\nb"
+    assert '"k": [' in show_value({"k": [1]}, "x").text
+    assert show_value(None, "None").size == "nothing"
+    assert show_value([], "[]").size == "0 items"
+
+
+def test_cyclic_data_is_told_by_its_text():
+    """What JSON cannot say is shown as the model got it."""
+    cyclic = []
+    cyclic.append(cyclic)
+    assert show_value(cyclic, "[[...]]").text == "[[...]]"
+
+
+def test_many_lines_are_bounded():
+    """At most so many lines of a list are kept, with the count of the whole."""
+    shown = show_value([f"row {n}" for n in range(100_000)], "x", "r.value")
+    assert shown.size == "100,000 items"
+    assert shown.html.count("\n") <= MOST_LINES + 2
+
+
+# -- answer and foot -----------------------------------------------------------------------------------------------
+
+
+class Verdict(enum.Enum):
+    YES = "yes"
+
+
+@dataclass
+class Place:
+    file: str
+    line: int
+
+
+class Review(pydantic.BaseModel):
+    summary: str
+    verdict: Verdict
+    places: list[Place]
+    tags: list[str]
+    extra: Place | None = None
+    costs: str = "$5 and $6"
+
+
+REVIEW = Review(
+    summary="Off by one", verdict=Verdict.YES, places=[Place("a.py", 1), Place("b.py", 2)], tags=["x"]
+)
+
+
+def test_an_output_is_a_table_of_its_fields():
+    """Nested models and lists included; what the model wrote stays, folded."""
+    block = answer_block('{"summary": "raw"}', REVIEW)
+    shown = words(block.html)
+    for part in (
+        "Review",
+        "summary Off by one",
+        "verdict yes",
+        "file line a.py 1 b.py 2",
+        "extra —",
+        "as the model wrote it",
+    ):
+        assert part in shown, part
+    assert "summary: Off by one" in block.text
+    assert "  - file: a.py\n    line: 1" in block.text
+
+
+def test_an_answer_without_output_is_its_text():
+    """Markdown, as any text."""
+    assert "<strong>b</strong>" in answer_block("**b**", None).html
+
+
+def test_deep_output_ends():
+    """Nesting beyond a few levels is shown as text."""
+    deep = current = {}
+    for _ in range(50):
+        current["x"] = current = {}
+    assert answer_block("", deep).html.count("<table") < 10
+
+
+def test_the_foot_has_the_totals():
+    """Stop reason, calls, tokens, cost, time and the expression for the outcome."""
+    asked = Approval("search", {}, None)
+    asked._state["decision"] = Decision(True, by="click")
+    events = [call(), asked, ToolResult("c1", "x"), call(), ToolResult("c1", "no", is_error=True)]
+    spans = (Span("model", "m", 0.0, 21.0),)
+    block = foot(result_of(events, spans=spans), "review")
+    assert block.text == (
+        "done · 4 model calls · 2 tool calls (1 error, 1 approved) · 3,204 tokens · $0.0058 · 0:21 · review.text"
+    )
+    assert words(block.html).replace("$ ", "$") == block.text
+
+
+def test_unknown_cost_is_not_zero():
+    """Nobody told the price: it says so."""
+    assert "cost not reported" in foot(result_of(cost=None)).text
+    assert money(0.0) == "$0"
+    assert money(12.345) == "$12.35"
+    assert money(0.00004) == "$4e-05"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.31, "0.31 s"), (9.999, "10.00 s"), (21, "0:21"), (3723, "1:02:03")]
+)
+def test_durations(seconds, said):
+    """Short ones with hundredths, long ones as a clock."""
+    assert duration(seconds) == said
+
+
+def test_files_carry_their_diff():
+    """Each changed file with its kind, its diff folded."""
+    block = files_block([FileChange("a.py", "modified", "-x\n+y\n"), FileChange("p.png", "created", None)])
+    assert "~ a.py modified" in block.text
+    assert "+ p.png created" in block.text
+    assert 'class="ti"' in block.html
+
+
+def test_the_time_line_has_a_bar_for_each_span():
+    """The bars are text, of one width, in both forms."""
+    spans = (Span("model", "m", 0.0, 1.0), Span("tool", "search", 1.0, 4.0))
+    asked, *lines = timeline(result_of(spans=spans)).text.splitlines()
+    assert asked == "? you ask"
+    assert len(lines) == 2
+    assert lines[0].count("█") * 2 < lines[1].count("█")
+    assert len({len(re.sub(r"[^█·]", "", line)) for line in lines}) == 1
+
+
+# -- a whole run ---------------------------------------------------------------------------------------------------
+
+
+def events_of_a_run():
+    asked = Approval("search", {"q": 1}, None, call_id="c1")
+    asked._state["decision"] = Decision(True, by="click")
+    return [
+        Reasoning("hm"),
+        Text("I'll "),
+        Text("look."),
+        call(q="1"),
+        asked,
+        ToolResult("c1", "found", value="found", ran=True),
+        Text("All done."),
+    ]
+
+
+def test_a_run_is_shown_again_whole():
+    """Prompt, reasoning, text, call with its decision, answer and foot, in their order."""
+    text = t.mimebundle(t.render(result_of(events_of_a_run()), "r"))["text/plain"]
+    wanted = [
+        "> Review this.",
+        "(thought) hm",
+        "I'll look.",
+        "✓ search(q=1)",
+        "approved by click",
+        "All done.",
+        "r.text",
+    ]
+    places = [text.index(part) for part in wanted]
+    assert places == sorted(places)
+    assert text.count("All done.") == 1
+
+
+def test_a_run_that_failed_says_why():
+    """The error stands above the foot."""
+    text = t.mimebundle(t.render(result_of([], text="", stop_reason="runtime_error", error="key refused")))[
+        "text/plain"
+    ]
+    assert "✗ key refused" in text
+    assert "failed" in text
+
+
+def test_discarded_text_is_not_shown_again():
+    """What a retry took back is gone from the run."""
+    events = [Text("Half an ans"), Retry(1, "reset", "Half an ans"), Text("Whole answer.")]
+    text = t.mimebundle(t.render(result_of(events, text="Whole answer.")))["text/plain"]
+    assert "Half an ans" not in text
+    assert text.count("Whole answer.") == 1
+
+
+def test_a_thousand_steps_stay_small():
+    """Early steps are one line each; the last hundred are whole."""
+    events = []
+    for n in range(1000):
+        events += [
+            ToolCall(str(n), "f", "f", {"n": n}),
+            ToolResult(str(n), "x" * 3000, value="x" * 3000, ran=True),
+        ]
+    blocks = t.render(result_of(events))
+    assert sum("<details" in block.html for block in blocks[:-1]) == 100  # the footer has the timeline folded
+    assert len(t.mimebundle(blocks)["text/html"]) < 1_500_000
+
+
+def test_markdown_of_a_run():
+    """The prompt is quoted; it, the model's text, calls and the foot are fenced."""
+    page = to_markdown(result_of(events_of_a_run()), "r")
+    assert page.startswith("```text\ndemo · tools search · ask\n```\n\n> ```text\n> Review this.\n> ```\n\n")
+    assert "```text\nI'll look.\n```" in page
+    assert "```text\n✓ search(q=1)" in page
+
+
+def test_a_bundle_has_only_safe_types():
+    """Nothing that a front-end would run or render by its own rules."""
+    assert set(t.mimebundle([notice("x"), notice("y")])) == {"text/html", "text/plain"}
+
+
+def test_dark_pages_have_colours_of_their_own():
+    """JupyterLab's, VS Code's and Colab's dark pages are known to the style sheet."""
+    for mark in ('[data-jp-theme-light="false"]', ".vscode-dark", 'html[theme="dark"]'):
+        assert mark in STYLE
+
+
+def big_picture(size=2_000_000):
+    return {"image/png": PNG[:16] + bytes(size), "text/plain": "a picture"}
+
+
+def test_one_call_holds_so_much_and_no_more():
+    """Thirty pictures, thousands of prints that take turns, two hundred arguments: bounded in sum, and it is said."""
+    name = "r.tool_results[0].value"
+    asked = ToolCall("1", "f", "f", {f"x{n}": "v" * 9_000 for n in range(200)})
+    prints = [("stdout" if n % 2 else "stderr", f"{n} " + "v" * 5_000) for n in range(3_000)]
+    pictures = [("display", big_picture(2_000_000 + n)) for n in range(30)]
+    made = ToolResult("1", "x", value=[BigPicture() for _ in range(20)])
+    for outputs in (prints, pictures, [*pictures, *prints]):
+        block = call_block(asked, result=made, outputs=outputs, value_name=name)
+        assert len(block.html) < OF_CALL + 100_000
+        assert "not kept" in words(block.html)
+        assert "more in the whole result: r.tool_results[0].value" in words(block.html)
+        assert "more arguments: r.calls[0].input" in words(block.html)
+    prints_only = call_block(asked, result=ToolResult("1", "x", value="x"), outputs=prints).html
+    assert "0 vvv" in prints_only
+    assert "2999 vvv" in prints_only, "the first and the last prints are kept"
+    assert "2,900 more prints and displays" in prints_only
+
+
+def test_markdown_says_how_it_ended():
+    """A run that failed says so in its Markdown, and its files' diffs stand in fences."""
+    change = FileChange("a.py", "modified", "-# x\n+# y\n")
+    run = result_of([change], error="server exploded", stop_reason="runtime_error", files=[change])
+    fences = re.findall(r"^```text\n(.*?)\n```$", to_markdown(run), re.DOTALL | re.MULTILINE)
+    assert fences[0] == "demo"
+    assert "✗ server exploded" in fences
+    assert any("+# y" in fence for fence in fences)
+
+
+def test_what_a_person_changed_is_never_left_out():
+    """An edited argument stands in the record however many others there are."""
+    given = {f"x{n}": "v" * 9_000 for n in range(200)}
+    edited = Decision(True, "", {**given, "x199": "mine"}, "click")
+    assert "mine" in call_block(ToolCall("1", "f", "f", given), decision=edited).html
+
+
+class BigPicture:
+    def _repr_png_(self):
+        return big_picture()["image/png"]
+
+
+def test_a_run_holds_so_much_and_no_more():
+    """Many large calls and thousands of changed files: the record is bounded, and says where the rest is."""
+    calls = [ToolCall(str(n), "draw", "draw", {}) for n in range(30)]
+    results = [ToolResult(one.id, "x", value=BigPicture(), ran=True) for one in calls]
+    files = [FileChange(f"file{n}", "created", "+x\n") for n in range(5_000)]
+    run = result_of([*(event for pair in zip(calls, results, strict=True) for event in pair), *files])
+    blocks = t.render(run, "r")
+    assert sum(len(block.html) for block in blocks) < OF_RUN + 200_000
+    said = t.together(blocks).text
+    assert "more than the record of a run holds: r.tool_results[29].value" in said
+    assert "4,800 more changed files: r.files" in said
+
+
+@pytest.mark.parametrize("name", ["x" * 1_000_000, "a\nb"])
+def test_a_name_is_a_name(name):
+    """A tool, an argument or a file with a name of a megabyte, or of two lines, takes no more than a line."""
+    blocks = [
+        call_block(ToolCall("1", name, name, {name: 1}), result=ToolResult("1", "ok", value=None)),
+        files_block([FileChange(name, "created", None)]),
+        head(name, [name], name[:100], name[:100], name[:100]),
+    ]
+    for block in blocks:
+        assert len(block.html) < 10_000
+        assert len(block.text) < 2_000
+        assert "\nb" not in block.text
+
+
+def test_what_is_left_out_of_a_long_text_is_said():
+    """The model's text, a prompt, a notice and a diff of megabytes are cut where they say so."""
+    long = "word " * 400_000
+    for block, where in [
+        (text_block(long), "result.text"),
+        (reasoning_block(long), "result.events"),
+        (notice(long), "result.error"),
+        (head("m", [], prompt=long), "result.prompt"),
+        (files_block([FileChange("x", "modified", "+" + long)]), "result.files"),
+    ]:
+        assert len(block.html) < 250_000
+        assert len(block.text) < 250_000
+        assert f"characters: {where}" in block.html
+
+
+def test_a_quoted_prompt_ends_with_its_words():
+    """A cell's last line break, and empty lines within, make no lines of blanks."""
+    assert head("m", [], prompt="Do it.\n\nNow.\n\n").text == "m\n> Do it.\n>\n> Now."
