@@ -23,9 +23,7 @@ from .. import kernel
 from ..transcript import (
     Block,
     CallStep,
-    EndStep,
     Notice,
-    NoticeStep,
     Page,
     Step,
     Steps,
@@ -74,8 +72,6 @@ class ViewOptions:
     """Whether a failed run becomes the cell's error, so that it is not said twice."""
     owns_cell: bool = False
     """Whether nothing else is in the cell's output."""
-    whole_text: bool = False
-    """Whether a text stays in one output: it may be an answer's JSON."""
     finish: Callable[[], Mapping[str, object]] = _nothing
     """Called when the turn is over; gives what its last output keeps for a later kernel."""
 
@@ -151,7 +147,7 @@ class CellRun:
         self._head = RunHead(self.output(), head, self.hooks)
         self._steps, self._page = Steps(), Page(options.name, options.hint)
         self._writer = (
-            CellWriter(self._column, self._page, whole=options.whole_text)
+            CellWriter(self._column, self._page)
             if cell.can_update
             else TerminalWriter(self._column, self._page)
         )
@@ -263,17 +259,14 @@ class CellRun:
                     self._writer.end(step)
                 case CallStep():
                     self._call_changed(step)
-                case EndStep():
-                    self._end(step)
-                case NoticeStep(kind="error") if self._options.raises:
+                case Done():
+                    kept = self._options.finish()
+                    self.output().put({**mimebundle(self._page.draw(step) or ()), **kept})
+                case Notice(kind="error") if self._options.raises:
                     pass  # the cell's error says it
                 case _:
                     self._writer.show()  # a text that goes on behind a retry stands before it
                     self.output().draw(self._page.draw(step))
-
-    def _end(self, step: EndStep) -> None:
-        kept = self._options.finish()
-        self.output().put({**mimebundle(self._page.draw(step) or ()), **kept})
 
     def _call_changed(self, step: CallStep) -> None:
         running = self.hooks.of(step.call.id)

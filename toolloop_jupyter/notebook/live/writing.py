@@ -16,9 +16,8 @@ from .places import Output, OutputColumn
 class CellWriter:
     """Writes into the outputs of a cell. A long text takes several: what is finished of it is not sent again."""
 
-    def __init__(self, column: OutputColumn, page: Page, *, whole: bool) -> None:
-        """With `whole`, a text stays in one output (it may turn out to be an answer's JSON)."""
-        self._column, self._page, self._whole = column, page, whole
+    def __init__(self, column: OutputColumn, page: Page) -> None:
+        self._column, self._page = column, page
         self._outputs: dict[TextStep, list[Output]] = {}
         """Where each text stands: its finished pieces, and the rest last."""
         self._step: TextStep | None = None
@@ -43,7 +42,7 @@ class CellWriter:
             outputs[0].draw(self._page.draw(step))
             return
         self._feed(step)
-        for piece in [] if self._whole else self._text.take():
+        for piece in self._text.take():
             outputs[-1].draw(piece)
             outputs.append(self._column.output())
         outputs[-1].draw(self._text.block())
@@ -92,11 +91,10 @@ class TerminalWriter:
             self._column.output().draw(self._page.draw(step))
 
 
-# --- Model text while it is being written, rendered at a cost that does not grow with its length. -------------
+# --- model text while it is being written, at a cost that does not grow with its length ---
 #
-# Markdown that is complete (up to a blank line at which a block surely ended) is rendered once and kept; only the rest is
-# rendered again. A view that shows each finished piece in an output of its own (`take`) then also sends only the rest
-# again: the bytes of a long answer stay a few times its length.
+# What is complete (up to a blank line at which a block surely ended) becomes a piece of its own, in its final form; only
+# the rest is rendered and sent again. So the bytes of a long answer stay a few times its length.
 
 PIECE = 1_500
 """Characters after which the next safe blank line ends a piece; more in a long text, whose pieces shall not be too many."""
@@ -109,58 +107,36 @@ _GOES_ON = re.compile(r"[ \t>]|[-*+] |\d{1,9}[.)] ")
 
 
 class StreamingText:
-    """Collects deltas; `block()` is the text so far, or what `take()` left of it."""
+    """Collects deltas: `take()` gives what is complete of the text, `block()` the rest as far as it has come."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._pieces: list[tuple[str, str]] = []  # the fence that a piece goes on with, and its own text
-        self._html: list[str] = []
+        self.text = ""
+        """Everything so far, as the model wrote it."""
+        self._finished: list[str] = []
+        self._count = 0
         self._reopened = ""
+        """The fence that the rest goes on with, where a piece ended within code."""
         self._open = ""
         self._fence = self._opener = ""
         self._scanned = 0
         self._cut = 0
-        self._taken = 0
 
     def add(self, delta: str) -> None:
         """Take the next piece of text. Cheap: nothing is rendered."""
-        self._parts.append(delta)
+        self.text += delta
         self._open += delta
 
-    @property
-    def text(self) -> str:
-        """Everything so far, as the model wrote it, taken or not."""
-        return "".join(self._parts)
-
     def take(self) -> list[Block]:
-        """The pieces that are finished and were not taken yet, each for an output of its own.
-
-        They are in their final form, and `block()` holds them no more. Mostly empty.
-        """
+        """The pieces that have been finished since the last time, each for an output of its own. Mostly none."""
         self._keep_finished()
-        new = [text_block(reopened + piece) for reopened, piece in self._pieces[self._taken :]]
-        self._taken = len(self._pieces)
-        return new
+        new, self._finished = self._finished, []
+        return [text_block(piece) for piece in new]
 
     def block(self, *, final: bool = False) -> Block:
-        """The text so far, without what was taken.
-
-        With `final`, rendered as a whole: code in colour, formulas typeset, references across pieces right.
-        """
-        if final:
-            return text_block(self._rest())
-        self._keep_finished()
-        while len(self._html) < len(self._pieces):
-            self._html.append(markdown_html("".join(self._pieces[len(self._html)]), streaming=True))
-        tail = markdown_html(self._reopened + self._open, streaming=True)
-        body = "\n".join([*self._html[self._taken :], tail])
+        """The rest. With `final`, code is in colour and formulas are typeset."""
+        rest = self._reopened + self._open
         # Without its text form, which only a finished block needs: half of what would be sent ten times a second.
-        return Block(written(body), "")
-
-    def _rest(self) -> str:
-        """The markdown that was not taken, in one; a fence that an earlier piece opened is opened again."""
-        pieces = [*self._pieces[self._taken :], (self._reopened, self._open)]
-        return pieces[0][0] + "".join(piece for _, piece in pieces)
+        return text_block(rest) if final else Block(written(markdown_html(rest, streaming=True)), "")
 
     def _keep_finished(self) -> None:
         """Set aside what is complete in `_open`, line by line from where the last look ended."""
@@ -179,7 +155,7 @@ class StreamingText:
 
     @property
     def _enough(self) -> int:
-        return PIECE + PIECE * len(self._pieces) // 10
+        return PIECE + PIECE * self._count // 10
 
     def _in_fence(self, line: str) -> bool:
         """Follow fences; whether `line` is part of one."""
@@ -200,7 +176,8 @@ class StreamingText:
         self._reopened = f"{self._opener}\n"
 
     def _keep(self, end: int) -> None:
-        self._pieces.append((self._reopened, self._open[:end]))
+        self._finished.append(self._reopened + self._open[:end])
+        self._count += 1
         self._reopened = ""
         self._open = self._open[end:]
         self._scanned, self._cut = self._scanned - end, 0

@@ -282,7 +282,6 @@ class Notebook:
                 means=self.settings.ask,  # type: ignore[arg-type]  # its choices
                 raises=True,
                 owns_cell=True,
-                whole_text=config.output is not None,
                 finish=finish,
             ),
         )

@@ -4,16 +4,14 @@ from .blocks import WIDGET, Block, head, money, notice, text_block, written
 from .calls import approval_record, progress_block
 from .diagram import timeline
 from .export import to_markdown, write
-from .steps import CallStep, EndStep, Notice, NoticeStep, Page, Step, Steps, TextStep, mimebundle, render
+from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
 from .values import bundle_of, picture_of
 
 __all__ = [
     "WIDGET",
     "Block",
     "CallStep",
-    "EndStep",
     "Notice",
-    "NoticeStep",
     "Page",
     "Step",
     "Steps",

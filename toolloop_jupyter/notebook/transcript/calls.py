@@ -392,19 +392,13 @@ def _text_lines(
         parts.append(_WHOLE + plain(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # A cut result names its whole in its last line, which therefore stays.
-        hidden, last = len(lines) - _TEXT_LINES + 2, []
-        if lines[-1].startswith("…"):
-            if more := _MORE_LINES.match(lines[-1]):
-                hidden += int(more[1].replace(",", "")) - 1
-                last = [f"… {counted(hidden, 'more line')}{more[2]}"]
-            else:
-                last = [f"… {counted(hidden, 'more line')}", lines[-1]]
-        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {counted(hidden, 'more line')}"])]
+        more = (
+            f"and more: {plain(expression)}"
+            if expression
+            else counted(len(lines) - _TEXT_LINES + 1, "more line")
+        )
+        lines = [*lines[: _TEXT_LINES - 1], f"… {more}"]
     return ["    " + shorten(line, 400) for line in lines]
-
-
-_MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
 
 
 # --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------

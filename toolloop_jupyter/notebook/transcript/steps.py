@@ -12,7 +12,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from ...core.events import (
     Approval,
@@ -97,59 +97,23 @@ class CallStep:
         return "waiting" if self.approval is not None and not self.approval.answered else "running"
 
 
-@dataclass(eq=False)
-class AttachmentStep:
-    """A part of the answer that is no text."""
-
-    attachment: Attachment
-
-
-@dataclass(eq=False)
-class FileStep:
-    """A file of the sandbox that changed."""
-
-    change: FileChange
-
-
-@dataclass(eq=False)
-class MoreFilesStep:
+@dataclass(frozen=True)
+class MoreFiles:
     """Changed files beyond those that are shown."""
 
     count: int
 
 
-@dataclass(eq=False)
-class RetryStep:
-    """A model call that failed and is tried again."""
-
-    retry: Retry
-
-
-@dataclass(eq=False)
-class NoticeStep:
-    """A line of words: `kind` is "info", "warning" or "error"."""
-
-    text: str
-    kind: str = "info"
-
-
-@dataclass(eq=False)
-class EndStep:
-    """The end of the run."""
-
-    result: Result
-
-
-Step: TypeAlias = (
-    TextStep | CallStep | AttachmentStep | FileStep | MoreFilesStep | RetryStep | NoticeStep | EndStep
-)
-
-
 @dataclass(frozen=True)
 class Notice:
-    """An event of another runtime that ours have no class for, in words."""
+    """A line of words, such as an event of another runtime that ours have no class for."""
 
     text: str
+    kind: Literal["info", "warning", "error"] = "info"
+
+
+Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
+"""A text or a call, which grow; everything else is its event, shown as it is."""
 
 
 # --- from events to steps -------------------------------------------------------------------------------------
@@ -217,7 +181,7 @@ class Steps:
         changed: Sequence[Step] = ()
         if retry.discard or (self._open is not None and self._open.is_thought):
             changed = self.end_text()
-        return [*changed, *self._take_back(retry.discard), *self._add(RetryStep(retry))]
+        return [*changed, *self._take_back(retry.discard), *self._add(retry)]
 
     def _take_back(self, discard: str) -> list[Step]:
         """Shorten the last texts by what no longer holds."""
@@ -245,18 +209,16 @@ class Steps:
                 return [step]
             case ToolResult():
                 return self._end_call(event)
-            case Attachment():
-                return self._add(AttachmentStep(event))
             case FileChange():
                 self._file_count += 1
-                return self._add(FileStep(event)) if self._file_count <= MOST_FILES else ()
-            case Done():
-                return self._end(event.result)
-            case Notice():
-                return self._add(NoticeStep(event.text))
+                return self._add(event) if self._file_count <= MOST_FILES else ()
             case Compaction(tokens_before=int(before), tokens_after=int(after)):
                 counts = f"{before:,} tokens before, {after:,} after"
-                return self._add(NoticeStep(f"the agent has shortened its conversation: {counts}"))
+                return self._add(Notice(f"the agent has shortened its conversation: {counts}"))
+            case Done():
+                return [*self._end(event.result), *self._add(event)]
+            case Attachment() | Notice():
+                return self._add(event)
         return ()
 
     def _begin_call(self, call: ToolCall) -> CallStep:
@@ -293,11 +255,13 @@ class Steps:
         if not self._file_count:  # another runtime may tell of them at its end alone
             changed += [step for change in result.files for step in self._take_whole(change)]
         if self._file_count > MOST_FILES:
-            changed += self._add(MoreFilesStep(self._file_count - MOST_FILES))
+            changed += self._add(MoreFiles(self._file_count - MOST_FILES))
         if result.error:
-            kind = "error" if result.stop_reason == "runtime_error" else "warning"
-            changed += self._add(NoticeStep(result.error, kind))
-        return [*changed, *self._add(EndStep(result))]
+            kind: Literal["error", "warning"] = (
+                "error" if result.stop_reason == "runtime_error" else "warning"
+            )
+            changed += self._add(Notice(result.error, kind))
+        return changed
 
     def _answer(self, result: Result) -> TextStep:
         """The last text becomes the output that was read from it; it may have come as a call, without any text."""
@@ -325,7 +289,7 @@ class Page:
         None where nothing has the Result, so that no expression can be named.
         """
         self._name, self._hint = name, hint
-        self._sizes: dict[Step, int] = {}
+        self._sizes: dict[CallStep, int] = {}
         self._used = 0
 
     def draw(self, step: Step) -> Block | None:
@@ -335,19 +299,19 @@ class Page:
                 return self.draw_call(step)
             case TextStep():
                 return _draw_text(step)
-            case AttachmentStep():
-                block = attachment_block(step.attachment)
-                return block if self._holds(step, block) else notice(f"{step.attachment.name}: {TOO_LARGE}")
-            case FileStep():
-                block = files_block([step.change])
-                return block if self._holds(step, block) else self._draw_without_diff(step)
-            case MoreFilesStep():
+            case Attachment():
+                block = attachment_block(step)
+                return block if self._holds(block) else notice(f"{step.name}: {TOO_LARGE}")
+            case FileChange():
+                block = files_block([step])
+                return block if self._holds(block) else self._draw_without_diff(step)
+            case MoreFiles():
                 return notice(f"… {step.count:,} more changed files{self._of('files')}")
-            case RetryStep():
-                return retry_block(step.retry)
-            case NoticeStep():
+            case Retry():
+                return retry_block(step)
+            case Notice():
                 return notice(step.text, step.kind)
-            case EndStep():
+            case Done():
                 return foot(step.result, self._name, picture=picture(step.result))
 
     def _of(self, part: str) -> str:
@@ -376,22 +340,24 @@ class Page:
             )
 
         block = draw(brief=step.is_brief)
-        if self._holds(step, block) or not step.is_over:
+        if self._holds(block, step) or not step.is_over:
             return block
         return draw(brief=True, note=f"{TOO_LARGE}: {expression}".removesuffix(": "))
 
-    def _draw_without_diff(self, step: FileStep) -> Block:
+    def _draw_without_diff(self, change: FileChange) -> Block:
         return files_block(
-            [dataclasses.replace(step.change, diff="")], note=f"its diff is {TOO_LARGE}{self._of('files')}"
+            [dataclasses.replace(change, diff="")], note=f"its diff is {TOO_LARGE}{self._of('files')}"
         )
 
-    def _holds(self, step: Step, block: Block) -> bool:
-        """Whether there is room for a block, which then takes it, instead of what its step took before."""
+    def _holds(self, block: Block, call: CallStep | None = None) -> bool:
+        """Whether there is room for a block, which then takes it; a call's instead of what the call took before."""
         size = len(block.html)
-        used = self._used - self._sizes.get(step, 0) + size
+        used = self._used + size - (self._sizes.get(call, 0) if call else 0)
         if used > OF_RUN:
             return False
-        self._used, self._sizes[step] = used, size
+        self._used = used
+        if call:
+            self._sizes[call] = size
         return True
 
 
