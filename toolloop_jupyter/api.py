@@ -44,7 +44,6 @@ from .core.session import (
     require_tool_loop,
 )
 from .notebook import kernel, live
-from .notebook.transcript import bundle_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,12 +129,12 @@ class _Notebook(Host):
             sink(kind, payload)
             live.pass_on(kind, payload)
 
-        figures = live.taken_up(sink, bundle_of) if shown else nullcontext()
+        figures = live.take_figures(sink) if shown else nullcontext()
         with kernel.capture(sink if shown else also_pass_on), figures:
             yield
 
     def keeper(self) -> PrintKeeper:
-        return live.Outputs()
+        return live.CallOutputs()
 
     def display(self, result: Result) -> None:
         live.display(result)

@@ -311,7 +311,7 @@ def answer_block(text: str, output: Any = None) -> Block:
     With an output, the text is the model's raw answer: kept, folded.
     """
     if output is None:
-        return text_block(text, final=True)
+        return text_block(text)
     raw = ""
     if text.strip():
         shown, left_out = cut(text)
