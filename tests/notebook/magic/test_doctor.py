@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import importlib.util
+import os
+import py_compile
+import subprocess
+import sys
+
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
@@ -129,3 +135,46 @@ def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
         "not tried: a line magic cannot wait inside this kernel's event loop",
     )
     assert "`await aagent(…)` work on this one" in found.remedy
+
+
+@pytest.fixture
+def litellm_files(tmp_path, monkeypatch):
+    """A LiteLLM of one file in a folder of its own; gives the file."""
+    package = tmp_path / "litellm"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    found = importlib.util.spec_from_file_location("litellm", package / "__init__.py")
+    monkeypatch.setattr(doctor, "find_spec", lambda name: found)
+    monkeypatch.setattr(sys, "pycache_prefix", None)
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    return package / "__init__.py"
+
+
+def test_bytecode_that_the_next_import_writes_or_that_is_there(litellm_files, monkeypatch):
+    """Nothing is said where LiteLLM is compiled, or will be by its import."""
+    assert list(doctor._bytecode()) == []
+    py_compile.compile(str(litellm_files))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    assert list(doctor._bytecode()) == []
+
+
+def test_no_bytecode_by_the_environments_wish(litellm_files, monkeypatch):
+    """PYTHONDONTWRITEBYTECODE is named, and the command that compiles all the same, which cures it."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (found,) = doctor._bytecode()
+    assert found.state == "note"
+    assert "PYTHONDONTWRITEBYTECODE is set" in found.says
+    command = found.remedy.split()
+    assert command[:-1] == ["python", "-m", "compileall", "-q"]
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    environment.pop("PYTHONPYCACHEPREFIX", None)
+    subprocess.run([sys.executable, *command[1:]], check=True, env=environment)
+    assert list(doctor._bytecode()) == []
+
+
+def test_no_bytecode_in_a_folder_of_others(litellm_files, monkeypatch):
+    """A folder that may not be written to is named, and the variable that names another."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    (found,) = doctor._bytecode()
+    assert f"{litellm_files.parent} may not be written to" in found.says
+    assert "PYTHONPYCACHEPREFIX" in found.remedy

@@ -62,6 +62,7 @@ from .where import (
     has_stdin,
     has_widget_frontend,
     has_widgets,
+    ignores_ctrl_c,
     in_kernel,
     in_terminal,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "has_stdin",
     "has_widget_frontend",
     "has_widgets",
+    "ignores_ctrl_c",
     "in_kernel",
     "in_terminal",
     "name_cells",

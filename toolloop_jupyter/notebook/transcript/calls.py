@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
-from ...core.results import describe, pictures_in
+from ...core.results import describe, find_pictures
 from ...core.text import plain
 from ..html import (
     BLOCK,
@@ -294,7 +294,7 @@ def _without_result(
         or isinstance(result.value, (str, int, float, type(None)))
     ):
         return list(outputs)
-    figures = [id(drawn) for drawn in pictures_in(result.value)]
+    figures = [id(drawn) for drawn in find_pictures(result.value)]
     same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
     if len(same) < len(displays):
         value = list(result.value.values()) if isinstance(result.value, dict) else result.value
