@@ -18,12 +18,15 @@ SCRIPTED = (
 STATE = """import gc, sys, threading
 print("acompletion" in vars(sys.modules.get("litellm", sys)), gc.isenabled(),
       any(t.name == "toolloop-import-litellm" for t in threading.enumerate()))"""
-SLOW_IMPORT = """import sys, time
+SLOW_IMPORT = """import importlib.machinery, sys, time
 class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == "litellm":
             sys.meta_path.remove(self)
-            time.sleep(3)
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
+            return spec
 sys.meta_path.insert(0, Slow())
 key = "sk-test"
 """

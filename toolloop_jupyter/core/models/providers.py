@@ -24,7 +24,7 @@ from typing import Any, TypeAlias
 
 from ..text import hide_in_repr
 from .assembly import Assembly
-from .client import litellm_loaded, load_litellm
+from .client import is_ready, litellm_loaded, load_litellm
 from .options import Kind, option_of
 
 Delta: TypeAlias = dict[str, Any]
@@ -175,7 +175,7 @@ def is_ours(model: str) -> bool:
 
 def must_load(model: str) -> bool:
     """Say whether a call of `model` has to wait for LiteLLM's import."""
-    return not is_ours(model) and not litellm_loaded()
+    return not is_ours(model) and not is_ready()
 
 
 async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
