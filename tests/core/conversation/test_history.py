@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.loop.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
+from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
 from toolloop_jupyter.core.models import client
@@ -422,7 +422,7 @@ HI = {"role": "assistant", "content": "Hi"}
 )
 def test_neighbouring_questions_go_out_as_one(messages, sent):
     """Neighbouring user messages are one in a request, with all they say; everything else is as it was."""
-    assert history.alternating(messages) == sent
+    assert history.merge_user_messages(messages) == sent
 
 
 async def test_after_a_stop_roles_alternate(serve):

@@ -16,7 +16,7 @@ from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.notebook.magic import doctor
 
-REAL_OVERTAKING = kernel.overtaking
+REAL_ROUTE = kernel.find_click_route
 NO_CLICK = doctor.Finding("approval buttons", "note", "")
 CLICK = doctor.Finding("approval buttons", "ok", "")
 
@@ -30,7 +30,7 @@ def surroundings(monkeypatch):
         monkeypatch.setattr(kernel, "has_stdin", lambda: stdin)
         monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
         monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
-        monkeypatch.setattr(kernel, "overtaking", lambda: way)
+        monkeypatch.setattr(kernel, "find_click_route", lambda: way)
         monkeypatch.setattr(asking._Clicks, "known", None)
 
     pretend()
@@ -49,9 +49,9 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
     from ipykernel import _version
 
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
-    monkeypatch.setattr(where, "_kernel", object)  # one without a msg_queue, as all of 7
+    monkeypatch.setattr(where, "get_kernel", object)  # one without a msg_queue, as all of 7
     monkeypatch.setattr(doctor, "version", lambda package: number)
-    monkeypatch.setattr(kernel, "overtaking", REAL_OVERTAKING)
+    monkeypatch.setattr(kernel, "find_click_route", REAL_ROUTE)
     found = told("clicks while")
     assert (found.state, found.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
     assert found.says == (
@@ -124,6 +124,17 @@ def test_a_wait_that_is_none(value):
     """--wait takes seconds above 0; anything else is one line that shows the value."""
     with pytest.raises(Mistake, match=f"--wait takes a number of seconds above 0, got '{value}'"):
         doctor._wishes(["--wait", value])
+
+
+def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
+    """On a loop that is not asyncio's own (uvloop) the button is not tried, and the doctor says what works there."""
+    monkeypatch.setattr(kernel, "can_run_sync", lambda: False)
+    found = doctor._buttons(None, "auto", None)
+    assert (found.state, found.says) == (
+        "note",
+        "not tried: a line magic cannot wait inside this kernel's event loop",
+    )
+    assert "`await aagent(…)` work on this one" in found.remedy
 
 
 @pytest.fixture

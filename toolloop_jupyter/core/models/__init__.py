@@ -8,6 +8,7 @@ from .failures import log_unexpected, redact
 from .options import MANAGED, check_completion_options
 from .parts import note
 from .providers import (
+    Answers,
     Delta,
     PlainRefusal,
     ProviderError,
@@ -21,6 +22,7 @@ from .providers import (
 
 __all__ = [
     "MANAGED",
+    "Answers",
     "Assembly",
     "Delta",
     "ModelCall",

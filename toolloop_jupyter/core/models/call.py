@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ..events import (
@@ -23,13 +24,12 @@ from ..events import (
     Reply,
     Request,
     Retry,
-    Tap,
     Text,
     Usage,
     plain_data,
     read_field,
 )
-from ..execution import RunEnded, attempt, message_of
+from ..execution import RunEnded, attempt, get_message
 from ..text import TooManyCalls
 from . import client, providers
 from .assembly import Assembly
@@ -37,6 +37,8 @@ from .capabilities import is_free, price_of
 from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
 from .options import explain_switch
 
+OnDelta = Callable[[float, Mapping[str, Any]], None]
+"""Takes each delta of the answer as plain data, with the monotonic time in seconds."""
 _WITHOUT = {
     "stream_options": "the server takes no stream_options; asked again without, so that it may not tell the usage",
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
@@ -49,12 +51,12 @@ _refused: dict[tuple[str, str], set[str]] = {}
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
-    def __init__(self, request: Request, emit: Emit, *, tap: Tap | None = None) -> None:
+    def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
         self._names = frozenset(tool["function"]["name"] for tool in request.tools)
         self.assembly = Assembly(self._names)
         self._emit = emit
-        self._tap = tap
+        self._on_delta = on_delta
         self._before = ""
         """The text that a broken try has shown, until the next one has caught up with it."""
         self._caught = 0
@@ -119,7 +121,7 @@ class ModelCall:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in message_of(error)
+        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in get_message(error)
 
     async def _try_again(self, number: int, error: str, wait: float | None) -> None:
         self._before, self._caught = self.shown, 0
@@ -208,8 +210,8 @@ class ModelCall:
         if choice is None:  # several choices: the first counts
             return
         delta = read_field(choice, "delta")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(delta) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(delta) or {})
         await self._add(delta)
         if reason := read_field(choice, "finish_reason"):
             self.assembly.finish_reason = reason
@@ -222,8 +224,8 @@ class ModelCall:
         if not choices:
             return
         message = read_field(choices[0], "message")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(message) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(message) or {})
         self.assembly.finish_reason = read_field(choices[0], "finish_reason")
         await self._add(message, whole=True)
 

@@ -18,9 +18,9 @@ import copy
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..text import hide_in_repr
 from .assembly import Assembly
@@ -107,6 +107,36 @@ class ProviderRequest:
     """Every other completion option that was set (`tool_choice`, `response_format`, `temperature`, …)."""
     stream: bool = True
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Answers:
+    """What stands behind the name of a model of ours. Only `respond` has to be written; the rest says nothing by default."""
+
+    model: str = ""
+    """The whole name, e.g. "toolloop/scripted-1"."""
+    takes_images: bool | Literal["tool", "user"] | None = False
+    """Whether it is sent the pictures of results, or where it reads them."""
+    position: int | None = None
+    """How many calls were played, where they are played in order; set it to go on from another one."""
+    differences: Sequence[str] = ()
+    """How requests differed from those that it was made for, one text for each."""
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        """Answer a request with deltas. Raises ProviderError for one that is refused."""
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The model as a person knows it: a recording's by the model that was recorded, a script by its variable."""
+        return self.model
+
+    @property
+    def next_title(self) -> str:
+        """The same for the call that comes next."""
+        return self.title
+
+    def name_as(self, variable: str) -> None:
+        """Take note of the variable that a person calls it by."""
 
 
 Respond: TypeAlias = Callable[[ProviderRequest], AsyncIterator[Delta]]

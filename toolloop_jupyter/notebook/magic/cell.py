@@ -28,8 +28,10 @@ from .sessions import KEPT, MadeBy, NamedSession, Replaced, hashed
 
 if TYPE_CHECKING:
     from ...core.events import Reply
+    from ...core.models import Answers
+    from ...core.session import AsyncEventStream
     from ...teaching.recording import Recorder, Replay
-    from ..live import View
+    from ..live import CellRun
     from ..transcript import Block
 
 
@@ -69,9 +71,9 @@ class Notebook:
 
         Raises Mistake, with the nearest name, for one that does not exist.
         """
-        from ...core.tools import marked_tools
+        from ...core.tools import find_marked_tools
 
-        return marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
+        return find_marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
 
     def key(self, name: str | None) -> str | None:
         """The key behind the name of a variable. Raises Mistake."""
@@ -138,9 +140,11 @@ class Notebook:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(back) if back is not None else None
         notes.append(self._begin_turn(named, options, cell))
-        view = self._view(options, named, cell, recorder, replaced)
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, view, notes, replaced))
+        notes.append(self._without_docstring(named.session.config.tools))
+        view, observers = self._view(options, named, cell, recorder, replaced)
+        stream = named.session.astream(prompt, observers=observers)
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -214,35 +218,28 @@ class Notebook:
     async def _turn(
         self,
         options: Options,
-        named: NamedSession,
-        prompt: str,
-        view: View,
+        stream: AsyncEventStream,
+        view: CellRun,
         notes: list[str | None],
         replaced: Replaced | None,
     ) -> Result:
-        from ..live import follow
-        from ..transcript import mimebundle, notice
+        from ..transcript import notice
 
-        session = named.session
-        config, stream = session.config, session.astream(prompt)
-        view.stop = stream.cancel
-        # The view asks by itself, as it reads the stream: so nothing is shown out of order.
-        session.config = dataclasses.replace(config, observer=view, on_approval=None)
-        place = view.place()
+        output = view.output()
         if replaced is not None:
-            place.put(mimebundle([notice(replaced.note)]))
-        for line in (*notes, self._without_docstring(config.tools)):
+            output.draw(notice(replaced.note))
+        deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
+        for line in (*notes, deaf):
             if line:
                 view.put(notice(line))
         try:
-            result = await follow(stream, view, stream.cancel)
+            result = await view.follow(stream, stream.cancel)
         except OutputInvalid as error:
             self._keep(error.result, options.name)
             raise
         finally:
-            session.config = config
             if replaced is not None and (kept := replaced.settle()):
-                place.put(mimebundle([notice(kept, "warning")]))
+                output.draw(notice(kept, "warning"))
         self._keep(result, options.name)
         return result
 
@@ -253,8 +250,9 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: Replaced | None,
-    ) -> View:
-        from ..live import Stepper, View
+    ) -> tuple[CellRun, list[Observer]]:
+        """The view of the run, and all who observe it: step mode holds before the view and the recorder see a step begin."""
+        from ..live import CellRun, Stepper, ViewOptions
         from ..transcript import head
         from .sessions import bundle
 
@@ -268,30 +266,34 @@ class Notebook:
             session=self._name(options),
             tape=said(recorder, answers),
         )
-        view = View(
+        keeps = options.keep_history or self.settings.keep_history
+
+        def finish() -> Mapping[str, Any]:
+            if replaced is not None:
+                replaced.settle()
+            return bundle(self._name(options), named) if keeps else {}
+
+        view = CellRun(
             cell,
-            head_for(getattr(answers, "next_model", "") or config.route.title),
-            owns_cell=True,
-            whole_text=config.output is not None,
-            name=options.name,
-            model=config.route.model,
-            unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
-            wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
-            raised=True,
+            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
+            ViewOptions(
+                name=options.name,
+                model=config.route.model,
+                hint=" (with --as result)" if options.name is None else "",
+                unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
+                means=self.settings.ask,  # type: ignore[arg-type]  # its choices
+                raises=True,
+                owns_cell=True,
+                finish=finish,
+            ),
         )
-        if options.name is None:
-            view.hint = " (with --as result)"
-        if options.step:
-            view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
-        if hasattr(answers, "differences"):
-            view.also(FollowsReplay(answers, view, head_for))
-        if recorder is not None:
-            view.also(recorder)
-        if options.keep_history or self.settings.keep_history:
-            view.keep = functools.partial(bundle, self._name(options), named)
-        if replaced is not None:
-            view.ended = replaced.settle
-        return view
+        observers: list[Observer | None] = [
+            None if answers is None else FollowsModel(answers, view, head_for),
+            Stepper(view, self.settings.ask) if options.step else None,  # type: ignore[arg-type]  # its choices
+            view.hooks,
+            recorder,
+        ]
+        return view, [observer for observer in observers if observer is not None]
 
     def _without_docstring(self, tools: Any) -> str | None:
         """What to tell, once for each tool, of those that the model gets no description of."""
@@ -415,12 +417,12 @@ class Tapes:
         known.loose = loose
         return known
 
-    def go_back(self, answers: Any, cell_id: str | None, execution: str) -> None:
+    def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
         """Let a script or recording go on from where this cell began, when the cell has run before.
 
         Without an id of the cell (some front-ends send none) it just goes on; so do several runs in one execution.
         """
-        if cell_id is None or not hasattr(answers, "position"):
+        if answers is None or cell_id is None or answers.position is None:
             return
         began = self._began.setdefault(answers, {})
         position, last = began.get(cell_id, (answers.position, execution))
@@ -429,7 +431,7 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-def said(recorder: Recorder | None, answers: Any) -> str:
+def said(recorder: Recorder | None, answers: Answers | None) -> str:
     """What a cell's head says of a recording: that it is made, or that it answers."""
     from ...teaching.recording import Replay
 
@@ -438,18 +440,18 @@ def said(recorder: Recorder | None, answers: Any) -> str:
     return ", ".join(told)
 
 
-class FollowsReplay(Observer):
-    """Says in a run's transcript which model was recorded, and, once, that a loose replay answers another request."""
+class FollowsModel(Observer):
+    """Says in a run's transcript which model of a recording answers, and, once, that it was asked something else."""
 
-    def __init__(self, replay: Replay, view: View, head_for: Callable[[str], Block]) -> None:
+    def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
-        self._replay, self._view, self._head_for = replay, view, head_for
-        self._known = len(replay.differences)
+        self._answers, self._view, self._head_for = answers, view, head_for
+        self._known = len(answers.differences)
         self._said = False
 
     async def after_model(self, reply: Reply) -> None:
-        self._view.show_head(self._head_for(self._replay.recorded_model))
-        new = self._replay.differences[self._known :]
+        self._view.replace_head(self._head_for(self._answers.title))
+        new = self._answers.differences[self._known :]
         if new and not self._said:
             self._said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")

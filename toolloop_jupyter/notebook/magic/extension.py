@@ -118,7 +118,8 @@ def _cannot_await() -> bool:
 
 
 def _cell_magic(line: str, cell: str) -> Any:
-    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)))
+    instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
+    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)), instead=instead)
 
 
 def _line_magic(line: str) -> Any:

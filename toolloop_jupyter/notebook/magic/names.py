@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
+from ...core.models import Answers
 
 Names = Mapping[str, Any]
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
@@ -113,9 +114,8 @@ def model(names: Names, name: str) -> Any:
     if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
         return name
     found = lookup(names, name, "model")
-    if hasattr(found, "toolloop_model"):
-        if hasattr(found, "shown_as"):
-            found.shown_as = name
+    if isinstance(found, Answers):
+        found.name_as(name)
         return found
     if isinstance(found, str):
         return found
@@ -143,13 +143,15 @@ def policy(names: Names, name: str, functions: Sequence[Any] = (), had: Iterable
 def _without_others(
     rules: Mapping[Any, Any], names: Names, functions: Sequence[Any], had: Iterable[str]
 ) -> Mapping[Any, Any]:
-    from ...core.tools import marked_tools, tool_name
+    from ...core.tools import find_marked_tools, get_tool_name
 
-    others = {tool_name(function) for function in marked_tools(names)} | {*had}
+    others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
     others |= {
-        key for key in rules if type(key) is str and callable(names.get(key)) and tool_name(names[key]) == key
+        key
+        for key in rules
+        if type(key) is str and callable(names.get(key)) and get_tool_name(names[key]) == key
     }
-    others -= {tool_name(function) for function in functions}
+    others -= {get_tool_name(function) for function in functions}
     return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
 
 

@@ -18,10 +18,8 @@ import ipywidgets
 from ...core.events import Usage
 from ...core.text import plain
 from ..html import CARD_STYLE, DIM, STYLE, counted, inline
-from ..transcript import money
+from ..transcript import WIDGET, money
 from .edit_form import FieldSpec
-
-WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
 class _Panel:
@@ -34,7 +32,7 @@ class _Panel:
     def mimebundle(self) -> dict[str, Any]:
         """What to put into a display message: the reference that a front-end replaces by the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {WIDGET_MIME: reference}
+        return {WIDGET: reference}
 
     def _close(self) -> None:
         self._finished = True
