@@ -100,6 +100,19 @@ def test_the_import_is_none_of_a_runs_time(kernel):
     assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
 
 
+@pytest.mark.parametrize("way", ["agent", "await aagent"])
+def test_a_call_of_the_api_says_so_too(kernel, way):
+    """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *", timeout=60)
+        model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
+        run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
+        kernel.wait_until(lambda: "loading litellm" in run.text, 30, "the line")
+        kernel.wait(run, timeout=60)
+    assert "loading litellm" not in run.text
+    assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
+
+
 def test_stopped_while_it_waits(kernel):
     """An interrupt during the import ends the run: no call, no cost, nothing left behind."""
     kernel.run_all(SLOW_IMPORT, LOAD, timeout=60)
