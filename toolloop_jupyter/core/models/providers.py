@@ -35,6 +35,7 @@ Chunk: TypeAlias = dict[str, Any]
 
 _responders: dict[str, Respond] = {}
 _priced: set[str] = set()
+_asked: set[str] = set()
 
 _FREE: Mapping[str, object] = {
     "mode": "chat",
@@ -208,6 +209,11 @@ def must_load(model: str) -> bool:
     return not is_ours(model) and not is_ready()
 
 
+def was_one_asked() -> bool:
+    """Say whether a model of ours has been asked in this process, without LiteLLM's door."""
+    return bool(_asked)
+
+
 async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
     """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
 
@@ -216,6 +222,7 @@ async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
     """
     await asyncio.sleep(0)  # as below
     model = keywords["model"]
+    _asked.add(model)
     if litellm_loaded():
         ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
     sent = {name: value for name, value in keywords.items() if value is not None and not _is_kept(name)}
