@@ -192,7 +192,8 @@ def aagent(
         session = AsyncSession(config, lasting=False)
         return AsyncEventStream(session, prompt, streamed=True, close_session=True)
     session = AsyncSession(config, streamed=False, lasting=False)
-    run = collect(AsyncEventStream(session, prompt, streamed=False, close_session=True))
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
+    run = live.say_loading(config.route.model, lambda: collect(events))
     return Pending(run, "aagent(…)")
 
 
@@ -212,8 +213,9 @@ def agent(
             inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
         )
     session = AsyncSession(config, streamed=False, lasting=False)
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
     return kernel.run_sync(
-        lambda: collect(AsyncEventStream(session, prompt, streamed=False, close_session=True)),
+        lambda: live.say_loading(config.route.model, lambda: collect(events)),
         instead="write `await aagent(…)`",
     )
 

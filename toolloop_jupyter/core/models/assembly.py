@@ -359,12 +359,12 @@ def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
     return name if name.startswith(call.name) else call.name + name
 
 
-# --- Two writings of one call: some servers tell a call both in `tool_calls` and in OpenAI's old `function_call`. ---
-#
-# llama-cpp-python's "chatml-function-calling" does so in each delta. Such a call is one call, and runs once.
-
 Writing: TypeAlias = tuple[str, str]
-"""(name, arguments) of a call, as a server wrote them."""
+"""(name, arguments) of a call, as a server wrote them.
+
+Some servers write a call both in `tool_calls` and in OpenAI's old `function_call` (llama-cpp-python's
+"chatml-function-calling" in each delta). Such a call is one call, and runs once.
+"""
 
 
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:

@@ -12,6 +12,7 @@ from .presenter import (
     last,
     mark_shown,
     markdown,
+    say_loading,
     show,
 )
 from .stepper import Stepper, request_block
@@ -37,6 +38,7 @@ __all__ = [
     "means_of_asking",
     "pass_on",
     "request_block",
+    "say_loading",
     "show",
     "take_figures",
 ]

@@ -4,20 +4,42 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import uuid
 import weakref
-from collections.abc import Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from ...core.events import Approval, Mistake, Result
+from ...core.models import load, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
-from ..transcript import approval_record, head, mimebundle, render, timeline, to_markdown
+from ..transcript import approval_record, head, mimebundle, notice, render, timeline, to_markdown
 from .asking import ask, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
-from .outputs import RunHooks
+from .outputs import LOADING, RunHooks
 from .places import OutputColumn
 from .view import CellRun, ViewOptions
+
+
+async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Result:
+    """Await a run that nothing shows; while it waits for LiteLLM's import, a line in the cell says so."""
+    if kernel.get_shell() is None or not must_load(model):
+        return await start()
+    cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
+    cell.display(mimebundle(notice(LOADING)), display_id=identity)
+
+    async def take_away() -> None:
+        try:
+            await load()
+        finally:
+            cell.update({"text/plain": "", "text/html": ""}, identity)
+
+    line = asyncio.ensure_future(take_away())
+    try:
+        return await start()
+    finally:
+        line.cancel()
 
 
 def can_ask_in_cell() -> bool:
