@@ -155,7 +155,7 @@ class ReplyWith:
             raise error
         if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            told = f"turn {turn.number} of {turn.shown_as}: {name} raised {words_of(error)}"
+            told = f"turn {turn.number} of {turn.title}: {name} raised {words_of(error)}"
             raise PlainRefusal(told, 400) from error
         async for delta in turn.play(outcome.value):
             yield delta
@@ -177,7 +177,7 @@ class Turn:
     number: int
     messages: Messages
     pace: float
-    shown_as: str = "the script"
+    title: str = "the script"
     calls: int = 0
     finish_reason: str = ""
     usage: Mapping[str, Any] | None = None

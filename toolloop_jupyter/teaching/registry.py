@@ -10,18 +10,12 @@ import re
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
-from ..core.models import Delta, ProviderError, ProviderRequest, ensure, provide
+from ..core.models import Answers, Delta, ProviderError, ProviderRequest, ensure, provide
 
 PROVIDER = "toolloop"
 DEMO_MODEL = f"{PROVIDER}/demo"
-
-
-class Answers(Protocol):
-    """What stands behind a name: anything that answers a request with deltas."""
-
-    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]: ...
 
 
 _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()

@@ -8,7 +8,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.cell import FollowsReplay, Tapes, said
+from toolloop_jupyter.notebook.magic.cell import FollowsModel, Tapes, said
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -113,10 +113,10 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)
-        replace_config(session, observer=FollowsReplay(replay, View(), lambda model: model))
+        replace_config(session, observers=(FollowsModel(replay, View(), lambda model: model),))
         return (await session.arun(prompt)).model
 
-    assert (replay.next_model, await play("first")) == ("first", "first")
-    assert (replay.next_model, await play("second")) == ("second", "second")
-    assert (replay.next_model, await play("second")) == ("first", "second")
+    assert (replay.next_title, await play("first")) == ("first", "first")
+    assert (replay.next_title, await play("second")) == ("second", "second")
+    assert (replay.next_title, await play("second")) == ("first", "second")
     assert shown == ["first", "second", "second"]

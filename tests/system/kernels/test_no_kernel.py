@@ -31,7 +31,7 @@ async def waits(seconds=20, result=None):
     return result
 
 async def attended(make):
-    async with kernel.attending():
+    async with kernel.serving_clicks():
         return await make()
 """
 
@@ -80,7 +80,8 @@ def test_a_person_at_a_terminal(ipython, way):
     """Both ways work, and IPython knows that somebody can be asked."""
     assert ipython.ask(f"print({FORMS[way].format('lambda: waits(0.01, 5)')})").split() == ["waiting", "5"]
     assert (
-        ipython.ask("print(kernel.terminal(), kernel.has_stdin(), kernel.in_kernel())") == "True True False"
+        ipython.ask("print(kernel.in_terminal(), kernel.has_stdin(), kernel.in_kernel())")
+        == "True True False"
     )
 
 

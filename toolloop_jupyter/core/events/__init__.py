@@ -31,11 +31,20 @@ from .events import (
     Text,
     ToolCall,
     ToolResult,
+    ToolStatus,
     Usage,
 )
-from .observer import Observer, Progress
-from .request import Emit, Reply, Request, Tap, content_text, plain_data, read_field
-from .result import ANY, Done, Event, Result
+from .observer import (
+    Host,
+    Observer,
+    Observers,
+    PrintKeeper,
+    Progress,
+    RunSync,
+    Sink,
+)
+from .request import Emit, Reply, Request, content_text, plain_data, read_field
+from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
@@ -55,11 +64,15 @@ __all__ = [
     "HarnessError",
     "HarnessInstallFailed",
     "HistoryInvalid",
+    "Host",
     "Mistake",
     "ModelCallFailed",
     "Observer",
+    "Observers",
     "OptionsMismatch",
     "OutputInvalid",
+    "Presenter",
+    "PrintKeeper",
     "Progress",
     "Reasoning",
     "Reply",
@@ -67,17 +80,19 @@ __all__ = [
     "Result",
     "Retry",
     "RunFailed",
+    "RunSync",
     "SandboxError",
     "Scope",
     "SessionClosed",
+    "Sink",
     "Span",
     "StateIncompatible",
     "StopReason",
-    "Tap",
     "Text",
     "ToolCall",
     "ToolDefinitionError",
     "ToolResult",
+    "ToolStatus",
     "Usage",
     "content_text",
     "frozen",

@@ -125,7 +125,7 @@ def _is_typo(typed: str, name: str) -> bool:
     )
 
 
-def asks_sometimes(policy: object) -> bool:
+def asks_always(policy: object) -> bool:
     """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
     return mode_of(policy) == "ask"
 

@@ -16,6 +16,7 @@ from ..conversation import History, alternating
 from ..events import (
     Event,
     ModelCallFailed,
+    Observers,
     Reply,
     Request,
     Span,
@@ -25,7 +26,7 @@ from ..events import (
 )
 from ..models import ModelCall, note, takes_no_tool_choice
 from ..tools import SentArguments
-from .config import Config
+from .config import Approver, Config
 from .permissions import Allowed
 
 
@@ -51,8 +52,9 @@ class Turn:
     prompt: str
     emit: Callable[[Event], Awaitable[None]]
     session_allowed: Allowed
-    interactive: bool = True
-    """Whether a reader of the stream may answer approvals."""
+    observers: Observers = field(default_factory=Observers)
+    approver: Approver = "nobody"
+    """Who is asked about its calls."""
     lasting: bool = True
     """Whether the session goes on after this turn, so that something can be allowed for all of it."""
     checkpoint: Callable[[], None] = _go_on
@@ -122,9 +124,11 @@ async def call_model(
     if limited:
         _check_limits(turn)
     request = make_request(turn, in_words=in_words)
-    await turn.config.observer.before_model(request)
+    await turn.observers.before_model(request)
     turn.checkpoint()
-    call = ModelCall(request, turn.emit, tap=turn.config.observer.tap)
+    call = ModelCall(
+        request, turn.emit, on_delta=turn.observers.delta if turn.observers.wants_deltas else None
+    )
     began = turn.now()
     try:
         reply = await call.run()
@@ -133,7 +137,7 @@ async def call_model(
         _count_untold(turn, call)
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
         if isinstance(error, ModelCallFailed):
-            await turn.config.observer.model_failed(error)
+            await turn.observers.model_failed(error)
         raise
     turn.usage += reply.usage
     turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
@@ -144,7 +148,7 @@ async def call_model(
     if calls or text or reply.attachments:
         noted = {} if calls or text else {"content": note(reply.attachments)}
         turn.history.add_assistant({**reply.message, **noted})
-    await turn.config.observer.after_model(_as_it_came(reply, as_sent))
+    await turn.observers.after_model(_as_it_came(reply, as_sent))
     if not calls:
         _check_answer(turn, reply, text)
     return reply, as_sent

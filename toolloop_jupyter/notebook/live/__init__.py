@@ -1,20 +1,23 @@
 """A run in its cell, while it goes on."""
 
 from .asking import GRACE, a_click_came, may_have_buttons, means_of_asking
-from .outputs import Kept
-from .results import bundle, keep, last, mark_shown, markdown
-from .show import card_handler, show
+from .outputs import Outputs, pass_on, taken_up
+from .results import bundle, diagram, display, keep, last, mark_shown, markdown
+from .show import ask_in_cell, can_ask_in_cell, show
 from .stepper import Stepper, request_block
 from .view import View, follow
 
 __all__ = [
     "GRACE",
-    "Kept",
+    "Outputs",
     "Stepper",
     "View",
     "a_click_came",
+    "ask_in_cell",
     "bundle",
-    "card_handler",
+    "can_ask_in_cell",
+    "diagram",
+    "display",
     "follow",
     "keep",
     "last",
@@ -22,6 +25,8 @@ __all__ = [
     "markdown",
     "may_have_buttons",
     "means_of_asking",
+    "pass_on",
     "request_block",
     "show",
+    "taken_up",
 ]

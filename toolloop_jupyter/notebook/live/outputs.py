@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...core.events import Approval, Decision, Observer, ToolCall, ToolResult
+from ...core.events import Approval, Decision, PrintKeeper, ToolCall, ToolResult
 from ...core.execution import Raised, attempt_call
 from ...core.text import settled
 from .. import kernel
@@ -55,7 +55,7 @@ class Text:
         return settled(self._pieces[0]) if self._pieces else ""
 
 
-class Outputs:
+class Outputs(PrintKeeper):
     """Takes what comes, from any thread, and shows what is there. str() is the text for the model."""
 
     def __init__(self) -> None:
@@ -147,28 +147,16 @@ class Outputs:
         return [data for bundle in bundles if (data := picture_of(bundle))]
 
 
-class Kept(Observer):
-    """For a run that nobody shows: prints go where they went, and are kept for the tools that ask for it."""
-
-    steps_aside = True
-
-    @contextmanager
-    def running(self, call: ToolCall) -> Iterator[Outputs]:
-        outputs = Outputs()
-
-        def sink(kind: str, payload: Any) -> None:
-            outputs.take(kind, payload)
-            with kernel.into(None):
-                if kind != "display":
-                    getattr(sys, kind).write(payload)
-                elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
-                    transient = {"display_id": payload.display_id} if payload.display_id else {}
-                    publisher.publish(
-                        dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces
-                    )
-
-        with kernel.capture(sink):
-            yield outputs
+def pass_on(kind: str, payload: Any) -> None:
+    """Let what a tool prints or displays come where it would have come without us."""
+    with kernel.redirect_output(None):
+        if kind != "display":
+            getattr(sys, kind).write(payload)
+        elif (publisher := getattr(kernel.get_shell(), "display_pub", None)) is not None:
+            transient = {"display_id": payload.display_id} if payload.display_id else {}
+            publisher.publish(
+                dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces
+            )
 
 
 def _words(bundle: Any) -> str:

@@ -25,7 +25,7 @@ from ...core.events import (
     ToolResult,
     Usage,
 )
-from ...core.session import Pending
+from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import first_line
 from ..transcript import approval_record, head, mimebundle
@@ -36,28 +36,26 @@ from .places import Column
 from .view import Notice, View, follow
 
 
-def card_handler() -> Callable[[Approval], Any] | None:
-    """An `on_approval` that asks in the cell that runs: by a card, or at a terminal's prompt. None where neither can be."""
-    if not (kernel.in_kernel() or kernel.terminal()):
-        return None
+def can_ask_in_cell() -> bool:
+    """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
+    return kernel.in_kernel() or kernel.in_terminal()
 
-    async def handler(approval: Approval) -> bool:
-        place = Column(kernel.Cell.here()).place()
 
-        async def card(asked: Approval) -> None:
-            await put_card(place, asked, mimebundle([approval_record(asked, None)]), f"call {asked.number}")
+async def ask_in_cell(approval: Approval) -> None:
+    """Ask in the cell that runs, and leave the record there."""
+    place = Column(kernel.Cell.here()).place()
 
-        try:
-            decision = await ask(approval, card)
-        except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
-            raise
-        finally:
-            place.put(mimebundle([approval_record(approval, approval.decision)]))
-        return decision is not None and decision.allowed
+    async def card(asked: Approval) -> None:
+        await put_card(place, asked, mimebundle([approval_record(asked, None)]), f"call {asked.number}")
 
-    return handler
+    try:
+        await ask(approval, card)
+    except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
+        raise
+    finally:
+        place.put(mimebundle([approval_record(approval, approval.decision)]))
 
 
 def show(stream: Any, name: str | None = None) -> Any:
@@ -75,7 +73,7 @@ def show(stream: Any, name: str | None = None) -> Any:
         raise Mistake(_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name))
+    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
 def _no_stream(given: object) -> str:
@@ -88,11 +86,10 @@ def _no_stream(given: object) -> str:
 
 async def _show(stream: Any, name: str | None) -> Any:
     ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
-    watch = getattr(ours, "watch", None)  # ours: it tells what a tool prints, too
     if getattr(stream, "result", None) is not None:
         kernel.Cell.here().display(presenting.bundle(adopt(stream.result)))
         result = stream.result
-    elif watch is None:
+    elif not isinstance(ours, AsyncEventStream):
         adopted = Adopted(stream)
         view = View(
             kernel.Cell.here(), _HEAD, name=name, stop=adopted.cancel, unattended="leave", foreign=True
@@ -101,8 +98,8 @@ async def _show(stream: Any, name: str | None) -> Any:
         presenting.keep(await _follow(adopted, view))  # for %toolloop show; ours are kept as they end
         return adopted.result
     else:
-        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel)
-        view.foreign, view.asks = not watch(view), not ours.answers_itself
+        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel, model=ours.model)
+        view.foreign, view.asks = not ours.observe(view), ours.approver == "reader"
         result = await _follow(ours, view)
     if isinstance(result, Result):
         presenting.mark_shown(result)
@@ -113,8 +110,8 @@ _HEAD = head("", (), None, None)
 
 
 async def _follow(stream: Any, view: View) -> Result:
-    async with kernel.attending():
-        return await kernel.uninterrupted(follow(stream, view, stream.cancel))
+    async with kernel.serving_clicks():
+        return await kernel.await_with_cleanup(follow(stream, view, stream.cancel))
 
 
 LOOK = 0.1

@@ -11,6 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
+from ...core.events import Observer
 from ...core.text import plain
 from .. import kernel
 from ..html import (
@@ -31,7 +32,7 @@ from ..transcript import Block
 from .asking import Means, means_of_asking
 
 if TYPE_CHECKING:
-    from ...core.events import Reply, Request
+    from ...core.events import Reply, Request, ToolCall
     from .view import View
 
 
@@ -122,7 +123,7 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[
     return Block(html, text)
 
 
-class Stepper:
+class Stepper(Observer):
     """Holds a run before each step until Next is clicked; "Run to end" lets the rest go on without showing less."""
 
     def __init__(self, view: View, wish: Means = "auto") -> None:
@@ -138,9 +139,9 @@ class Stepper:
         await self._view.caught_up()
         self._view.put(reply_block(reply))
 
-    async def before_call(self, name: str, arguments: Mapping[str, object]) -> None:
+    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the call, and hold; in ask mode its card comes next."""
-        await self._show_and_hold(call_preview(name, arguments), f"run {name}")
+        await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
         await self._view.caught_up()
@@ -173,7 +174,7 @@ class Stepper:
 
     async def _hold_by_prompt(self, what: str) -> None:
         try:
-            with kernel.interruptible():
+            with kernel.allow_interrupts():
                 answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"

@@ -13,21 +13,19 @@ import time
 import uuid
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import (
     Approval,
     HarnessError,
-    ModelCallFailed,
     Observer,
     Result,
     ToolCall,
     ToolResult,
     Usage,
 )
-from ...core.models import litellm_loaded
+from ...core.models import must_load
 from .. import kernel
 from ..transcript import (
     FULL_STEPS,
@@ -36,7 +34,6 @@ from ..transcript import (
     Room,
     answer_block,
     attachment_block,
-    bundle_of,
     call_block,
     files_block,
     foot,
@@ -46,15 +43,12 @@ from ..transcript import (
     retry_block,
 )
 from .asking import Means, Unattended, ask
-from .outputs import CATCH_UP, LiveCall, put_card, taken_up
+from .outputs import CATCH_UP, LiveCall, put_card
 from .places import Column, Place
 from .writing import Written
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ...core.events import Progress, Reply, Request
-    from .stepper import Stepper
 
 
 @dataclass(frozen=True)
@@ -66,7 +60,7 @@ class Notice:
 
 # --- A run's events, as they come, into a cell: blocks that are written once, and the one that is being written. ---
 #
-# The reader of the stream (`View.take`) owns everything that is shown. The loop's own hooks (`running`, `progress`)
+# The reader of the stream (`View.take`) owns everything that is shown. The loop's own hooks (`output`, `progress`)
 # only put things aside, from whatever thread they come; a tick ten times a second brings them, and the text that has
 # come meanwhile, to the screen. So a burst of tokens costs ten messages a second, not thousands.
 
@@ -80,6 +74,8 @@ SHOW_RUNNING_AFTER = 0.08
 class View(Observer):
     """Shows one run in one cell, and asks its approvals there."""
 
+    wants_output = True
+
     def __init__(
         self,
         cell: kernel.Cell,
@@ -89,12 +85,14 @@ class View(Observer):
         stop: Callable[[], None] | None = None,
         unattended: Unattended = "deny",
         wish: Means = "auto",
+        model: str = "",
         foreign: bool = False,
         raised: bool = False,
         owns_cell: bool = False,
         whole_text: bool = False,
     ) -> None:
-        """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `foreign` streams
+        """`name` is the variable that the Result goes into; `stop` ends the run (the Stop button); `model` is what it asks, for
+        which LiteLLM may have to be imported; `foreign` streams
         do not call the observer's hooks; `raised`: a failed run becomes the cell's error, so it is not said twice; `owns_cell`:
         nothing else is in the cell's output; `whole_text`: text stays one block (it may be an answer's JSON).
         """
@@ -110,65 +108,38 @@ class View(Observer):
         self._finished: deque[LiveCall] = deque()
         self._usage = Usage()
         self._cost: float | None = 0.0
-        self._state = "starting" if litellm_loaded() else LOADING
+        self._state = LOADING if model and must_load(model) else "starting"
         self._bar: Any = None
         self._bar_place = self.place()
         self._ticker: asyncio.Task[None] | None = None
-        self._others: list[Observer] = []
         self.asks = True
         """Whether to ask about approvals here: not where the run's `on_approval` answers them."""
-        self.stepper: Stepper | None = None
-        """Set in step mode."""
         self.keep: Callable[[], Mapping[str, Any]] | None = None
         """Gives what the last output keeps for a later kernel (the conversation), with --keep-history."""
         self.ended: Callable[[], object] | None = None
         """Called when the turn is over, before its last output: what it has replaced may come back."""
-
-    def also(self, observer: Observer) -> None:
-        """Let another observer (a recorder) see the model calls, too."""
-        self._others.append(observer)
-        self.tap = observer.tap or self.tap
 
     # --- the run's own hooks: put aside, show later -------------------------------------------------------------
 
     async def before_model(self, request: Request) -> None:
         if self._state == LOADING and self._bar is None:
             self._bar_place.put(mimebundle([self.head]))
-        if self.stepper is not None:
-            await self.stepper.before_model(request)
-        for other in self._others:
-            await other.before_model(request)
         self._state = "the model answers"
 
     async def after_model(self, reply: Reply) -> None:
         self._usage += reply.usage
         self._cost = None if self._cost is None or reply.cost is None else self._cost + reply.cost
-        for other in self._others:
-            await other.after_model(reply)
-        if self.stepper is not None:
-            await self.stepper.after_model(reply)
-
-    async def model_failed(self, error: ModelCallFailed) -> None:
-        for other in self._others:
-            await other.model_failed(error)
-
-    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        if self.stepper is not None:
-            await self.stepper.before_call(call.name, arguments)
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         self._state = f"running {call.name}"
         live = self._live(call)
         if live.arguments is None:  # else they were asked about, and edits are the decision's
             live.arguments = arguments
-
-    @contextmanager
-    def running(self, call: ToolCall) -> Iterator[LiveCall]:
-        live = self._live(call)
         live.began = time.monotonic()
         live.show_again = functools.partial(self._show_call, live)
-        with kernel.capture(live.sink), taken_up(live.sink, bundle_of):
-            yield live
+
+    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
+        self._live(call).sink(kind, payload)
 
     def item(self, call: ToolCall, item: object) -> None:
         self._live(call).outputs.add_item(item)

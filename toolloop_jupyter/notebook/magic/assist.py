@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from ...core.models import litellm_loaded, load_litellm
+from ...core.models import Answers, litellm_loaded, load_litellm
 from . import commands
 from .options import DEMO, Options
 
@@ -53,7 +53,7 @@ def _open_option(words: list[str]) -> str | None:
 def _values(book: Notebook, option: str) -> Iterable[str]:
     names = {name: value for name, value in book.names.items() if not name.startswith("_")}
     if option == "model":
-        return [*_models(), *(name for name, value in names.items() if hasattr(value, "toolloop_model"))]
+        return [*_models(), *(name for name, value in names.items() if isinstance(value, Answers))]
     if option == "tools":
         return [name for name, value in names.items() if _is_function(value)]
     if option == "output":

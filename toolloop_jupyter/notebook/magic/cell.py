@@ -28,6 +28,8 @@ from .sessions import KEPT, MadeBy, NamedSession, Replaced, hashed
 
 if TYPE_CHECKING:
     from ...core.events import Reply
+    from ...core.models import Answers
+    from ...core.session import AsyncEventStream
     from ...teaching.recording import Recorder, Replay
     from ..live import View
     from ..transcript import Block
@@ -138,9 +140,12 @@ class Notebook:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(back) if back is not None else None
         notes.append(self._begin_turn(named, options, cell))
-        view = self._view(options, named, cell, recorder, replaced)
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, named, prompt, view, notes, replaced))
+        notes.append(self._without_docstring(named.session.config.tools))
+        view, observers = self._view(options, named, cell, recorder, replaced)
+        stream = named.session.astream(prompt, observers=observers)
+        view.stop = stream.cancel
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -214,8 +219,7 @@ class Notebook:
     async def _turn(
         self,
         options: Options,
-        named: NamedSession,
-        prompt: str,
+        stream: AsyncEventStream,
         view: View,
         notes: list[str | None],
         replaced: Replaced | None,
@@ -223,16 +227,11 @@ class Notebook:
         from ..live import follow
         from ..transcript import mimebundle, notice
 
-        session = named.session
-        config, stream = session.config, session.astream(prompt)
-        view.stop = stream.cancel
-        # The view asks by itself, as it reads the stream: so nothing is shown out of order.
-        session.config = dataclasses.replace(config, observer=view, on_approval=None)
         place = view.place()
         if replaced is not None:
             place.put(mimebundle([notice(replaced.note)]))
         deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
-        for line in (*notes, deaf, self._without_docstring(config.tools)):
+        for line in (*notes, deaf):
             if line:
                 view.put(notice(line))
         try:
@@ -241,7 +240,6 @@ class Notebook:
             self._keep(error.result, options.name)
             raise
         finally:
-            session.config = config
             if replaced is not None and (kept := replaced.settle()):
                 place.put(mimebundle([notice(kept, "warning")]))
         self._keep(result, options.name)
@@ -254,7 +252,8 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: Replaced | None,
-    ) -> View:
+    ) -> tuple[View, list[Observer]]:
+        """The view of the run, and all who observe it: step mode holds before the view and the recorder see a step begin."""
         from ..live import Stepper, View
         from ..transcript import head
         from .sessions import bundle
@@ -271,27 +270,28 @@ class Notebook:
         )
         view = View(
             cell,
-            head_for(getattr(answers, "next_model", "") or config.route.title),
+            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
             owns_cell=True,
             whole_text=config.output is not None,
             name=options.name,
+            model=config.route.model,
             unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
             wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
             raised=True,
         )
         if options.name is None:
             view.hint = " (with --as result)"
-        if options.step:
-            view.stepper = Stepper(view, self.settings.ask)  # type: ignore[arg-type]  # its choices
-        if hasattr(answers, "differences"):
-            view.also(FollowsReplay(answers, view, head_for))
-        if recorder is not None:
-            view.also(recorder)
+        observers: list[Observer | None] = [
+            None if answers is None else FollowsModel(answers, view, head_for),
+            Stepper(view, self.settings.ask) if options.step else None,  # type: ignore[arg-type]  # its choices
+            view,
+            recorder,
+        ]
         if options.keep_history or self.settings.keep_history:
             view.keep = functools.partial(bundle, self._name(options), named)
         if replaced is not None:
             view.ended = replaced.settle
-        return view
+        return view, [observer for observer in observers if observer is not None]
 
     def _without_docstring(self, tools: Any) -> str | None:
         """What to tell, once for each tool, of those that the model gets no description of."""
@@ -415,12 +415,12 @@ class Tapes:
         known.loose = loose
         return known
 
-    def go_back(self, answers: Any, cell_id: str | None, execution: str) -> None:
+    def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
         """Let a script or recording go on from where this cell began, when the cell has run before.
 
         Without an id of the cell (some front-ends send none) it just goes on; so do several runs in one execution.
         """
-        if cell_id is None or not hasattr(answers, "position"):
+        if answers is None or cell_id is None or answers.position is None:
             return
         began = self._began.setdefault(answers, {})
         position, last = began.get(cell_id, (answers.position, execution))
@@ -429,7 +429,7 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-def said(recorder: Recorder | None, answers: Any) -> str:
+def said(recorder: Recorder | None, answers: Answers | None) -> str:
     """What a cell's head says of a recording: that it is made, or that it answers."""
     from ...teaching.recording import Replay
 
@@ -438,18 +438,18 @@ def said(recorder: Recorder | None, answers: Any) -> str:
     return ", ".join(told)
 
 
-class FollowsReplay(Observer):
-    """Says in a run's transcript which model was recorded, and, once, that a loose replay answers another request."""
+class FollowsModel(Observer):
+    """Says in a run's transcript which model of a recording answers, and, once, that it was asked something else."""
 
-    def __init__(self, replay: Replay, view: View, head_for: Callable[[str], Block]) -> None:
+    def __init__(self, answers: Answers, view: View, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
-        self._replay, self._view, self._head_for = replay, view, head_for
-        self._known = len(replay.differences)
+        self._answers, self._view, self._head_for = answers, view, head_for
+        self._known = len(answers.differences)
         self._said = False
 
     async def after_model(self, reply: Reply) -> None:
-        self._view.show_head(self._head_for(self._replay.recorded_model))
-        new = self._replay.differences[self._known :]
+        self._view.show_head(self._head_for(self._answers.title))
+        new = self._answers.differences[self._known :]
         if new and not self._said:
             self._said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")

@@ -15,6 +15,7 @@ from typing import Any
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
+from ...core.models import Answers
 
 Names = Mapping[str, Any]
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
@@ -113,9 +114,8 @@ def model(names: Names, name: str) -> Any:
     if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
         return name
     found = lookup(names, name, "model")
-    if hasattr(found, "toolloop_model"):
-        if hasattr(found, "shown_as"):
-            found.shown_as = name
+    if isinstance(found, Answers):
+        found.name_as(name)
         return found
     if isinstance(found, str):
         return found

@@ -27,7 +27,7 @@ from ..html import (
     shorten,
     without_gaps,
 )
-from ..kernel import with_cell_names
+from ..kernel import name_cells
 from .blocks import (
     MOST_OUTPUTS,
     OF_ARGUMENTS,
@@ -321,7 +321,7 @@ def _output(kind: str, data: object) -> Shown:
         return show_value(data, describe(data, 2_000).text)
     if kind == "note":
         return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
-    shown = show_text(with_cell_names(str(data)))
+    shown = show_text(name_cells(str(data)))
     label = "printed" if kind == "stdout" else "printed to stderr"
     return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
 
@@ -332,7 +332,7 @@ def _result_html(result: ToolResult | None, shown: Shown | None, expression: str
     if result.is_error:
         failed = show_text(result.output).html
         if result.traceback:
-            trace = show_text(with_cell_names(result.traceback), language="").html
+            trace = show_text(name_cells(result.traceback), language="").html
             failed += _folded("traceback", trace)
         return failed
     html = shown.html if shown else ""
