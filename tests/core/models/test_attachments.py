@@ -10,7 +10,7 @@ from core.models.streams.case import say, whole
 from support.servers import Entry, ScriptedServer, answer
 from toolloop_jupyter import Attachment, Harness, aagent_session
 from toolloop_jupyter.core.conversation import history
-from toolloop_jupyter.core.conversation.history import for_request
+from toolloop_jupyter.core.conversation.history import place_pictures
 from toolloop_jupyter.core.events.events import Text
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.assembly import Assembly
@@ -116,7 +116,7 @@ async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
     _, messages, sent = await run({"images": [IMAGE]})
     assert messages[-1]["images"] == [IMAGE]
     assert "images" not in sent[1]
-    assert for_request(messages, lambda: "user")[-1]["images"] == [IMAGE]
+    assert place_pictures(messages, lambda: "user")[-1]["images"] == [IMAGE]
 
 
 async def test_a_picture_is_shown_as_data_and_again():

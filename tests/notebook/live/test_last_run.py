@@ -18,7 +18,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel
 @pytest.fixture
 def shell(monkeypatch):
     """A shell is there, and nothing has run in it yet."""
-    monkeypatch.setattr(kernel, "shell", object)
+    monkeypatch.setattr(kernel, "get_shell", object)
     monkeypatch.setattr(presenting, "_last", [])
 
 

@@ -32,7 +32,7 @@ async def ask(label="Approve", seconds=20):
             part.close()
 
 async def attended(make):
-    async with kernel.attending():
+    async with kernel.serving_clicks():
         return await make()
 
 def comms():

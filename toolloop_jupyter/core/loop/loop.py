@@ -11,7 +11,7 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..conversation import with_pictures
+from ..conversation import add_pictures
 from ..events import (
     Approval,
     Decision,
@@ -183,7 +183,7 @@ async def _one_call(
         is_error = result.is_error
     finally:  # a call that is cut has taken its time, too
         turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=is_error))
-    turn.history.answer(call.id, with_pictures(result.output, result.pictures))
+    turn.history.answer(call.id, add_pictures(result.output, result.pictures))
     turn.unsent = result
     await turn.emit(result)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from .. import results as images
 from ..events import PrintKeeper, ToolCall, ToolResult
-from ..execution import Raised, attempt_call, in_thread, words_of
+from ..execution import Raised, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe
-from ..text import settled
+from ..text import settle_lines
 from ..tools import BoundCall
 
 EDITED = "The person edited"
@@ -48,9 +48,9 @@ async def returned(
     if printed:
         before += f"[printed]\n{printed}\n[returned]\n"
     pictures: tuple[str, ...] = ()
-    drawable = [*images.pictures_in(value), *drawn]
+    drawable = [*images.find_pictures(value), *drawn]
     if drawable and see():
-        pictures = await in_thread(lambda: images.addresses(drawable))
+        pictures = await in_thread(lambda: images.make_addresses(drawable))
     text = before + described.text
     return ToolResult(
         call.id,
@@ -77,7 +77,7 @@ def _printed(bound: BoundCall, keeper: PrintKeeper | None) -> tuple[str, list[An
     """(text, pictures) that the function printed and displayed, if it asked for the model to get them."""
     if keeper is None:
         return "", []
-    text = settled(str(keeper)).rstrip("\n")
+    text = settle_lines(str(keeper)).rstrip("\n")
     return cut(text, bound.tool.settings.max_result or LIMIT), list(keeper.pictures)
 
 
@@ -152,7 +152,7 @@ def persons_traceback(error: BaseException) -> str:
     (its notes, its text) fails has only its words. Never raises.
     """
     made = attempt_call(_traceback, error)
-    return f"{words_of(error)}\n" if isinstance(made, Raised) else made
+    return f"{describe_error(error)}\n" if isinstance(made, Raised) else made
 
 
 def _traceback(error: BaseException) -> str:

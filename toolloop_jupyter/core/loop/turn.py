@@ -12,7 +12,7 @@ from typing import Any
 from .. import conversation, models
 from .. import results as images
 from .. import text as hiding
-from ..conversation import History, alternating
+from ..conversation import History, merge_user_messages
 from ..events import (
     Event,
     ModelCallFailed,
@@ -93,7 +93,7 @@ class Turn:
         return time.monotonic() - self.started
 
     @functools.cached_property
-    def pictures_go(self) -> images.Way | None:
+    def pictures_go(self) -> images.PicturePlace | None:
         """Where this turn's model reads pictures of results, or None."""
         config = self.config
         return models.way_for(config.route.model, config.options.images, config.route.answers)
@@ -110,7 +110,9 @@ def make_request(turn: Turn, *, in_words: bool = True) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = alternating(conversation.for_request(turn.history.for_request(), lambda: turn.pictures_go))
+    messages = merge_user_messages(
+        conversation.place_pictures(turn.history.for_request(), lambda: turn.pictures_go)
+    )
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=secrets)
 
 

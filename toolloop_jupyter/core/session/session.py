@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..execution import Outcome, RunEnded, attempt, keeping_the_loop
+from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
@@ -38,8 +39,8 @@ from ..loop import (
     output_in_words,
     run_turn,
 )
-from ..models import loaded, log_unexpected
-from ..text import whole_characters
+from ..models import load, log_unexpected, must_load, start_loading
+from ..text import join_surrogates
 from .files import Watch
 from .stream import AsyncEventStream, Channel, collect, shown_text
 
@@ -71,6 +72,8 @@ class AsyncSession:
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
+        if must_load(config.route.model):
+            start_loading()  # while the caller goes on
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
@@ -121,7 +124,8 @@ class AsyncSession:
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
-        await loaded()
+        if must_load(self.config.route.model):
+            await load()
         return make_request(turn, in_words=output_in_words(turn))
 
     @property
@@ -194,7 +198,7 @@ class AsyncSession:
         return Turn(
             self.config,
             self._history,
-            whole_characters(prompt),
+            join_surrogates(prompt),
             emit,
             self._allowed,
             observers=Observers((*observers, *self.config.observers)),
@@ -230,14 +234,10 @@ class AsyncSession:
 
     async def _to_its_end(self, turn: Turn, channel: Channel) -> Result:
         """One turn, to a Result, whatever happens."""
-        loop, watch, number = asyncio.get_running_loop(), Watch(self.config.sandbox), self._history.turns
-        limit = self.config.timeout
-        timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
+        watch, number = Watch(self.config.sandbox), self._history.turns
         try:
             reason, error = await self._outcome(turn, watch, channel)
         finally:
-            if timer is not None:
-                timer.cancel()
             self._history.mark_turn(number)  # each result has a turn to go back to
         channel.reason = channel.reason or reason  # from here on a stop comes too late
         for result in _missing_results(turn, channel.recorded):
@@ -250,13 +250,28 @@ class AsyncSession:
         turn.config.host.finished(made)
         return made
 
+    @contextmanager
+    def _time_limit(self, channel: Channel) -> Iterator[None]:
+        limit = self.config.timeout
+        if limit is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
+        try:
+            yield
+        finally:
+            timer.cancel()
+
     async def _outcome(self, turn: Turn, watch: Watch, channel: Channel) -> tuple[StopReason, str | None]:
         outcome = Outcome()
         try:
             channel.checkpoint()
-            await watch.start()
-            with keeping_the_loop():
-                outcome = await attempt(run_turn(turn))
+            if must_load(self.config.route.model):
+                outcome = await attempt(load())  # seconds, once in a process: none of the run's time
+            if outcome.error is None:
+                with self._time_limit(channel), keep_loop_running():
+                    await watch.start()
+                    outcome = await attempt(run_turn(turn))
         except asyncio.CancelledError:
             if channel.reason is None:
                 raise  # not ours: the loop is shutting down

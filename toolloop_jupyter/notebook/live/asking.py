@@ -136,7 +136,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     session = ", [s]: in this session" if "session" in approval.scopes else ""
     edit = ", [e]dit" if approval.editable else ""
     while not approval.answered:
-        with kernel.interruptible():
+        with kernel.allow_interrupts():
             answer = _read(read, f"  [y]es, [n]o (n REASON){edit}{run}{session}, [?]: ")
         word, _, rest = answer.partition(" ")
         if word.lower() in ("y", "yes"):
@@ -168,7 +168,7 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     edited: dict[str, Any] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
-        with kernel.interruptible():
+        with kernel.allow_interrupts():
             answer = _read(read, f"    {visible(name)} [{shown}]: ")
         edited[name] = value if not answer else _json_or_text(answer, value)
     try:

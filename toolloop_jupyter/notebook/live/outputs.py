@@ -17,8 +17,8 @@ from typing import Any
 
 from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage
 from ...core.execution import Raised, attempt_call
-from ...core.models import litellm_loaded
-from ...core.text import settled
+from ...core.models import must_load
+from ...core.text import settle_lines
 from .. import kernel
 from ..html import counted
 from ..transcript import WIDGET, bundle_of, picture_of
@@ -46,7 +46,7 @@ class PrintedText:
             self._shrink()
 
     def _shrink(self) -> None:
-        whole = settled("".join(self._pieces))
+        whole = settle_lines("".join(self._pieces))
         half = MOST_KEPT // 2
         if len(whole) > MOST_KEPT:
             whole = f"{whole[:half]}\n… some of it is not kept …\n{whole[-half:]}"
@@ -55,7 +55,7 @@ class PrintedText:
     def __str__(self) -> str:
         if len(self._pieces) > 1:
             self._pieces[:] = ["".join(self._pieces)]
-        return settled(self._pieces[0]) if self._pieces else ""
+        return settle_lines(self._pieces[0]) if self._pieces else ""
 
 
 class CallOutputs(PrintKeeper):
@@ -217,8 +217,9 @@ class RunHooks(Observer):
 
     wants_output = True
 
-    def __init__(self) -> None:
-        self.doing = "starting" if litellm_loaded() else LOADING
+    def __init__(self, model: str = "") -> None:
+        """`model` is what the run asks: LiteLLM may have to be imported for it."""
+        self.doing = LOADING if model and must_load(model) else "starting"
         self.usage = Usage()
         self.cost: float | None = 0.0
         self._began = time.monotonic()
@@ -264,10 +265,10 @@ class RunHooks(Observer):
 
 def pass_on(kind: str, payload: Any) -> None:
     """Let what a tool prints or displays come where it would have come without us."""
-    with kernel.into(None):
+    with kernel.redirect_output(None):
         if kind != "display":
             getattr(sys, kind).write(payload)
-        elif (publisher := getattr(kernel.shell(), "display_pub", None)) is not None:
+        elif (publisher := getattr(kernel.get_shell(), "display_pub", None)) is not None:
             transient = {"display_id": payload.display_id} if payload.display_id else {}
             publisher.publish(
                 dict(payload), dict(payload.metadata), transient=transient, update=payload.replaces

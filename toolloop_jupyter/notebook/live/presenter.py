@@ -22,7 +22,7 @@ from .view import CellRun, ViewOptions
 
 def can_ask_in_cell() -> bool:
     """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
-    return kernel.in_kernel() or kernel.terminal()
+    return kernel.in_kernel() or kernel.in_terminal()
 
 
 async def ask_in_cell(approval: Approval) -> None:
@@ -79,7 +79,7 @@ async def _show(stream: Any, name: str | None) -> Any:
         keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
         return theirs.result  # for %toolloop show; ours are kept as they end
     else:
-        hooks = RunHooks()
+        hooks = RunHooks(ours.model)
         options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))
         result = await _follow(ours, CellRun(kernel.Cell.here(), _HEAD, options, hooks))
     if isinstance(result, Result):
@@ -91,8 +91,8 @@ _HEAD = head("", (), None, None)
 
 
 async def _follow(stream: Any, run: CellRun) -> Result:
-    async with kernel.attending():
-        return await kernel.uninterrupted(run.follow(stream, stream.cancel))
+    async with kernel.serving_clicks():
+        return await kernel.await_with_cleanup(run.follow(stream, stream.cancel))
 
 
 # --- a Result as a cell's value -------------------------------------------------------------------------------

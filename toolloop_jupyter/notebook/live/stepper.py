@@ -172,7 +172,7 @@ class Stepper(Observer):
 
     async def _hold_by_prompt(self, what: str) -> None:
         try:
-            with kernel.interruptible():
+            with kernel.allow_interrupts():
                 answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"

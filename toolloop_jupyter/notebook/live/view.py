@@ -60,6 +60,8 @@ class ViewOptions:
 
     name: str | None = None
     """The variable that the Result goes into."""
+    model: str = ""
+    """What the run asks: LiteLLM may have to be imported for it."""
     hint: str | None = ""
     """What stands behind the expression of a whole result, when nothing has that name; None when nothing has the result."""
     unattended: Unattended = "deny"
@@ -143,7 +145,7 @@ class CellRun:
         """`hooks` observe the run; without any, it gets some that are yet to be put among its observers."""
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
-        self.hooks = hooks or RunHooks()
+        self.hooks = hooks or RunHooks(options.model)
         self._head = RunHead(self.output(), head, self.hooks)
         self._steps, self._page = Steps(), Page(options.name, options.hint)
         self._writer = (

@@ -71,9 +71,9 @@ class Notebook:
 
         Raises Mistake, with the nearest name, for one that does not exist.
         """
-        from ...core.tools import marked_tools
+        from ...core.tools import find_marked_tools
 
-        return marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
+        return find_marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
 
     def key(self, name: str | None) -> str | None:
         """The key behind the name of a variable. Raises Mistake."""
@@ -143,8 +143,8 @@ class Notebook:
         notes.append(self._without_docstring(named.session.config.tools))
         view, observers = self._view(options, named, cell, recorder, replaced)
         stream = named.session.astream(prompt, observers=observers)
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, stream, view, notes, replaced))
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -228,7 +228,8 @@ class Notebook:
         output = view.output()
         if replaced is not None:
             output.draw(notice(replaced.note))
-        for line in notes:
+        deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
+        for line in (*notes, deaf):
             if line:
                 view.put(notice(line))
         try:
@@ -277,6 +278,7 @@ class Notebook:
             head_for(config.route.title if answers is None else answers.next_title or config.route.title),
             ViewOptions(
                 name=options.name,
+                model=config.route.model,
                 hint=" (with --as result)" if options.name is None else "",
                 unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
                 means=self.settings.ask,  # type: ignore[arg-type]  # its choices

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
-from ...core.results import describe, pictures_in
+from ...core.results import describe, find_pictures
 from ...core.text import plain
 from ..html import (
     BLOCK,
@@ -28,7 +28,7 @@ from ..html import (
     shorten,
     without_gaps,
 )
-from ..kernel import with_cell_names
+from ..kernel import name_cells
 from .blocks import (
     MOST_CHARACTERS,
     MOST_OUTPUTS,
@@ -144,7 +144,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
-    printed = "\n".join(with_cell_names(prints[-1]).splitlines()[-_LAST_LINES:]) if prints else ""
+    printed = "\n".join(name_cells(prints[-1]).splitlines()[-_LAST_LINES:]) if prints else ""
     displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
     displays.append(show_text(shorten(printed, MOST_CHARACTERS)) if printed else Shown("", ""))
     inner = f'<div style="{DIM}">{inline(line)}</div>{"".join(shown.html for shown in displays)}'
@@ -309,7 +309,7 @@ def _without_result(
         or isinstance(result.value, (str, int, float, type(None)))
     ):
         return list(outputs)
-    figures = [id(drawn) for drawn in pictures_in(result.value)]
+    figures = [id(drawn) for drawn in find_pictures(result.value)]
     same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
     if len(same) < len(displays):
         value = list(result.value.values()) if isinstance(result.value, dict) else result.value
@@ -336,7 +336,7 @@ def _output(kind: str, data: object) -> Shown:
         return show_value(data, describe(data, 2_000).text)
     if kind == "note":
         return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
-    shown = show_text(with_cell_names(str(data)))
+    shown = show_text(name_cells(str(data)))
     label = "printed" if kind == "stdout" else "printed to stderr"
     return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
 
@@ -347,7 +347,7 @@ def _result_html(result: ToolResult | None, shown: Shown | None, expression: str
     if result.is_error:
         failed = show_text(result.output).html
         if result.traceback:
-            trace = show_text(with_cell_names(result.traceback), language="").html
+            trace = show_text(name_cells(result.traceback), language="").html
             failed += _folded("traceback", trace)
         return failed
     html = shown.html if shown else ""
