@@ -189,10 +189,10 @@ def _facts(
 
 
 def reason_in(message: str) -> str:
-    """What a message says in one line: its first, with the next one where that is only announced by it."""
-    lines = [line.strip() for line in message[:2_000].splitlines() if line.strip()]
-    announces = len(lines) > 1 and lines[0].endswith(":")
-    return shorten(" ".join(lines[: 1 + announces]), 100)
+    """What a message says in one line: its first, with the list behind it where that is only announced by it."""
+    first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
+    listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
+    return shorten(f"{first} {listed}".rstrip(), 100)
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
