@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
@@ -199,7 +199,7 @@ def _take_default(parameter: Parameter) -> Argument:
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
 
 
-def _decode_texts(given: dict[str, Any], problems: Sequence[Any]) -> bool:
+def _decode_texts(given: dict[str, Any], problems: Sequence[ErrorDetails]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
     changed, tried, count = False, set(), itertools.count()
     for problem in problems:
@@ -218,7 +218,7 @@ def _decode_texts(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     return changed
 
 
-def _put_nulls(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
+def _put_nulls(given: dict[str, Any], problems: Sequence[ErrorDetails]) -> dict[str, Any] | None:
     """A copy with null for each refused text "null"; None when there is no such text."""
     # What a validator has made of it is never compared: it says itself what it is equal to.
     refused = [

@@ -243,7 +243,8 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    problems += find_same_names(tools)
+    if len({made.name for made in tools}) < len(tools):
+        problems += find_same_names(tools)
     if problems:
         raise ToolDefinitionError(problems)
     wire = make_wire_names([made.name for made in tools])
@@ -308,6 +309,8 @@ def make_wire_names(names: Sequence[str]) -> list[str]:
     The same names always give the same answer, so that a conversation can go on in another run.
     """
     taken = {name for name in names if WIRE_NAME.fullmatch(name)}
+    if len(taken) == len(names):
+        return list(names)
     wire: list[str] = []
     for name in names:
         valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
@@ -321,7 +324,9 @@ def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
     A name that had to be changed is told in the description if there is none.
     """
-    keys = make_wire_names([parameter.key for parameter in parameters])
+    own = [parameter.key for parameter in parameters]
+    if (keys := make_wire_names(own)) == own:
+        return list(parameters)
     return [
         parameter
         if key == parameter.key
