@@ -15,11 +15,12 @@ from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.failures import redact
 from toolloop_jupyter.core.session.options import build_config
 from toolloop_jupyter.core.text import keys as hiding
-from toolloop_jupyter.notebook.live.places import Column
-from toolloop_jupyter.notebook.live.writing import Written
+from toolloop_jupyter.notebook.live.places import OutputColumn
+from toolloop_jupyter.notebook.live.writing import TerminalWriter
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript.steps import Page, TextStep
 from toolloop_jupyter.teaching.recording import Recorder
 
 WAYS = {
@@ -188,8 +189,9 @@ def test_text_in_a_terminal_as_it_comes(capsys, monkeypatch):
     """What is printed delta by delta has no piece of a key, wherever it is cut."""
     monkeypatch.setattr(hiding, "_known", {KEY: None})
     cell = SimpleNamespace(can_update=False)
-    written = Written(Column(cell), cell, whole=False)
+    writer, step = TerminalWriter(OutputColumn(cell), Page()), TextStep(is_thought=False)
     for start in range(0, 40, 7):
-        written.add_text(f"It is {KEY}, I think.       "[start : start + 7])
-    written.end_text()
+        step.pieces.append(f"It is {KEY}, I think.       "[start : start + 7])
+        writer.grow(step)
+    writer.end(step)
     assert capsys.readouterr().out.strip() == "It is [key], I think."

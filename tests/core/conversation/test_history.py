@@ -422,7 +422,7 @@ HI = {"role": "assistant", "content": "Hi"}
 )
 def test_neighbouring_questions_go_out_as_one(messages, sent):
     """Neighbouring user messages are one in a request, with all they say; everything else is as it was."""
-    assert history.alternating(messages) == sent
+    assert history.merge_user_messages(messages) == sent
 
 
 async def test_after_a_stop_roles_alternate(serve):

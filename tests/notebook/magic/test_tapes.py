@@ -58,7 +58,7 @@ def test_without_a_cell_id_it_just_goes_on():
     tapes, model = Tapes(), Played()
     model.position = 5
     tapes.go_back(model, None, "1")
-    tapes.go_back("openai/gpt-4o", "a", "1")
+    tapes.go_back(None, "a", "1")
     assert model.position == 5
 
 
@@ -109,7 +109,7 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
     replay, shown = Replay(path, speed=0), []
 
     class View:
-        show_head = shown.append
+        replace_head = shown.append
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)

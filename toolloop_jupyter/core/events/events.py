@@ -109,7 +109,7 @@ class ToolResult:
     """What the function printed, as far as it is in `output`."""
     returned: str | None = field(default=None, compare=False, repr=False)
     """The part of `output` that tells the value or the error, where there is more in it; None when it is all."""
-    cut: int = field(default=0, compare=False)
+    cut: int = field(default=0, compare=False, repr=False)
     """About how many characters of the value's text were left out of `output`."""
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import is_interrupt, message_of, words_of
+from .guard import describe_error, get_message, is_interrupt
 from .threads import in_thread
 
 WAS_CANCELLED = "what it waited for was cancelled"
@@ -49,11 +49,11 @@ async def attempt(work: Awaitable[Any]) -> Outcome:
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        return Outcome(error=Cancelled(message_of(error) or WAS_CANCELLED))
+        return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     except BaseException as error:
         if isinstance(error, GeneratorExit) and not _is_at_work(task):
             raise
-        return Outcome(error=RunEnded(words_of(error)) if is_interrupt(error) else error)
+        return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
 
 
 async def attempt_apart(work: Awaitable[Any]) -> Outcome:
@@ -91,7 +91,7 @@ _keeping: Counter[int] = Counter()
 
 
 @contextmanager
-def keeping_the_loop() -> Iterator[None]:
+def keep_loop_running() -> Iterator[None]:
     """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
 
     A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing for a loop
@@ -129,6 +129,7 @@ def _is_cancelled() -> bool:
 async def call_function(
     function: Callable[[], Any],
     *,
+    check: Callable[[], None],
     thread: bool,
     on_item: Callable[[object], None],
     on_left_behind: Callable[[bool], None] | None = None,
@@ -137,23 +138,25 @@ async def call_function(
 
     A coroutine function runs on the loop; so does anything awaitable that a plain function returns. Everything else
     runs in a worker thread, or on the loop's own thread with `thread=False`. The items of a generator are the
-    result, a list; each is told to `on_item` as it comes.
+    result, a list; each is told to `on_item` as it comes. `check` is called on the function's thread right before it;
+    what it raises is raised in the function's stead.
     """
+
+    def run() -> object:
+        check()
+        value = function()
+        return _drain(value, on_item) if inspect.isgenerator(value) else value
+
     target = getattr(function, "func", function)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target) or not thread:
-        value = function()
-        value = _drain(value, on_item) if inspect.isgenerator(value) else value
+        value = run()
     else:
-        value = await in_thread(lambda: _drain_if_generator(function(), on_item), on_left_behind)
+        value = await in_thread(run, on_left_behind)
     if inspect.isasyncgen(value):
         return await _adrain(value, on_item)
     if inspect.isawaitable(value):
         return await value
     return value
-
-
-def _drain_if_generator(value: object, on_item: Callable[[object], None]) -> object:
-    return _drain(value, on_item) if inspect.isgenerator(value) else value
 
 
 def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:

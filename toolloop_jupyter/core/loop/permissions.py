@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import difflib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Approval, CapabilityUnsupported, Decision
-from ..execution import (
-    RunEnded,
-    attempt,
-    attempt_apart,
-    in_thread,
-    is_exactly,
-    message_of,
-    told,
-    words_of,
-)
+from ..execution import RunEnded, attempt, attempt_apart, is_exactly, shorten_repr
 from ..text import hide_in_repr
-from ..tools import Version, python_name
+from ..tools import Version, get_python_name
 
 if TYPE_CHECKING:
     from ..tools import BoundCall, Tool
@@ -34,8 +25,6 @@ Mode: TypeAlias = Literal["full", "ask", "deny"]
 ApprovalHandler: TypeAlias = Callable[[Approval], "bool | Awaitable[bool | None] | None"]
 
 _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
-SAME_DENIALS = 3
-"""A call that was denied this often in a turn is refused without asking again."""
 
 
 @hide_in_repr
@@ -62,7 +51,7 @@ def check_policy(policy: object) -> None:
     """Raise for a `permissions=` that is none, naming what would be."""
     if isinstance(policy, str) and type(policy) is not str:
         raise ValueError(
-            f"permissions must be plain text, got {told(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
+            f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
         )
     if isinstance(policy, str):
         if policy in ("read-only", "edit"):
@@ -77,7 +66,11 @@ def check_policy(policy: object) -> None:
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
             if not is_exactly(mode, *_STRICTNESS):
-                given = told(mode) if type(mode) is str else f"{told(mode)} of type {type(mode).__name__}"
+                given = (
+                    shorten_repr(mode)
+                    if type(mode) is str
+                    else f"{shorten_repr(mode)} of type {type(mode).__name__}"
+                )
                 raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
         return
     if not callable(policy):
@@ -110,7 +103,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 def _may_mean(key: object, tool: Tool) -> bool:
     """Whether a rule's key is a slip for this tool: its Python name, a dotted name of it, or a typo."""
-    names = (tool.name, tool.wire_name, python_name(tool.function))
+    names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
@@ -146,14 +139,14 @@ async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 def _mode(answer: object, said: str) -> tuple[Mode, str]:
     """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
-    why = f"{said} {told(answer)}"
+    why = f"{said} {shorten_repr(answer)}"
     mode = mode_of(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
     return mode, why
 
 
-async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+async def find_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
 
     A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
@@ -169,7 +162,7 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         raise outcome.error
     else:
         raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
-        why = f"{raised} raised {told(outcome.error, 500)}"
+        why = f"{raised} raised {shorten_repr(outcome.error, 500)}"
     setting = call.tool.settings.permissions
     own = None if setting is None else mode_of(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
@@ -183,26 +176,25 @@ class Allowed:
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
-    def remember(self, tool: Tool, decision: Decision, turn: int) -> None:
-        """Let later calls of `tool` run by this decision, which was made in turn number `turn` of the session."""
-        self._kept[tool.name] = (
-            Version.of(tool.function),
-            dataclasses.replace(decision, arguments=None),
-            turn,
-        )
+    def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
+        """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
+        self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
-    def decision_on(self, tool: Tool) -> Decision | None:
-        """The decision that covers a call of `tool`; None when a person has to be asked."""
+    def decision_on(self, tool: Tool, now: Version) -> Decision | None:
+        """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
-        return kept[1] if kept is not None and kept[0].covers(Version.of(tool.function)) else None
+        return kept[1] if kept is not None and kept[0].covers(now) else None
 
     @contextlib.contextmanager
     def follow(self, tool: Tool) -> Iterator[None]:
         """Take what the closures of `tool` hold after a call that was allowed here: it counts and logs there itself."""
-        is_allowed = self.decision_on(tool) is not None
+        kept = self._kept.get(tool.name)
+        is_allowed = kept is not None and kept[0].covers(Version.of(tool.function))
         yield
-        if is_allowed and (kept := self._kept[tool.name])[0].is_still(now := Version.of(tool.function)):
-            self._kept[tool.name] = (now, *kept[1:])
+        if is_allowed:
+            shown, decision, turn = self._kept[tool.name]
+            if shown.is_still(now := Version.of(tool.function)):
+                self._kept[tool.name] = (now, decision, turn)
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""
@@ -213,77 +205,29 @@ class Allowed:
         self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}
 
 
-async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM).
+@dataclass
+class Permissions:
+    """What was decided in a turn for more than one call."""
 
-    Only True allows: a text such as "n" (of an `input()`) is true for Python, and no approval.
-    """
-    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-    answer: Awaitable[Any] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
-    outcome = await attempt_apart(answer)
-    if outcome.error is None and inspect.isawaitable(outcome.value):
-        outcome = await attempt_apart(outcome.value)
-    if outcome.error is not None:
-        said = (
-            message_of if isinstance(outcome.error, Exception) else words_of
-        )  # LiteLLM gives the message alone
-        approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
-        if isinstance(outcome.error, RunEnded):
-            raise outcome.error
-    elif outcome.value is True:
-        approval.allow(by="callback")
-    elif outcome.value is None or outcome.value is False:
-        approval.deny("denied by on_approval", by="callback")
-    else:
-        given = type(outcome.value).__name__
-        approval.deny(f"on_approval gave a value of type {given}; only True allows", by="callback")
+    in_session: Allowed
+    lasting: bool = True
+    """Whether the session goes on after this turn, so that something can be allowed for all of it."""
+    in_run: Allowed = field(default_factory=Allowed)
+    denied: Counter[str] = field(default_factory=Counter)
+    """How often the same call was denied."""
 
+    def decision_on(self, tool: Tool, now: Version) -> Decision | None:
+        """The earlier decision that covers a call of `tool`, as it is `now`, or None."""
+        return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
-HANDLER_GRACE = 1.0
-"""Seconds that a handler which is no longer asked gets to clean up."""
+    def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
+        """Keep a decision for as long as it says."""
+        if decision.scope != "call":
+            kept = self.in_session if decision.scope == "session" else self.in_run
+            kept.remember(tool, shown, decision, turn)
 
-
-async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
-    """The decision on `approval`: asked of the handler, or awaited from whoever reads the stream."""
-    asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
-    if asking is not None:
-        asking.add_done_callback(lambda ended: _deny_unanswered(approval, ended))
-    try:
-        await approval.wait()
-    finally:
-        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
-        if asking is not None and not asking.done():
-            asking.cancel()
-            # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
-            await asyncio.wait({asking}, timeout=HANDLER_GRACE)
-    if asking is not None and asking.done() and not asking.cancelled():
-        error = asking.exception()
-        if isinstance(error, RunEnded):
-            raise error
-    decision = approval.decision
-    assert decision is not None
-    return decision
-
-
-def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
-    """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
-    error = None if ended.cancelled() else ended.exception()
-    why = "" if error is None else f": {message_of(error, 500)}"
-    approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
-
-
-def refusal(decision: Decision) -> str:
-    """What the model is told of a denial: that somebody decided it, or that nobody could. Models repeat what looks like a failure."""
-    who = {
-        "unattended": "denied",
-        "policy": "denied by the notebook's permissions",
-        "callback": "denied",
-    }.get(decision.by, "denied by the user")
-    reason = f": {decision.reason}" if decision.reason else ""
-    why = (
-        "Nobody could be asked about it"
-        if decision.by == "unattended"
-        else "This was a decision, not a failure"
-    )
-    return f"{who}{reason}. {why}: do not repeat the same call."
+    @contextlib.contextmanager
+    def follow(self, tool: Tool) -> Iterator[None]:
+        """`Allowed.follow` for both."""
+        with self.in_session.follow(tool), self.in_run.follow(tool):
+            yield

@@ -18,6 +18,7 @@ from .providers import (
     must_load,
     provide,
     proxy_in_use,
+    was_one_asked,
 )
 
 __all__ = [
@@ -47,5 +48,6 @@ __all__ = [
     "start_loading",
     "takes_no_tool_choice",
     "takes_response_format",
+    "was_one_asked",
     "way_for",
 ]

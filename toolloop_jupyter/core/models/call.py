@@ -29,7 +29,7 @@ from ..events import (
     plain_data,
     read_field,
 )
-from ..execution import RunEnded, attempt, message_of
+from ..execution import RunEnded, attempt, get_message
 from ..text import TooManyCalls
 from . import client, providers
 from .assembly import Assembly
@@ -121,7 +121,7 @@ class ModelCall:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in message_of(error)
+        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in get_message(error)
 
     async def _try_again(self, number: int, error: str, wait: float | None) -> None:
         self._before, self._caught = self.shown, 0

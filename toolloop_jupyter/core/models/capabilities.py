@@ -11,7 +11,7 @@ from . import providers
 from .client import load_litellm
 
 if TYPE_CHECKING:
-    from ..results import Way, Wish
+    from ..results import ImageMode, PicturePlace
 
 REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""
@@ -95,7 +95,9 @@ def price_of(model: str, usage: Any) -> float | None:
     return float(sum(parts))
 
 
-def way_for(model: str, wish: Wish = "auto", answers: providers.Answers | None = None) -> Way | None:
+def way_for(
+    model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
+) -> PicturePlace | None:
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for

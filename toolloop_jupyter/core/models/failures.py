@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any
 
-from ..execution import message_of, words_of
+from ..execution import describe_error, get_message
 from ..text import (
     TooManyCalls,
     find_environment_keys,
@@ -123,7 +123,7 @@ def refused_option(error: BaseException, sent: Mapping[str, Any]) -> str:
     """Which option of streaming, of those that were sent, a server has refused by its name; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
-    text = message_of(error).lower()
+    text = get_message(error).lower()
     if "stream_options" in sent and ("stream_options" in text or "include_usage" in text):
         return "stream_options"
     refuses = all(re.search(words, text) for words in _NO_STREAM)
@@ -247,7 +247,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
     kind = _kind_of(error)
-    text = redact(plain(message_of(error)), secrets_of(request))
+    text = redact(plain(get_message(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):
@@ -271,7 +271,7 @@ def log_unexpected(error: BaseException) -> str:
     """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
     told = hide("".join(traceback.format_exception(error)))
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", told)
-    return hide(words_of(error))
+    return hide(describe_error(error))
 
 
 def _said_by_ours(error: BaseException | None) -> str:
@@ -287,11 +287,6 @@ def _said_once(text: str) -> str:
     """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
     return text.split(" Original exception: ", maxsplit=1)[0]
 
-
-# --- The two first mistakes with a real model, in one line each: no key, and a name that LiteLLM cannot place. ---
-#
-# LiteLLM (1.110) words them in a paragraph that names six variables, as an `InternalServerError` for one provider and as an
-# `APIConnectionError` for another.
 
 _NO_KEY = re.compile(
     r"Missing credentials|Missing \w+ API key|api_key client option must be set|API key (?:is )?(?:missing|required|not (?:set|found|provided))"
@@ -315,9 +310,10 @@ _COMMON = (
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for an error text that means one of the two; None for any other.
+    """(what happened, what to do) for the two first mistakes with a real model: no key, and a name that LiteLLM cannot place.
 
-    `text` is the provider's error. No request has been sent in either case.
+    None for any other. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) words them in a
+    paragraph that names six variables, as an `InternalServerError` for one provider and as an `APIConnectionError` for another.
     """
     if _NO_PROVIDER in text:
         return f"LiteLLM knows no provider for the model {model!r}.", _other_name(model)

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
 from typing import Any, TypeAlias, cast
 
-from ...core.execution import words_of
+from ...core.execution import describe_error
 from .capture import copy_context_without_target, flush, get_target
 from .cells import Cell, in_callback
 from .interrupts import cancelling_on_ctrl_c
@@ -307,4 +307,4 @@ async def _contain_exit(work: Coroutine[Any, Any, Any]) -> Any:
     try:
         return await work
     except SystemExit as error:
-        raise RuntimeError(words_of(error)) from error
+        raise RuntimeError(describe_error(error)) from error

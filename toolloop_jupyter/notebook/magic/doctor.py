@@ -43,9 +43,9 @@ _INSTEAD = {
 }
 """What becomes of approvals, by `asking.means_of_asking()`."""
 _BUTTONS = "approval buttons"
-_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
+_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 

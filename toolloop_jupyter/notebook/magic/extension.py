@@ -13,7 +13,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, must_load, start_loading
+from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from . import assist, commands, options
 from .cell import as_typed, split_cell
@@ -139,8 +139,7 @@ class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
     As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
-    when there was a run by then and litellm is not loaded: a lesson with models of ours stays small. Later runs with other
-    models start the import themselves.
+    when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
     """
 
     IDLE = 1.0
@@ -170,25 +169,18 @@ class _Warmup:
 
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
-        if litellm_loaded():
+        if litellm_loaded() or was_one_asked():
             self._wait_no_more()
         elif _needs_litellm(self._settings.default_model()):
             start_loading()
         else:
-            self._timer = threading.Timer(self.IDLE, _load_for_a_first_run)
+            self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
 
     def _default_changed(self, change: Mapping[str, Any]) -> None:
         if _needs_litellm(change["new"]):
             start_loading()
-
-
-def _load_for_a_first_run() -> None:
-    from .. import live  # here, since `%load_ext` is quicker without it
-
-    if live.last() is None:
-        start_loading()
 
 
 def _needs_litellm(model: str) -> bool:
