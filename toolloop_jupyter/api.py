@@ -44,7 +44,6 @@ from .core.session import (
     require_tool_loop,
 )
 from .notebook import kernel, live
-from .notebook.transcript import bundle_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -92,30 +91,34 @@ def _with_keywords(function: F) -> F:
     return function
 
 
+_AWAIT_SESSION = "write `async with aagent_session(…)`"
+"""What to do where sync code cannot wait."""
+
+
 class _Notebook(Host):
     """The kernel, or the terminal, that this process is: its loop, its cells and who sits before them."""
 
     def run_sync(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        return kernel.run_sync(make)
+        return kernel.run_sync(make, instead=_AWAIT_SESSION)
 
     def one_loop(self) -> RunSync:
-        return kernel.one_loop()
+        return kernel.StreamRunner(instead=_AWAIT_SESSION)
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        if kernel.shell() is None:
+        if kernel.get_shell() is None:
             return nullcontext()
-        return kernel.attending_to_cell(may_be_cleared=not may_ask)  # the decisions stay
+        return kernel.running_in_cell(may_be_cleared=not may_ask)  # the decisions stay
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
-        if kernel.shell() is not None:
-            await kernel.stopped(error)
+        if kernel.get_shell() is not None:
+            await kernel.end_interrupted_cell(error)
 
     def finished(self, result: Result) -> None:
-        if kernel.shell() is not None:
+        if kernel.get_shell() is not None:
             live.keep(result)
 
     def can_ask(self) -> bool:
-        return kernel.shell() is not None and live.can_ask_in_cell()
+        return kernel.get_shell() is not None and live.can_ask_in_cell()
 
     async def ask(self, approval: Approval) -> None:
         await live.ask_in_cell(approval)
@@ -126,12 +129,12 @@ class _Notebook(Host):
             sink(kind, payload)
             live.pass_on(kind, payload)
 
-        figures = live.taken_up(sink, bundle_of) if shown else nullcontext()
+        figures = live.take_figures(sink) if shown else nullcontext()
         with kernel.capture(sink if shown else also_pass_on), figures:
             yield
 
     def keeper(self) -> PrintKeeper:
-        return live.Outputs()
+        return live.CallOutputs()
 
     def display(self, result: Result) -> None:
         live.display(result)
@@ -189,7 +192,8 @@ def aagent(
         session = AsyncSession(config, lasting=False)
         return AsyncEventStream(session, prompt, streamed=True, close_session=True)
     session = AsyncSession(config, streamed=False, lasting=False)
-    run = collect(AsyncEventStream(session, prompt, streamed=False, close_session=True))
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
+    run = live.say_loading(config.route.model, lambda: collect(events))
     return Pending(run, "aagent(…)")
 
 
@@ -205,10 +209,14 @@ def agent(
     if stream:
         session = AsyncSession(config, lasting=False)
         inner = AsyncEventStream(session, prompt, streamed=True, close_session=True)
-        return EventStream(inner, kernel.one_loop())
+        return EventStream(
+            inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
+        )
     session = AsyncSession(config, streamed=False, lasting=False)
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
     return kernel.run_sync(
-        lambda: collect(AsyncEventStream(session, prompt, streamed=False, close_session=True))
+        lambda: live.say_loading(config.route.model, lambda: collect(events)),
+        instead="write `await aagent(…)`",
     )
 
 
@@ -237,7 +245,7 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
     Raises HistoryInvalid for what is no conversation, or none that a provider would take.
     """
-    return conversation.load(path, mend=repair)
+    return conversation.load(path, repaired=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:

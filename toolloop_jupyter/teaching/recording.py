@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.conversation import way_of
+from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
-from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest, loaded
+from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from . import registry
 from .differences import difference, nearest
 from .tape import (
@@ -93,7 +93,6 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        await loaded()  # once in a session it takes seconds, which are none of the model's
         self._request, self._deltas = request.shown(), []
         self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
 
@@ -145,7 +144,7 @@ class Replay(Answers):
         self.speed = speed
         self._read = _stamp(self.path)
         self.calls = load(self.path)
-        self.takes_images = way_of(message for call in self.calls for message in call.messages)
+        self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self._next, self._played = 0, 0
         self.model = registry.put(f"replay-{next(_numbers)}", self)

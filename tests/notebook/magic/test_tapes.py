@@ -109,7 +109,7 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
     replay, shown = Replay(path, speed=0), []
 
     class View:
-        show_head = shown.append
+        replace_head = shown.append
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)

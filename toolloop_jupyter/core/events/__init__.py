@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, Decision, Scope, frozen, same_json, thawed
+from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -95,9 +95,9 @@ __all__ = [
     "ToolStatus",
     "Usage",
     "content_text",
-    "frozen",
+    "freeze",
+    "is_same_json",
     "plain_data",
     "read_field",
-    "same_json",
-    "thawed",
+    "thaw",
 ]

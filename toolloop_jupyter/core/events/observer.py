@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager, AbstractContextManager, null
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
-from ..text import settled
+from ..text import settle_lines
 from .result import Presenter
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ class PrintKeeper:
             self._texts.append(payload)
 
     def __str__(self) -> str:
-        return settled("".join(self._texts))
+        return settle_lines("".join(self._texts))
 
     @property
     def pictures(self) -> list[bytes]:

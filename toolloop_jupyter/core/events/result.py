@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..text import hide, hide_in_repr
+from ..text import hide, hide_in_repr, make_wire_name
 from .approval import Approval, Decision
 from .events import (
     Attachment,
@@ -235,8 +235,11 @@ def name_of(tool: Tool) -> str:
 
 
 def _fits(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
+    # A model knows `größe` as `grosse`, and may have sent either.
+    given = {make_wire_name(key): value for key, value in call.input.items()}
     return all(
-        key in call.input and (value is ANY or call.input[key] == value) for key, value in wanted.items()
+        key in given and (value is ANY or given[key] == value)
+        for key, value in ((make_wire_name(key), value) for key, value in wanted.items())
     )
 
 

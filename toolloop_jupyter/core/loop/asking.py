@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..events import Approval, Decision, Scope, Span
-from ..execution import RunEnded, attempt_apart, in_thread, message_of, words_of
+from ..execution import RunEnded, attempt_apart, describe_error, get_message, in_thread
 from ..tools import BoundCall, Version
 from .permissions import ApprovalHandler, find_mode, mode_of
 from .turn import Call, Refusal, Turn
@@ -141,7 +141,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         outcome = await attempt_apart(outcome.value)
     if outcome.error is not None:
         said = (
-            message_of if isinstance(outcome.error, Exception) else words_of
+            get_message if isinstance(outcome.error, Exception) else describe_error
         )  # LiteLLM gives the message alone
         approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
         if isinstance(outcome.error, RunEnded):
@@ -184,7 +184,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
     """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
     error = None if ended.cancelled() else ended.exception()
-    why = "" if error is None else f": {message_of(error, 500)}"
+    why = "" if error is None else f": {get_message(error, 500)}"
     approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
 
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..conversation import with_pictures
+from ..conversation import add_pictures
 from ..events import (
     ModelCallFailed,
     PrintKeeper,
@@ -201,7 +201,7 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, why_not: s
         if isinstance(error, asyncio.CancelledError):
             raise TurnCancelled(call.left_behind) from None
         raise
-    turn.history.answer(sent.id, with_pictures(result.output, result.pictures))
+    turn.history.answer(sent.id, add_pictures(result.output, result.pictures))
     _tell_result(turn, call, result, began)
     turn.outlet.checkpoint()
 

@@ -11,9 +11,9 @@ from pathlib import PurePath
 from typing import Any
 
 from ..events import PrintKeeper, ToolResult
-from ..execution import Outcome, Raised, attempt_call, in_thread, words_of
-from ..results import LIMIT, addresses, cut, describe, pictures_in
-from ..text import settled
+from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
+from ..results import LIMIT, cut, describe, find_pictures, make_addresses
+from ..text import settle_lines
 from ..tools import BoundCall
 from .asking import Permit
 from .turn import Call
@@ -39,7 +39,7 @@ async def result_of(
     described = describe(outcome.value if error is None else error, settings.max_result)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     edits = _tell_edits(bound) if permit.edited else ""
-    printed = "" if keeper is None else settled(str(keeper)).rstrip("\n")
+    printed = "" if keeper is None else settle_lines(str(keeper)).rstrip("\n")
     printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
@@ -71,8 +71,8 @@ async def result_of(
 
 async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
     """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
-    drawable = [*pictures_in(value), *(keeper.pictures if keeper is not None else ())]
-    return await in_thread(lambda: addresses(drawable)) if drawable and see() else ()
+    drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
+    return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 
 
 def _tell_edits(bound: BoundCall) -> str:
@@ -120,7 +120,7 @@ def persons_traceback(error: BaseException) -> str:
     (its notes, its text) fails has only its words. Never raises.
     """
     made = attempt_call(_traceback, error)
-    return f"{words_of(error)}\n" if isinstance(made, Raised) else made
+    return f"{describe_error(error)}\n" if isinstance(made, Raised) else made
 
 
 def _traceback(error: BaseException) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from .. import text as hiding
-from ..conversation import History, alternating, for_request
+from ..conversation import History, merge_user_messages, place_pictures
 from ..events import (
     Decision,
     Event,
@@ -25,7 +25,7 @@ from ..events import (
     Usage,
 )
 from ..models import ModelCall, note, takes_no_tool_choice, takes_response_format, way_for
-from ..results import Way
+from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
 from .permissions import Permissions
@@ -194,7 +194,7 @@ class Turn:
         return not takes_response_format(self.config.route.model, specs, output.response_format())
 
     @functools.cached_property
-    def picture_way(self) -> Way | None:
+    def picture_way(self) -> PicturePlace | None:
         """Where this turn's model reads pictures of results, or None."""
         config = self.config
         return way_for(config.route.model, config.options.images, config.route.answers)
@@ -212,7 +212,7 @@ def make_request(turn: Turn) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = alternating(for_request(turn.history.for_request(), lambda: turn.picture_way))
+    messages = merge_user_messages(place_pictures(turn.history.for_request(), lambda: turn.picture_way))
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 

@@ -22,7 +22,7 @@ from ..events import (
     SessionClosed,
     Usage,
 )
-from ..execution import Outcome, RunEnded, attempt, keeping_the_loop
+from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
@@ -36,8 +36,8 @@ from ..loop import (
     may_ask,
     run_turn,
 )
-from ..models import loaded, log_unexpected
-from ..text import whole_characters
+from ..models import load, log_unexpected, must_load, start_loading
+from ..text import join_surrogates
 from .files import Watch
 from .stream import AsyncEventStream, Channel, Ended, collect, shown_text
 
@@ -69,6 +69,8 @@ class AsyncSession:
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
+        if must_load(config.route.model):
+            start_loading()  # while the caller goes on
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
@@ -119,7 +121,8 @@ class AsyncSession:
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
-        await loaded()
+        if must_load(self.config.route.model):
+            await load()
         return make_request(turn)
 
     @property
@@ -187,7 +190,7 @@ class AsyncSession:
         return Turn(
             self.config,
             self._history,
-            whole_characters(prompt),
+            join_surrogates(prompt),
             channel,
             Permissions(self._allowed, self.lasting),
             Observers((*observers, *self.config.observers)),
@@ -219,11 +222,10 @@ class AsyncSession:
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
             watch, number = Watch(turn.config.sandbox), self._history.turns
-            with _time_limit(channel, turn.config.timeout):
-                try:
-                    end = await _come_to_an_end(turn, watch, channel)
-                finally:
-                    self._history.mark_turn(number)  # each result has a turn to go back to
+            try:
+                end = await _come_to_an_end(turn, watch, channel)
+            finally:
+                self._history.mark_turn(number)  # each result has a turn to go back to
             channel.reason = channel.reason or end.reason  # from here on a stop comes too late
             files = await watch.changes()
             for change in files:
@@ -258,13 +260,14 @@ class AsyncSession:
 @contextlib.contextmanager
 def _time_limit(channel: Channel, limit: float | None) -> Iterator[None]:
     """Stop the turn after so many seconds."""
-    loop = asyncio.get_running_loop()
-    timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
+    if limit is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
     try:
         yield
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd:
@@ -272,9 +275,13 @@ async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd
     outcome, note = Outcome(TurnEnd()), ""
     try:
         channel.checkpoint()
-        await watch.start()
-        with keeping_the_loop():
-            outcome = await attempt(run_turn(turn))
+        if must_load(turn.config.route.model):
+            # Seconds, once in a process: none of the run's time.
+            outcome = Outcome(TurnEnd(), (await attempt(load())).error)
+        if outcome.error is None:
+            with _time_limit(channel, turn.config.timeout), keep_loop_running():
+                await watch.start()
+                outcome = await attempt(run_turn(turn))
     except asyncio.CancelledError as cancelled:
         if channel.reason is None:
             raise  # not ours: the loop is shutting down

@@ -175,6 +175,11 @@ class AsyncEventStream:
         return True
 
     @property
+    def model(self) -> str:
+        """The model that this turn asks."""
+        return self._session.config.route.model
+
+    @property
     def approver(self) -> Approver:
         """Who answers this turn's requests."""
         return approver_of(self._session.config, streamed=self._streamed)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from ...core.models import Answers
     from ...core.session import AsyncEventStream
     from ...teaching.recording import Recorder, Replay
-    from ..live import View
+    from ..live import CellRun
     from ..transcript import Block
 
 
@@ -71,9 +71,9 @@ class Notebook:
 
         Raises Mistake, with the nearest name, for one that does not exist.
         """
-        from ...core.tools import marked_tools
+        from ...core.tools import find_marked_tools
 
-        return marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
+        return find_marked_tools(self.names) if wanted is None else naming.tools(self.names, wanted)
 
     def key(self, name: str | None) -> str | None:
         """The key behind the name of a variable. Raises Mistake."""
@@ -143,9 +143,8 @@ class Notebook:
         notes.append(self._without_docstring(named.session.config.tools))
         view, observers = self._view(options, named, cell, recorder, replaced)
         stream = named.session.astream(prompt, observers=observers)
-        view.stop = stream.cancel
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(options, stream, view, notes, replaced))
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(options, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, back: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -220,27 +219,27 @@ class Notebook:
         self,
         options: Options,
         stream: AsyncEventStream,
-        view: View,
+        view: CellRun,
         notes: list[str | None],
         replaced: Replaced | None,
     ) -> Result:
-        from ..live import follow
-        from ..transcript import mimebundle, notice
+        from ..transcript import notice
 
-        place = view.place()
+        output = view.output()
         if replaced is not None:
-            place.put(mimebundle([notice(replaced.note)]))
-        for line in notes:
+            output.draw(notice(replaced.note))
+        deaf = "this process ignores Ctrl-C: %toolloop doctor" if kernel.ignores_ctrl_c() else None
+        for line in (*notes, deaf):
             if line:
                 view.put(notice(line))
         try:
-            result = await follow(stream, view, stream.cancel)
+            result = await view.follow(stream, stream.cancel)
         except OutputInvalid as error:
             self._keep(error.result, options.name)
             raise
         finally:
             if replaced is not None and (kept := replaced.settle()):
-                place.put(mimebundle([notice(kept, "warning")]))
+                output.draw(notice(kept, "warning"))
         self._keep(result, options.name)
         return result
 
@@ -251,9 +250,9 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: Replaced | None,
-    ) -> tuple[View, list[Observer]]:
+    ) -> tuple[CellRun, list[Observer]]:
         """The view of the run, and all who observe it: step mode holds before the view and the recorder see a step begin."""
-        from ..live import Stepper, View
+        from ..live import CellRun, Stepper, ViewOptions
         from ..transcript import head
         from .sessions import bundle
 
@@ -267,28 +266,33 @@ class Notebook:
             session=self._name(options),
             tape=said(recorder, answers),
         )
-        view = View(
+        keeps = options.keep_history or self.settings.keep_history
+
+        def finish() -> Mapping[str, Any]:
+            if replaced is not None:
+                replaced.settle()
+            return bundle(self._name(options), named) if keeps else {}
+
+        view = CellRun(
             cell,
             head_for(config.route.title if answers is None else answers.next_title or config.route.title),
-            owns_cell=True,
-            whole_text=config.output is not None,
-            name=options.name,
-            unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
-            wish=self.settings.ask,  # type: ignore[arg-type]  # its choices
-            raised=True,
+            ViewOptions(
+                name=options.name,
+                model=config.route.model,
+                hint=" (with --as result)" if options.name is None else "",
+                unattended=options.on_unattended or self.settings.on_unattended,  # type: ignore[arg-type]  # its choices
+                means=self.settings.ask,  # type: ignore[arg-type]  # its choices
+                raises=True,
+                owns_cell=True,
+                finish=finish,
+            ),
         )
-        if options.name is None:
-            view.hint = " (with --as result)"
         observers: list[Observer | None] = [
             None if answers is None else FollowsModel(answers, view, head_for),
             Stepper(view, self.settings.ask) if options.step else None,  # type: ignore[arg-type]  # its choices
-            view,
+            view.hooks,
             recorder,
         ]
-        if options.keep_history or self.settings.keep_history:
-            view.keep = functools.partial(bundle, self._name(options), named)
-        if replaced is not None:
-            view.ended = replaced.settle
         return view, [observer for observer in observers if observer is not None]
 
     def _without_docstring(self, tools: Any) -> str | None:
@@ -439,14 +443,14 @@ def said(recorder: Recorder | None, answers: Answers | None) -> str:
 class FollowsModel(Observer):
     """Says in a run's transcript which model of a recording answers, and, once, that it was asked something else."""
 
-    def __init__(self, answers: Answers, view: View, head_for: Callable[[str], Block]) -> None:
+    def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
         self._answers, self._view, self._head_for = answers, view, head_for
         self._known = len(answers.differences)
         self._said = False
 
     async def after_model(self, reply: Reply) -> None:
-        self._view.show_head(self._head_for(self._answers.title))
+        self._view.replace_head(self._head_for(self._answers.title))
         new = self._answers.differences[self._known :]
         if new and not self._said:
             self._said = True

@@ -66,7 +66,7 @@ def run(book: Notebook, line: str) -> Any:
 
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
-    from ...core.tools import tool_name
+    from ...core.tools import get_tool_name
 
     settings = book.settings
     lines = [f"model        {settings.default_model()}"]
@@ -75,7 +75,7 @@ def status(book: Notebook) -> None:
         values["api_key"] = naming.shown_key(book.names, settings.api_key)
     values["api_base"] = leave_out_user(settings.api_base)
     lines += [f"{name:<12} {value}" for name, value in values.items() if value not in ("", None, [], False)]
-    names = list(settings.tools) or [tool_name(function) for function in book.functions(None)]
+    names = list(settings.tools) or [get_tool_name(function) for function in book.functions(None)]
     lines.append(
         "tools        "
         + (", ".join(names) or "none yet: name them with --tools, or mark functions with @tool")

@@ -5,10 +5,14 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import os
 import platform
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.events import Host, Mistake
@@ -39,6 +43,9 @@ _INSTEAD = {
 }
 """What becomes of approvals, by `asking.means_of_asking()`."""
 _BUTTONS = "approval buttons"
+_NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
+_ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
+_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 
@@ -58,8 +65,10 @@ def run(book: Notebook, words: list[str]) -> None:
     model, wait = _wishes(words)
     cell = kernel.Cell.here()
     click = _buttons(cell, book.settings.ask, wait)
-    findings = [*_versions(), *_surroundings(click, awaits=book.autoawait), click]
-    if model is not None:
+    findings = [*_versions(), *_bytecode(), *_surroundings(click, awaits=book.autoawait), click]
+    if model is not None and not kernel.can_run_sync():
+        findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
+    elif model is not None:
         findings.append(kernel.run_sync(lambda: _answer(book, model)))
     cell.display(_table(findings))
 
@@ -90,6 +99,29 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", "ok", ", ".join(found))
 
 
+def _bytecode() -> Iterator[Finding]:
+    """Whether every kernel compiles LiteLLM anew: its files have no bytecode, and an import can write none."""
+    spec = find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return
+    kept = Path(cache_from_source(spec.origin))
+    folder = next(folder for folder in kept.parents if folder.exists())
+    if kept.exists() or (os.access(folder, os.W_OK) and not sys.dont_write_bytecode):
+        return
+    says = "none for LiteLLM, so each kernel compiles it anew, which takes some seconds: "
+    if sys.dont_write_bytecode:
+        site = Path(spec.origin).parents[1]
+        yield Finding(
+            "bytecode",
+            "note",
+            f"{says}PYTHONDONTWRITEBYTECODE is set",
+            f"python -m compileall -q {site}",
+        )
+    else:
+        remedy = "start the kernel with PYTHONPYCACHEPREFIX=FOLDER, one that it may write to"
+        yield Finding("bytecode", "note", f"{says}{folder} may not be written to", remedy)
+
+
 def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     """What the kernel says of itself; `click` is what came of the button."""
     if awaits:
@@ -100,6 +132,10 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("awaited cells", "note", says, "%autoawait on")
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
+        if kernel.ignores_ctrl_c():
+            yield Finding(
+                "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
+            )
         return
     yield _overtaking(came=click.state == "ok")
     if kernel.has_stdin():
@@ -111,7 +147,7 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 def _overtaking(*, came: bool) -> Finding:
     """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
-    what, way = "clicks while a cell waits", kernel.overtaking()
+    what, way = "clicks while a cell waits", kernel.find_click_route()
     says = {
         "kernel": "the kernel delivers them by itself",
         "queue": "taken out of the kernel's queue while a run goes on",
@@ -142,6 +178,8 @@ def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     if not live.may_have_buttons():
         says = f"not tried: a program runs this notebook; {instead}"
         return Finding(_BUTTONS, "note", says, _UNATTENDED)
+    if not kernel.can_run_sync():
+        return Finding(_BUTTONS, "note", _NOT_WAITING, _ASYNCIO_LOOP)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)
     return kernel.run_sync(lambda: _click(cell, seconds, means))
 
@@ -187,7 +225,7 @@ async def _answer(book: Notebook, model: str) -> Finding:
     # No run for `%toolloop show`.
     session.config = dataclasses.replace(session.config, host=Host())
     try:
-        async with kernel.attending():
+        async with kernel.serving_clicks():
             result = await collect(session.astream("Answer with one word: ready"))
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")

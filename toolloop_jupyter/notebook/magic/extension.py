@@ -13,14 +13,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, load_litellm
+from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from . import assist, commands, options
 from .cell import as_typed, split_cell
 from .options import ToolLoop, help_text, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from ...core.events import Result
     from .cell import Notebook
@@ -118,7 +118,8 @@ def _cannot_await() -> bool:
 
 
 def _cell_magic(line: str, cell: str) -> Any:
-    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)))
+    instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
+    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)), instead=instead)
 
 
 def _line_magic(line: str) -> Any:
@@ -135,19 +136,57 @@ def _no_expansion(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
 
 
 class _Warmup:
-    """Imports litellm in the background, once the cell that loaded the extension has ended."""
+    """Imports litellm in the background, before a run has to wait for it.
 
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
+    As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
+    when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
+    """
 
-    def after_cell(self, *_: object) -> None:
-        self.cancel()
-        if not litellm_loaded():
-            threading.Thread(target=load_litellm, name="toolloop-import-litellm", daemon=True).start()
+    IDLE = 1.0
+
+    def __init__(self, shell: Any, settings: ToolLoop) -> None:
+        self._shell, self._settings = shell, settings
+        self._timer: threading.Timer | None = None
+        self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
+        for event, callback in self._events.items():
+            shell.events.register(event, callback)
+        settings.observe(self._default_changed, "model")
 
     def cancel(self) -> None:
-        if self.after_cell in self._shell.events.callbacks["post_run_cell"]:
-            self._shell.events.unregister("post_run_cell", self.after_cell)
+        """Start nothing any more."""
+        self._settings.unobserve(self._default_changed, "model")
+        self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
+        self._before_cell()
+        for event, callback in self._events.items():
+            if callback in self._shell.events.callbacks[event]:
+                self._shell.events.unregister(event, callback)
+
+    def _before_cell(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _after_cell(self, *_: object) -> None:
+        self._before_cell()
+        if litellm_loaded() or was_one_asked():
+            self._wait_no_more()
+        elif _needs_litellm(self._settings.default_model()):
+            start_loading()
+        else:
+            self._timer = threading.Timer(self.IDLE, start_loading)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _default_changed(self, change: Mapping[str, Any]) -> None:
+        if _needs_litellm(change["new"]):
+            start_loading()
+
+
+def _needs_litellm(model: str) -> bool:
+    """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel. Does not load what models of ours are."""
+    ours = model.isidentifier() or model.startswith("toolloop/")
+    return bool(model) and not ours and must_load(model)
 
 
 def load_extension(shell: Any) -> None:
@@ -162,8 +201,7 @@ def load_extension(shell: Any) -> None:
     shell.input_transformers_cleanup.insert(0, _transform)
     shell.register_magic_function(_no_expansion(_cell_magic, CELL_HELP + help_text()), "cell", "toolloop")
     shell.register_magic_function(_no_expansion(_line_magic, LINE_HELP), "line", "toolloop")
-    warmup = _Warmup(shell)
-    shell.events.register("post_run_cell", warmup.after_cell)
+    warmup = _Warmup(shell, settings)
     kernel.watch_cells()
     book = Notebook(shell, settings)
     _state.update(notebook=book, settings=settings, warmup=warmup, complete=assist.register(shell, book))

@@ -143,13 +143,15 @@ def policy(names: Names, name: str, functions: Sequence[Any] = (), had: Iterable
 def _without_others(
     rules: Mapping[Any, Any], names: Names, functions: Sequence[Any], had: Iterable[str]
 ) -> Mapping[Any, Any]:
-    from ...core.tools import marked_tools, tool_name
+    from ...core.tools import find_marked_tools, get_tool_name
 
-    others = {tool_name(function) for function in marked_tools(names)} | {*had}
+    others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
     others |= {
-        key for key in rules if type(key) is str and callable(names.get(key)) and tool_name(names[key]) == key
+        key
+        for key in rules
+        if type(key) is str and callable(names.get(key)) and get_tool_name(names[key]) == key
     }
-    others -= {tool_name(function) for function in functions}
+    others -= {get_tool_name(function) for function in functions}
     return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
 
 
