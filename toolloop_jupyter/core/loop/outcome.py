@@ -70,7 +70,7 @@ async def result_of(
 
 
 async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
-    """The data make_addresses of the pictures in a value and among what was displayed, if the model takes them."""
+    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
     drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 

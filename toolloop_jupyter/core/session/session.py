@@ -260,13 +260,14 @@ class AsyncSession:
 @contextlib.contextmanager
 def _time_limit(channel: Channel, limit: float | None) -> Iterator[None]:
     """Stop the turn after so many seconds."""
-    loop = asyncio.get_running_loop()
-    timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
+    if limit is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
     try:
         yield
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd:
@@ -275,7 +276,8 @@ async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd
     try:
         channel.checkpoint()
         if must_load(turn.config.route.model):
-            outcome = await attempt(load())  # seconds, once in a process: none of the run's time
+            # Seconds, once in a process: none of the run's time.
+            outcome = Outcome(TurnEnd(), (await attempt(load())).error)
         if outcome.error is None:
             with _time_limit(channel, turn.config.timeout), keep_loop_running():
                 await watch.start()
