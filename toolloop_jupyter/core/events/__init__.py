@@ -1,6 +1,7 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
 from .approval import Approval, Decision, Scope, frozen, same_json, thawed
+from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -39,12 +40,14 @@ from .result import ANY, Done, Event, Result
 
 __all__ = [
     "ANY",
+    "CHECKS",
     "STOPPED",
     "Approval",
     "ArgumentInvalid",
     "ArgumentTypeInvalid",
     "Attachment",
     "CapabilityUnsupported",
+    "Check",
     "Compaction",
     "Decision",
     "Done",
@@ -55,9 +58,11 @@ __all__ = [
     "HarnessError",
     "HarnessInstallFailed",
     "HistoryInvalid",
+    "ImageMode",
     "Mistake",
     "ModelCallFailed",
     "Observer",
+    "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
     "Progress",
@@ -79,6 +84,7 @@ __all__ = [
     "ToolDefinitionError",
     "ToolResult",
     "Usage",
+    "check_values",
     "content_text",
     "frozen",
     "plain_data",

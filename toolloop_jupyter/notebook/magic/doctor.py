@@ -12,6 +12,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...core.events import Mistake
+from ...core.session import collect
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
@@ -55,16 +56,16 @@ class Finding:
 
 def run(book: Notebook, words: list[str]) -> None:
     """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones."""
-    model, wait = _wishes(words)
+    model, wait = _read_words(words)
     cell = kernel.Cell.here()
-    click = _buttons(cell, book.settings.ask, wait)
-    findings = [*_versions(), *_surroundings(click, awaits=book.autoawait), click]
+    click = _try_buttons(cell, book.complete({})["ask"], wait)
+    findings = [*_list_versions(), *_describe_kernel(click, awaits=book.autoawait), click]
     if model is not None:
-        findings.append(kernel.run_sync(lambda: _answer(book, model)))
-    cell.display(_table(findings))
+        findings.append(kernel.run_sync(lambda: _ask_model(book, model)))
+    cell.display(_render(findings))
 
 
-def _wishes(words: list[str]) -> tuple[str | None, float | None]:
+def _read_words(words: list[str]) -> tuple[str | None, float | None]:
     given = dict(zip(words[::2], words[1::2], strict=False))
     if len(words) % 2 or not given.keys() <= {"--model", "-m", "--wait"}:
         raise Mistake("write: %toolloop doctor [--model MODEL] [--wait SECONDS]")
@@ -80,7 +81,7 @@ def _wishes(words: list[str]) -> tuple[str | None, float | None]:
     return model, seconds
 
 
-def _versions() -> Iterator[Finding]:
+def _list_versions() -> Iterator[Finding]:
     found = [f"Python {platform.python_version()}"]
     for package, floor in _FLOORS.items():
         try:
@@ -90,7 +91,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", "ok", ", ".join(found))
 
 
-def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
+def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     """What the kernel says of itself; `click` is what came of the button."""
     if awaits:
         says = "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
@@ -101,7 +102,7 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         return
-    yield _overtaking(came=click.state == "ok")
+    yield _describe_clicks(came=click.state == "ok")
     if kernel.has_stdin():
         yield Finding("keyboard (stdin)", "ok", "the front-end says that it can be asked by input()")
     else:
@@ -109,7 +110,7 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("keyboard (stdin)", "note", says)
 
 
-def _overtaking(*, came: bool) -> Finding:
+def _describe_clicks(*, came: bool) -> Finding:
     """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
     what, way = "clicks while a cell waits", kernel.overtaking()
     says = {
@@ -127,7 +128,7 @@ def _overtaking(*, came: bool) -> Finding:
 # --- the button -------------------------------------------------------------------------------------------------
 
 
-def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
+def _try_buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     """Try whether a click comes back, wherever a button may be shown ("ok": it did); else say who is asked instead."""
     means = live.means_of_asking(wish)
     instead = _INSTEAD[means]
@@ -139,14 +140,14 @@ def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     if means == "input" and wish == "input":
         says = f"not tried: ToolLoop.ask is 'input'; {instead}"
         return Finding(_BUTTONS, "note", says, "%config ToolLoop.ask = 'auto'")
-    if not live.may_have_buttons():
+    if not live.may_have_try_buttons():
         says = f"not tried: a program runs this notebook; {instead}"
         return Finding(_BUTTONS, "note", says, _UNATTENDED)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)
-    return kernel.run_sync(lambda: _click(cell, seconds, means))
+    return kernel.run_sync(lambda: _wait_for_click(cell, seconds, means))
 
 
-async def _click(cell: kernel.Cell, wait: float, means: str) -> Finding:
+async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
     """Show a button and wait for it to be clicked: the one thing that no message tells."""
     from ..widgets import ClickTest
 
@@ -175,13 +176,10 @@ async def _click(cell: kernel.Cell, wait: float, means: str) -> Finding:
     return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
 
 
-async def _answer(book: Notebook, model: str) -> Finding:
+async def _ask_model(book: Notebook, model: str) -> Finding:
     """Ask the model for one word."""
-    from ...core.session import collect
-    from .options import Options
-
     try:
-        session = book.new_session(Options(model=model, tools=[], permissions="full", timeout=30.0))
+        session = book.new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
     # No run for `%toolloop show`.
@@ -199,7 +197,7 @@ async def _answer(book: Notebook, model: str) -> Finding:
 _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}
 
 
-def _table(findings: list[Finding]) -> dict[str, Any]:
+def _render(findings: list[Finding]) -> dict[str, Any]:
     rows, lines = [], []
     for one in findings:
         mark, left = _MARKS[one.state], 'style="text-align:left"'
