@@ -33,7 +33,7 @@ def surroundings(monkeypatch):
 
 def told(what, click=NO_CLICK, *, awaits=True):
     """The line about `what`, and its remedy."""
-    (found,) = [f for f in doctor._surroundings(click, awaits=awaits) if f.what.startswith(what)]
+    (found,) = [f for f in doctor._describe_kernel(click, awaits=awaits) if f.what.startswith(what)]
     return found
 
 
@@ -107,7 +107,7 @@ def test_where_no_button_is_shown(surroundings, case):
     """Where a button makes no sense none is waited for; said is who is asked instead, and what changes that."""
     there, wish, says, remedy = CASES[case]
     surroundings(**there)
-    click = doctor._buttons(kernel.Cell(None), wish, 0.01)
+    click = doctor._try_buttons(kernel.Cell(None), wish, 0.01)
     assert says in click.says
     assert click.remedy.startswith(remedy)
     assert click.state != "ok"
@@ -117,4 +117,4 @@ def test_where_no_button_is_shown(surroundings, case):
 def test_a_wait_that_is_none(value):
     """--wait takes seconds above 0; anything else is one line that shows the value."""
     with pytest.raises(Mistake, match=f"--wait takes a number of seconds above 0, got '{value}'"):
-        doctor._wishes(["--wait", value])
+        doctor._read_words(["--wait", value])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
-from toolloop_jupyter.notebook.magic.options import Options, help_text, pairs, parse
+from toolloop_jupyter.notebook.magic.options import OPTIONS, help_text, parse, read_pairs
 
 
 def test_all_options_are_read() -> None:
@@ -18,20 +16,20 @@ def test_all_options_are_read() -> None:
         "--as r --max-turns 3 --timeout 1.5 --sandbox . --set temperature=0.1 --set stop=END --metadata team=a "
         "--api-base http://x/v1 --api-key OPENAI_API_KEY --on-unattended error --append"
     )
-    assert options.model == "m"
-    assert options.tools == ["a", "b.c"]
-    assert options.instructions == "use {KEY} and $KEY"
-    assert (options.name, options.max_turns, options.timeout) == ("r", 3, 1.5)
-    assert pairs(options.set, "--set") == {"temperature": 0.1, "stop": "END"}
-    assert pairs(options.metadata, "--metadata") == {"team": "a"}
-    assert options.append
-    assert options.on_unattended == "error"
+    assert options["model"] == "m"
+    assert options["tools"] == ["a", "b.c"]
+    assert options["instructions"] == "use {KEY} and $KEY"
+    assert (options["as"], options["max_turns"], options["timeout"]) == ("r", 3, 1.5)
+    assert read_pairs(options["set"], "--set") == {"temperature": 0.1, "stop": "END"}
+    assert read_pairs(options["metadata"], "--metadata") == {"team": "a"}
+    assert options["append"]
+    assert options["on_unattended"] == "error"
 
 
 def test_values_of_set() -> None:
-    """JSON where it reads as JSON, else text: what Python alone reads as a number is text."""
+    """JSON, or what Python writes and JSON can hold; else text, as NaN is."""
     line = """--set stop='["a", "b"]' --set seed=null --set 'x={"a": {"b": "c d"}}' --set n=NaN --set y= --set z=a=b"""
-    assert pairs(parse(line).set, "--set") == {
+    assert read_pairs(parse(line).get("set", ()), "--set") == {
         "stop": ["a", "b"],
         "seed": None,
         "x": {"a": {"b": "c d"}},
@@ -43,7 +41,7 @@ def test_values_of_set() -> None:
 
 def test_nothing_said_is_nothing_set() -> None:
     """An empty line leaves every default alone."""
-    assert parse("") == Options()
+    assert parse("") == {}
 
 
 @pytest.mark.parametrize(
@@ -58,7 +56,7 @@ def test_nothing_said_is_nothing_set() -> None:
         ("--set x", "--set wants key=value, got 'x'"),
         (
             "--max-turns many",
-            "argument --max-turns: invalid int value: 'many'. %%toolloop? shows the options.",
+            "max_turns must be a whole number or None, got str 'many'",
         ),
         ("--model", "argument -m/--model: expected one argument. %%toolloop? shows the options."),
         ('--instructions "open', 'a quote is not closed in: --instructions "open'),
@@ -72,7 +70,7 @@ def test_nothing_said_is_nothing_set() -> None:
 def test_a_mistake_is_one_line(line: str, message: str) -> None:
     """A mistake names what was wrong and what to type."""
     with pytest.raises(Mistake) as caught:
-        pairs(parse(line).set, "--set")
+        read_pairs(parse(line).get("set", ()), "--set")
     assert str(caught.value) == message
     assert caught.value._render_traceback_() == [f"toolloop: {message}"]
 
@@ -99,20 +97,20 @@ def test_a_key_in_the_wrong_place_is_not_repeated(line: str) -> None:
 
 def test_blanks_of_a_web_page_separate_words() -> None:
     """An example copied from a page may have no-break spaces between its words."""
-    assert parse("--as\u00a0r --model m").name == "r"
+    assert parse("--as\u00a0r --model m")["as"] == "r"
 
 
 def test_help_has_every_option() -> None:
     """`%%toolloop?` documents every field."""
     text = help_text()
-    for item in dataclasses.fields(Options):
-        assert item.metadata["flags"][-1] in text
-        assert item.metadata["help"].replace("%%", "%") in text
+    for option in OPTIONS:
+        assert all(flag in text for flag in option.typed)
+        assert not option.typed or option.explanation in text
 
 
 def test_set_cannot_take_a_run_elsewhere() -> None:
     """`--set fallbacks=…` ends in one line that names it and what to do instead, before anything starts."""
-    kwargs = pairs(parse("--set 'fallbacks=[\"openai/other\"]'").set, "--set")
+    kwargs = read_pairs(parse("--set 'fallbacks=[\"openai/other\"]'")["set"], "--set")
     with pytest.raises(ArgumentInvalid) as caught:
         aagent(Harness.TOOL_LOOP, "Go.", model="toolloop/demo", options=ToolLoopOptions(kwargs))
     (line,) = caught.value._render_traceback_()

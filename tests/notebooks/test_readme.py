@@ -35,7 +35,7 @@ def test_every_option_is_in_the_table(readme):
 def test_every_command_of_the_line_magic_is_named(readme):
     """Each word that `%toolloop` knows is in the guide."""
     assert [
-        word for word in commands._COMMANDS if f"`{word}`" not in readme and f"%toolloop {word}" not in readme
+        word for word in commands.COMMANDS if f"`{word}`" not in readme and f"%toolloop {word}" not in readme
     ] == []
 
 

@@ -165,7 +165,7 @@ class Notebook:
 
     def _make_session(self, options: Options) -> AsyncSession:
         try:
-            return aagent_session(Harness.TOOL_LOOP, **self._keywords(options))  # type: ignore[typeddict-item]
+            return aagent_session(Harness.TOOL_LOOP, **self._keywords(options))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(str(error)) from None
 
@@ -258,10 +258,11 @@ class Notebook:
         if not kernel.has_stdin():
             return []
         named.knows_that_turns_add_up = True
-        return [
+        note = (
             f"this front-end does not name its cells: running a cell again adds a turn (this is turn {count + 1} of "
             f"{name!r}); %toolloop reset {name} begins anew"
-        ]
+        )
+        return [note]
 
     async def _turn(
         self,

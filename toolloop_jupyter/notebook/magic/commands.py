@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake
-from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.session import AsyncSession
+from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import marked_tools, tool_name
 from .. import kernel
 from ..html import counted
@@ -213,5 +213,4 @@ COMMANDS = {
     "record": record,
     "replay": replay,
 }
-
 """The commands of `%toolloop`."""

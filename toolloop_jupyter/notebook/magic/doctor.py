@@ -140,7 +140,7 @@ def _try_buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     if means == "input" and wish == "input":
         says = f"not tried: ToolLoop.ask is 'input'; {instead}"
         return Finding(_BUTTONS, "note", says, "%config ToolLoop.ask = 'auto'")
-    if not live.may_have_try_buttons():
+    if not live.may_have_buttons():
         says = f"not tried: a program runs this notebook; {instead}"
         return Finding(_BUTTONS, "note", says, _UNATTENDED)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)

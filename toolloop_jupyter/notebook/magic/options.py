@@ -15,6 +15,7 @@ import numbers
 import os
 import re
 import shlex
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -48,14 +49,6 @@ class Kind(Enum):
     FILE = "a file's path"
     FOLDER = "a folder's path"
     PAIRS = "key=value, more than once"
-
-
-_CHECK_OF = {
-    Kind.SWITCH: Check(bool, "True or False", or_none=False),
-    Kind.NUMBER: Check((int, float), "a number"),
-    Kind.TOOLS: Check((list, tuple), "a list of names"),
-    Kind.PAIRS: Check((list, tuple), "a list of key=value"),
-}
 
 
 @dataclass(frozen=True)
@@ -93,12 +86,22 @@ class Option:
         """What the value may be."""
         if self.choices:
             return Check(choices=self.choices)
-        return CHECKS.get(self.name) or _CHECK_OF.get(self.kind, Check())
+        words = Check((list, tuple), "a list of words")
+        by_kind = {
+            Kind.SWITCH: Check(bool, "True or False", or_none=False),
+            Kind.TOOLS: words,
+            Kind.PAIRS: words,
+        }
+        number = Check((int, float), "a number")
+        return by_kind.get(self.kind) or CHECKS.get(
+            self.name, number if self.kind is Kind.NUMBER else Check()
+        )
 
     @property
     def usage(self) -> str:
         """The flags with what stands for the value, as the help has them."""
-        return f"{', '.join(self.typed)} {self.takes or '|'.join(self.check.choices)}".rstrip()
+        flags = ", ".join(self.typed) or f"%config ToolLoop.{self.name} ="
+        return f"{flags} {self.takes or '|'.join(self.check.choices)}".rstrip()
 
     @property
     def explanation(self) -> str:
@@ -326,10 +329,10 @@ def read_value(text: str, names: Mapping[str, Any], *, bare: bool = True) -> Any
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
         value = names[name]
-        if isinstance(value, numbers.Real) and not isinstance(value, bool):  # NumPy's as well
-            return int(value) if isinstance(value, numbers.Integral) else float(value)
         if _is_data(value):
             return value
+        if isinstance(value, numbers.Real):  # NumPy's
+            return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
 
@@ -384,12 +387,10 @@ def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None 
         if flag == "--set" and key in _INSTEAD:
             raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")
         found[key] = read_value(value, names or {}, bare=flag == "--set")
-        if found[key] == value and value.startswith(("[", "{")):
+        if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
+            text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
-                _shown(
-                    f"{flag} {key}: {value} is no JSON, and no variable of the notebook; "
-                    f"""a text goes in two kinds of quotes: {flag} '{key}="…"'"""
-                )
+                _shown(f"--set {key}: {value} is neither JSON nor a variable of the notebook; {text}")
             )
     return found
 
@@ -402,41 +403,35 @@ def help_text() -> str:
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
+_PAGE = """# Options
+
+Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
+
+*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
+*API*: what it is for `agent()` and its like.
+
+| option | | default | notebook | session | API |
+|---|---|---|---|---|---|
+"""
+
+
 def write_page() -> str:
     """The page docs/options.md, in Markdown."""
-
-    def mark(said: object) -> str:
-        return "yes" if said else ""
-
-    lines = [
-        "# Options",
-        "",
-        "Made from the table in `toolloop_jupyter/notebook/magic/options.py` by `./dev docs`.",
-        "",
-        "*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: the later cells of a session go on "
-        "with it. *API*: the keyword of `agent()` and its like.",
-        "",
-        "| option | | default | notebook | session | API |",
-        "|---|---|---|---|---|---|",
-    ]
-    for o in OPTIONS:
-        usage = f"`{o.usage}`" if o.typed else f"`%config ToolLoop.{o.name}` `{'|'.join(o.choices)}`"
-        default = "" if o.default in (None, False) else f"`{o.default}`"
-        api = (
-            re.sub(r"options\.(\w+)", r"options=ToolLoopOptions(\1=)", o.keyword)
-            if "." in o.keyword
-            else o.keyword and f"{o.keyword}="
-        )
-        cells = (
-            usage.replace("|", "\\|"),
-            o.help,
-            default,
-            mark(o.is_setting),
-            mark(o.lasts),
-            api and f"`{api}`",
-        )
-        lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join([*lines, ""])
+    rows = []
+    for option in OPTIONS:
+        keyword, _, field = option.keyword.partition(".")
+        if field:
+            keyword = f"{keyword}=ToolLoopOptions({field}=…)"
+        cells = [
+            f"`{option.usage}`",
+            option.help,
+            f"`{option.default}`" if option.default not in (None, False) else "",
+            "yes" if option.is_setting else "",
+            "yes" if option.lasts else "",
+            f"`{keyword}`" if keyword else "",
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return _PAGE + "".join(rows)
 
 
 # --- the notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL ---
@@ -464,8 +459,8 @@ class Settings(Configurable):
 
     def said(self) -> Options:
         """What is set: the values that are not as they were at the beginning."""
-        values = {option.name: getattr(self, option.name) for option in OPTIONS if option.is_setting}
-        return {o.name: values[o.name] for o in OPTIONS if o.name in values and values[o.name] != o.unset}
+        values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
+        return {option.name: value for option, value in values if value != option.unset}
 
     def reset(self) -> None:
         """Forget what options have set."""
@@ -474,10 +469,9 @@ class Settings(Configurable):
                 setattr(self, option.name, option.unset)
 
 
-ToolLoop: type[Settings] = type(Configurable)(
-    "ToolLoop",
-    (Settings,),
-    {"__doc__": Settings.__doc__, **{o.name: Setting(o) for o in OPTIONS if o.is_setting}},
+_NAMESPACE = {"__doc__": Settings.__doc__, **{o.name: Setting(o) for o in OPTIONS if o.is_setting}}
+ToolLoop: type[Settings] = types.new_class(
+    "ToolLoop", (Settings,), exec_body=lambda body: body.update(_NAMESPACE)
 )
 
 
