@@ -73,10 +73,10 @@ CHECKS: Mapping[str, Check] = {
 
 
 def check_values(values: Mapping[str, object]) -> None:
-    """Raise for values that a run cannot have, all of them in one line: ArgumentTypeInvalid, or ArgumentInvalid where
-    the types are right.
+    """Raise for values that a run cannot have, all of them in one line: ArgumentInvalid, or ArgumentTypeInvalid where
+    only types are wrong.
     """
-    types = [text for name, value in values.items() if (text := CHECKS[name].explain_type(name, value))]
     wrong = [text for name, value in values.items() if (text := CHECKS[name].explain(name, value))]
+    types = [text for name, value in values.items() if (text := CHECKS[name].explain_type(name, value))]
     if wrong:
-        raise (ArgumentTypeInvalid if types else ArgumentInvalid)("; ".join(wrong))
+        raise (ArgumentTypeInvalid if wrong == types else ArgumentInvalid)("; ".join(wrong))

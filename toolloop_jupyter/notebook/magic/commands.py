@@ -54,12 +54,15 @@ def status(book: Notebook) -> None:
     options = book.complete({})
     names = options["tools"] or [tool_name(function) for function in marked_tools(book.names)]
     values = {
-        **{option.name: options[option.name] for option in OPTIONS if option.is_setting and option.typed},
-        "api_key": options["api_key"] and show_key(book.names, options["api_key"]),
-        "api_base": leave_out_user(options["api_base"] or ""),
+        **{name: options[name] for name in ("model", "permissions")},
+        **book.settings.said(),
         "tools": ", ".join(names) or "none yet: name them with --tools, or mark functions with @tool",
     }
-    lines = [f"{name:<12} {value}" for name, value in values.items() if value not in ("", None, False)]
+    if options["api_key"]:
+        values["api_key"] = show_key(book.names, options["api_key"])
+    if options["api_base"]:
+        values["api_base"] = leave_out_user(options["api_base"])
+    lines = [f"{name:<12} {value}" for name, value in values.items()]
     lines += [f"{word:<12} {file}" for word, file in book.tapes.running()]
     for name, named in book.sessions.items():
         turns, tokens = len(named.session.results), named.session.usage.total_tokens

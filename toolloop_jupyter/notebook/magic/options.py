@@ -59,7 +59,7 @@ class Option:
     """As they are typed; the last one names the option. Without a dash it is a setting only."""
     kind: Kind
     takes: str = ""
-    """What stands for the value in the help."""
+    """What stands for the value in the help, but for choices."""
     help: str = ""
     keyword: str = ""
     """Of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
@@ -84,24 +84,26 @@ class Option:
     @property
     def check(self) -> Check:
         """What the value may be."""
-        if self.choices:
-            return Check(choices=self.choices)
-        words = Check((list, tuple), "a list of words")
-        by_kind = {
-            Kind.SWITCH: Check(bool, "True or False", or_none=False),
-            Kind.TOOLS: words,
-            Kind.PAIRS: words,
-        }
-        number = Check((int, float), "a number")
-        return by_kind.get(self.kind) or CHECKS.get(
-            self.name, number if self.kind is Kind.NUMBER else Check()
-        )
+        match self.kind:
+            case Kind.SWITCH:
+                return Check(bool, "True or False", or_none=False)
+            case Kind.TOOLS | Kind.PAIRS:
+                return Check((list, tuple), "a list of words")
+            case Kind.NUMBER:
+                return CHECKS.get(self.name, Check((int, float), "a number"))
+            case _:
+                return CHECKS.get(self.name, Check(choices=self.choices))
+
+    @property
+    def what(self) -> str:
+        """What stands for the value in the help: "FILE", "stop|answer", "" for a switch."""
+        return self.takes or "|".join(self.check.choices)
 
     @property
     def usage(self) -> str:
-        """The flags with what stands for the value, as the help has them."""
+        """The flags and the value, as the help has them."""
         flags = ", ".join(self.typed) or f"%config ToolLoop.{self.name} ="
-        return f"{flags} {self.takes or '|'.join(self.check.choices)}".rstrip()
+        return f"{flags} {self.what}".rstrip()
 
     @property
     def explanation(self) -> str:
@@ -132,7 +134,7 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
            help="LiteLLM's model name, or a ScriptedModel variable; default: TOOLLOOP_MODEL, else toolloop/demo (offline)"),
-    Option("-t --tools", Kind.TOOLS, "NAME", keyword="tools", is_setting=True, lasts=True, also="functions",
+    Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", is_setting=True, lasts=True, also="functions",
            help="functions (dotted names and lists, too); default: all marked with @tool"),
     Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", is_setting=True,
            lasts=True, help="ask before each call, or not"),
@@ -192,7 +194,12 @@ def find_option(flag: str) -> Option | None:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Mistake(f"{message}. %%toolloop? shows the options.")
+        named = re.match(r"argument (?:\S+/)?(\S+): ", message)
+        option = find_option(named[1]) if named else None
+        if named is None or option is None:
+            raise Mistake(f"{message}. %%toolloop? shows the options.")
+        write = f"{named[1]} {option.what}".rstrip()
+        raise Mistake(f"{named[1]} {'wants a' if option.what else 'takes no'} value; write {write}")
 
 
 _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
@@ -390,7 +397,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None 
         if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
             text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
-                _shown(f"--set {key}: {value} is neither JSON nor a variable of the notebook; {text}")
+                _shown(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
             )
     return found
 
