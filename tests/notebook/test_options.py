@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from support import options_page
+from support.options_page import make_page
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
-from toolloop_jupyter.notebook.magic import assist, cell, options, write_page
+from toolloop_jupyter.notebook.magic import assist, cell, options
 from toolloop_jupyter.notebook.magic.options import (
     OPTIONS,
     Kind,
@@ -77,6 +79,12 @@ def test_nothing_said_is_nothing_set() -> None:
     assert parse("") == {}
 
 
+A_KEY = (
+    "would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
+    "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
+)
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -87,6 +95,10 @@ def test_nothing_said_is_nothing_set() -> None:
             "--set model=… has no effect, the run sets it itself; use --model",
         ),
         ("--set x", "--set wants key=value, got 'x'"),
+        (
+            """--set extra_body={"api_key": "sk-abcdef"}""",
+            f"--set extra_body=… {A_KEY}",
+        ),
         (
             "--max-turns many",
             "max_turns must be a whole number or None, got str 'many'",
@@ -265,10 +277,10 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     row = Option(
         "--seed", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
-    for module in (options, cell, assist):
+    for module in (options, cell, assist, options_page):
         monkeypatch.setattr(module, "OPTIONS", (*OPTIONS, row))
     assert "  --seed N                             the same luck again" in help_text()
-    assert "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions" in write_page().replace(
+    assert "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions" in make_page().replace(
         "  ", " "
     )
     book: Any = cell.Notebook(Shell(), ToolLoop())
@@ -293,7 +305,7 @@ def test_every_row_fits_the_api() -> None:
 def test_the_page_of_options_is_made_from_the_table(repository: Path) -> None:
     """docs/options.md is what `./dev docs` writes."""
     page = repository / "docs" / "options.md"
-    assert page.read_text("utf-8") == write_page(), "run ./dev docs"
+    assert page.read_text("utf-8") == make_page(), "run ./dev docs"
 
 
 def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """The options of `%%toolloop` and `%toolloop`: one table, and what is made of it.
 
 An option is one row of OPTIONS. From the rows come the parser of the option line, the notebook's settings (`%config
-ToolLoop`), the help (`%%toolloop?`), the page docs/options.md, Tab (`assist`), the check of every value, and the keywords
+ToolLoop`), the help (`%%toolloop?`), the page docs/options.md (`./dev docs`), Tab (`assist`), the check of every value, and the keywords
 of the API (`cell`).
 """
 
@@ -25,7 +25,7 @@ from traitlets import TraitType
 from traitlets.config import Configurable
 
 from ...core.events import CHECKS, Check, Mistake
-from ...core.text import names_key
+from ...core.text import holds_key, names_key
 
 Options = dict[str, Any]
 """Values of options by their names. What `parse` gives holds only what was typed."""
@@ -187,6 +187,11 @@ OPTIONS: tuple[Option, ...] = (
 def find_option(flag: str) -> Option | None:
     """The option with this flag, or None."""
     return next((option for option in OPTIONS if flag in option.typed), None)
+
+
+def help_text() -> str:
+    """The list of options, for `%%toolloop?`."""
+    return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
 # --- the option line ------------------------------------------------------------------------------------------
@@ -386,7 +391,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None 
         key, equals, value = word.partition("=")
         if not equals or not key:
             raise Mistake(f"{flag} wants key=value, got {word!r}")
-        if names_key(key):
+        if names_key(key) or holds_key(key, _read_literal(value)):
             raise Mistake(
                 f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
                 "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
@@ -400,45 +405,6 @@ def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None 
                 _shown(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
             )
     return found
-
-
-# --- what the table says to people ------------------------------------------------------------------------------
-
-
-def help_text() -> str:
-    """The list of options, for `%%toolloop?`."""
-    return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
-
-
-_PAGE = """# Options
-
-Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
-
-*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
-*API*: what it is for `agent()` and its like.
-
-| option | | default | notebook | session | API |
-|---|---|---|---|---|---|
-"""
-
-
-def write_page() -> str:
-    """The page docs/options.md, in Markdown."""
-    rows = []
-    for option in OPTIONS:
-        keyword, _, field = option.keyword.partition(".")
-        if field:
-            keyword = f"{keyword}=ToolLoopOptions({field}=…)"
-        cells = [
-            f"`{option.usage}`",
-            option.help,
-            f"`{option.default}`" if option.default not in (None, False) else "",
-            "yes" if option.is_setting else "",
-            "yes" if option.lasts else "",
-            f"`{keyword}`" if keyword else "",
-        ]
-        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
-    return _PAGE + "".join(rows)
 
 
 # --- the notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL ---
