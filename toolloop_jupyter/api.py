@@ -90,6 +90,8 @@ def _with_keywords(function: F) -> F:
 
 def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
     """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
+    from . import teaching  # noqa: F401 - provides the models "toolloop/…"
+
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)

@@ -1,6 +1,6 @@
 """Signatures and arguments: the schema that the model gets, the exact typed call, the exact refusal.
 
-`tests/core/test_tools_table.py` runs them. The signatures are text so that each can be defined with and without
+`tests/core/tools/test_signature_table.py` runs them. The signatures are text so that each can be defined with and without
 `from __future__ import annotations`.
 """
 

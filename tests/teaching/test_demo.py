@@ -11,10 +11,9 @@ import pytest
 from pydantic import BaseModel
 
 from support.asking import Talk, ask, tool
-from toolloop_jupyter.teaching.conversation import Step
-from toolloop_jupyter.teaching.evidence import Evidence
-from toolloop_jupyter.teaching.registry import DEMO_MODEL
-from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching import DEMO_MODEL, DemoModel, ScriptedModel, registry
+from toolloop_jupyter.teaching.demo import Step
+from toolloop_jupyter.teaching.filling import PATTERNS, find
 
 TEXT, NUMBER = {"type": "string"}, {"type": "integer"}
 SEARCH = tool(
@@ -73,7 +72,6 @@ async def test_it_searches_and_then_reads_a_file_that_was_found() -> None:
     assert run.calls == [("search_code", {"query": "retries"}), ("read_file", {"path": "src/client.py"})]
     assert "`search_code` returned 3 items" in answer
     assert "def send(self, request, retries=3):" in answer
-    assert "demonstration, not a language model" in answer
 
 
 @pytest.mark.parametrize(
@@ -98,6 +96,67 @@ async def test_tools_and_arguments_come_from_the_words_of_the_prompt(prompt: str
     run = talk()
     await run.say(prompt)
     assert run.calls == calls
+
+
+NEWCOMERS = [
+    tool("calculator", "Evaluate an arithmetic expression.", {"expression": TEXT}),
+    tool("get_weather", "Get the weather of a city.", {"city": TEXT}),
+    tool("sort_words", "Sort words.", {"words": {"type": "array", "items": TEXT}}),
+    tool("count", "Count a user's mails.", {"user": TEXT}),
+    tool("delete", "Delete a user's mails.", {"user": TEXT}),
+    tool("get_forecast", "Get the forecast.", {"city": TEXT, "days": {**NUMBER, "default": 3}}),
+    tool("send_email", "Send an email.", {"to": TEXT, "subject": TEXT, "body": TEXT}),
+    tool("translate", "Translate a text.", {"text": TEXT, "language": TEXT}),
+    tool("price", "Return the price of an item.", {"item": TEXT}),
+    tool("total", "Add up a list.", {"numbers": {"type": "array", "items": {"type": "number"}}}),
+    tool("find_user", "Find a user by name.", {"name": TEXT}),
+    tool("ban", "Ban a user.", {"user_id": NUMBER}),
+    tool(
+        "lend", "Lend a book.", {"title": {"enum": ["novel", "atlas"]}, "until": {**TEXT, "format": "date"}}
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "calls"),
+    [
+        ("Evaluate 12 * (7 + 3)", [("calculator", {"expression": "12 * (7 + 3)"})]),
+        ("Give me the forecast for Bergen for 5 days", [("get_forecast", {"city": "Bergen", "days": 5})]),
+        (
+            'Send an email to ada@example.org with subject "Hi" saying "see you"',
+            [("send_email", {"to": "ada@example.org", "subject": "Hi", "body": "see you"})],
+        ),
+        (
+            'Translate "good morning" into German',
+            [("translate", {"text": "good morning", "language": "German"})],
+        ),
+        ("How much is tea?", [("price", {"item": "tea"})]),
+        ("What is the total of 3, 4 and 5.5?", [("total", {"numbers": [3, 4, 5.5]})]),
+        (
+            "Find the user Eve and ban her.",
+            [("find_user", {"name": "Eve"}), ("ban", {"user_id": 7})],
+        ),
+        ("Lend me the atlas until 2026-12-24.", [("lend", {"title": "atlas", "until": "2026-12-24"})]),
+        ("How is the weather in Oslo?", [("get_weather", {"city": "Oslo"})]),
+        ('Sort "pear" and "fig" for Ada', [("sort_words", {"words": ["pear", "fig"]})]),
+        ("Delete the mails of ben after a count", [("count", {"user": "ben"}), ("delete", {"user": "ben"})]),
+        ("Tell me a joke", []),
+    ],
+)
+async def test_tools_of_a_first_notebook_are_played_well(prompt: str, calls: list[Any]) -> None:
+    """Of a dozen small tools the one that is meant is called, and a later one gets what an earlier one returned."""
+    names = [tool["function"]["name"] for tool in NEWCOMERS]
+    run = Talk(NEWCOMERS, {name: lambda **_: '[{"user_id": 7, "name": "Eve"}]' for name in names})
+    await run.say(prompt)
+    assert run.calls == calls
+
+
+async def test_the_only_tool_is_called_for_something_concrete() -> None:
+    """Where no word fits the only tool, a number, a name or a quotation is reason enough to call it; small talk is not."""
+    run = Talk(NEWCOMERS[:1], {"calculator": lambda expression: "120"})
+    assert "`calculator` says: `120`" in await run.say("What is 12 * (7 + 3)?")
+    await run.say("Who are you?")
+    assert run.calls == []
 
 
 async def test_arguments_follow_the_schema() -> None:
@@ -133,7 +192,8 @@ async def test_an_error_is_answered_with_one_other_try() -> None:
         ("read_file", {"path": "src/client.py"}),
     ]
     assert "FileNotFoundError" in answer
-    assert "so I tried once more" in answer
+    assert answer.index("FileNotFoundError") < answer.index("def send(self")
+    assert "I know no other way" not in answer
 
 
 async def test_a_suggestion_in_an_error_is_taken() -> None:
@@ -173,12 +233,9 @@ async def test_a_denial_is_accepted_and_its_reason_quoted() -> None:
     run = talk(post_comment=lambda line, body: denied)
     answer = await run.say("Find `retries`, and post a comment on the first line found.")
     assert [name for name, _ in run.calls] == ["search_code", "post_comment"]
-    assert run.calls[1][1] == {
-        "line": 41,
-        "body": "Please look at this line: `for attempt in range(retries):`",
-    }
+    assert run.calls[1][1]["line"] == 41
     assert "not allowed to run `post_comment`" in answer
-    assert "“the change is closed”" in answer
+    assert "the change is closed" in answer
 
 
 async def test_a_later_turn_refers_to_an_earlier_one() -> None:
@@ -207,23 +264,15 @@ async def test_a_structured_answer_comes_after_the_tools(wanted: Any) -> None:
     assert [finding.line for finding in review.findings] == [41, 57, 9]
 
 
-async def test_a_schema_in_words_is_filled_too() -> None:
-    """Asked for JSON in a message with a schema, it answers with that, and calls no tool."""
+async def test_a_correction_is_answered_in_the_same_shape() -> None:
+    """Told that its answer did not validate, it calls no tool again and answers with what it had found."""
     run = talk(SEARCH, READ)
-    await run.say("Search for `retries`.")
-    asked = f"Now give your final answer as JSON only. It must validate against this JSON schema:\n{json.dumps(Review.model_json_schema())}"
-    message = await ask(DEMO_MODEL, *run.messages, asked, tools=[SEARCH, READ])
-    review = Review.model_validate_json(message["content"])
-    assert review.findings[0].path == "src/client.py"
-    corrected = await ask(
-        DEMO_MODEL,
-        *run.messages,
-        asked,
-        {"role": "assistant", "content": "{}"},
-        "Your answer did not validate: summary: Field required\nAnswer again, with the corrected JSON only.",
-        tools=[SEARCH, READ],
-    )
-    assert Review.model_validate_json(corrected["content"]) == review
+    run.options = {"response_format": FORMAT}
+    review = await run.say("Review the retry code: search for `retries` and read the file.")
+    problem = "Your answer did not validate: summary: too dull\nAnswer again, with the corrected JSON only."
+    corrected = await run.say(problem)
+    assert run.calls == []
+    assert Review.model_validate_json(corrected).findings == Review.model_validate_json(review).findings
 
 
 async def test_without_tools_it_says_what_it_is() -> None:
@@ -232,6 +281,25 @@ async def test_without_tools_it_says_what_it_is() -> None:
         answer = await Talk(tools, FUNCTIONS).say("Who are you?")
         assert "Who are you?" in answer
         assert "demonstration, not a language model" in answer
+
+
+async def test_what_it_is_is_said_once() -> None:
+    """Of the answers that quote tools the first says what it is; one that was to explain says it again."""
+    fresh = DemoModel(pace=0)
+    run = Talk([SEARCH, READ], FUNCTIONS, model=registry.put("demo-once", fresh))
+    answers = [await run.say(f"Search for `{word}`.") for word in ("retries", "send")]
+    answers.append(await run.say("Read src/client.py and explain it."))
+    assert ["demonstration, not a language model" in answer for answer in answers] == [True, False, True]
+    assert "To explain that is beyond me." in answers[-1]
+    assert [answer.count("`search_code` returned 3 items") for answer in answers] == [1, 1, 0]
+
+
+async def test_what_was_returned_is_counted_and_quoted_as_it_is() -> None:
+    """Lines are counted as they stand, blank ones too, and the first eight are quoted with their blank ones."""
+    source = "def f():\n    x = 1\n\n\n    return x\n" + "\n# end" * 7
+    answer = await talk(READ, read_file=lambda path: source).say("Read src/client.py")
+    assert f"`read_file` returned {len(source.splitlines())} lines and begins:" in answer
+    assert "```py\ndef f():\n    x = 1\n\n\n    return x\n\n# end\n# end\n```" in answer
 
 
 async def test_the_same_messages_get_the_same_answer_in_pieces() -> None:
@@ -281,7 +349,7 @@ async def test_odd_messages_do_not_break_it() -> None:
             {"role": "tool", "tool_call_id": "c", "content": ""},
         ],
     ):
-        assert "demonstration" in str((await ask(DEMO_MODEL, *messages, tools=[SEARCH]))["content"])
+        assert (await ask(DEMO_MODEL, *messages, tools=[SEARCH]))["content"]
 
 
 def test_its_name_is_taken() -> None:
@@ -315,18 +383,6 @@ def test_what_became_of_a_call_is_read_from_its_text(result: str, kind: str) -> 
 def test_hostile_results_do_not_hold_the_loop(text: str) -> None:
     """Long texts made to slow patterns down are read in well under the time that a person notices."""
     started = time.monotonic()
-    evidence = Evidence(text)
-    for name in (
-        "quoted",
-        "files",
-        "folders",
-        "hits",
-        "identifiers",
-        "names",
-        "numbers",
-        "data",
-        "versions",
-        "emails",
-    ):
-        getattr(evidence, name)
+    for kind in PATTERNS:
+        find(kind, text)
     assert time.monotonic() - started < 1.5

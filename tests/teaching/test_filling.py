@@ -7,7 +7,6 @@ import decimal
 import enum
 import ipaddress
 import json
-import re
 import time
 import uuid
 from dataclasses import dataclass
@@ -20,19 +19,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import AnyUrl, BaseModel, ConfigDict, Field, TypeAdapter
 
-from toolloop_jupyter.teaching import samples
-from toolloop_jupyter.teaching.evidence import Evidence
 from toolloop_jupyter.teaching.filling import MISSING, Filler
-from toolloop_jupyter.teaching.material import Material
 
 HITS = '["src/client.py:41: for attempt in range(retries):", "src/client.py:57: if attempt == retries:"]'
 
 
 def fill(schema: dict[str, Any], prompt: str = "Review 3 changes", *results: str) -> Any:
-    material = Material(
-        Evidence(prompt), tuple(Evidence(r) for r in results), story="Demonstration: two lines found."
+    filler = Filler(
+        prompt, schema.get("$defs") or {}, results, answering=True, story="Demonstration: two lines found."
     )
-    return Filler(material, schema.get("$defs") or {}, answering=True).value(schema, "answer", sure=False)
+    return filler.value(schema, "answer")
 
 
 class Colour(enum.Enum):
@@ -72,7 +68,7 @@ class Dog(BaseModel):
 
 class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    code: str = Field(pattern=r"^[A-Z]{3}-\d{4}$")
+    code: str = Field(pattern=r"^[A-Z]{3}-\d{4}$", examples=["ABC-1234"])
     colour: Colour
     pet: Annotated[Cat | Dog, Field(discriminator="kind")]
     when: dt.datetime
@@ -186,28 +182,44 @@ def test_a_schema_that_refers_to_itself_many_times_ends_soon() -> None:
     assert time.monotonic() - started < 5
 
 
-@pytest.mark.parametrize(
-    "pattern",
-    [
-        r"^[A-Z]{3}-\d+$",
-        r"^(?:GET|POST)$",
-        r"^#[0-9a-fA-F]{6}$",
-        r"^(a|b)\1$",
-        r"\bfoo\b",
-        r"^[\w.]{5,8}$",
-        r"^\S+ \S+$",
-        r"^v?\d+(\.\d+){2}$",
-        r"^[^\d\s]+$",
-        r"^(?!x)\w{3}$",
-        r"^\W$",
-        r"é+",
-    ],
-)
-def test_a_text_is_made_for_a_pattern(pattern: str) -> None:
-    """The generator's text matches the pattern."""
-    made = samples.matching(pattern)
-    assert made is not None
-    assert re.search(pattern, made)
+def test_for_a_pattern_the_example_is_taken() -> None:
+    """No text is made up for a pattern: without a fitting one in the prompt or in the schema there is no value."""
+    schema = {"type": "string", "pattern": r"^[A-Z]{3}-\d+$"}
+    assert fill({**schema, "examples": ["XYZ-1"]}) == "XYZ-1"
+    assert fill(schema) is MISSING
+
+
+class Delivery(BaseModel):
+    on: dt.date
+    to: Literal["home", "office"]
+    boxes: int = Field(ge=1, le=20)
+    finding: Finding
+    notes: list[str] = Field(min_length=1)
+    point: Point
+    either: int | str
+    back: Node | None
+
+
+def test_arguments_are_filled_from_the_prompt() -> None:
+    """A tool's dates, options, numbers, nested objects and lists come from the words of the prompt, and validate."""
+    prompt = 'Deliver 3 boxes to the office on 2026-12-24 for src/x.py, line 12: "fragile"'
+    schema = Delivery.model_json_schema()
+    got = Delivery.model_validate(Filler(prompt, schema["$defs"]).value(schema))
+    assert (got.on, got.to, got.boxes) == (dt.date(2026, 12, 24), "office", 3)
+    assert (got.finding.path, got.finding.line, got.finding.message) == ("src/x.py", 12, "fragile")
+    assert got.back is None
+
+
+def test_a_file_or_an_address_is_not_made_up() -> None:
+    """Without a path or an address in the texts there are no arguments; those of a prompt and of results are taken."""
+    schema = {
+        "type": "object",
+        "properties": {"path": {"type": "string", "format": "path"}, "url": {"type": "string"}},
+        "required": ["path", "url"],
+    }
+    assert Filler("Read it.", {}).value(schema) is MISSING
+    got = Filler("Compare it with https://example.org/a.", {}, [HITS]).value(schema)
+    assert got == {"path": "src/client.py", "url": "https://example.org/a"}
 
 
 def _limits(kind: str) -> st.SearchStrategy[dict[str, Any]]:

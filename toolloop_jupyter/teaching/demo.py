@@ -1,97 +1,205 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
-It goes through `litellm.acompletion()` as any model does. It reads the conversation (`conversation.py`), plans the next
-tool call by words (`planning.py`), fills arguments and structured answers from schema and text (`filling.py`), and puts
-what the tools said into an answer (`answering.py`). The same messages always get the same answer.
+It calls the tools that the prompt names or whose words it fits, and answers with what they returned: the same to the
+same messages. What it is, it says once in a process, and where it is asked for more than it can.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 from ..core.models import Delta, ProviderRequest
 from . import registry
-from .answering import answer, story
-from .conversation import Conversation, read
-from .evidence import Evidence
-from .filling import MISSING, Filler
-from .material import Material
+from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, Turn, call, parts_of, reasoning, text, words
-from .planning import Plan, Planner
 
-PACE = 0.004
-"""Seconds a word."""
+PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
+DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
+WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
+EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
+RECALL = re.compile(r"\b(?:did|have|had|was|were|found|said|again)\b.*\?", re.IGNORECASE)
+TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|rate limit", re.IGNORECASE)
+FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments are|unknown tool|This call")
+
+
+class Step(NamedTuple):
+    """One tool call and what came of it; as any model, this one sees a failure or a denial in the text only."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    result: str
+
+    @property
+    def kind(self) -> str:
+        """Either "ok", "error" or "denied"."""
+        return "denied" if self.result[:6] == "denied" else "error" if FAILED.match(self.result) else "ok"
+
+    def told(self) -> str:
+        """Say what came of it, with its first lines."""
+        lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
+        first = (lines or [""])[0].replace("`", "'")
+        if self.kind == "denied":
+            return f"I was not allowed to run `{self.name}`, so I left it: `{first.split('. ')[0]}`."
+        if self.kind == "error":
+            return f"`{self.name}` failed: `{first}`."
+        if not any(lines) or self.result in ("null", "None"):
+            return f"`{self.name}` found nothing."
+        if len(lines) == 1:
+            return f"`{self.name}` says: `{first}`"
+        kind = "items" if isinstance(value, list) else "entries" if isinstance(value, dict) else "lines"
+        path = next(iter(find("path", str(self.arguments))), ".text") if kind == "lines" else ".text"
+        begins, fence = " and begins" * (len(lines) > 8), "````" if "```" in self.result else "```"
+        block = [fence + path.rpartition(".")[2], *lines[:8], fence]
+        return "\n".join([f"`{self.name}` returned {len(lines)} {kind}{begins}:\n", *block])
+
+
+class Conversation:
+    """What the model is sent, and the rules for what comes next."""
+
+    def __init__(self, request: ProviderRequest) -> None:
+        self.prompts, self.unfilled, self.steps, self.earlier = [""], list[str](), list[Step](), list[Step]()
+        results = {m.get("tool_call_id"): text_of(m) for m in request.messages if m.get("role") == "tool"}
+        for message in request.messages:
+            if message.get("role") == "user":
+                self.prompts.append(text_of(message))
+                self.earlier, self.steps = self.earlier + self.steps, []
+            for one in message.get("tool_calls") or ():
+                sent = parse_json(one["function"].get("arguments") or "")
+                sent = sent if isinstance(sent, dict) else {}
+                self.steps.append(Step(one["function"]["name"], sent, results.get(one.get("id"), "")))
+        self.prompt, self.choice = self.prompts[-1], request.options.get("tool_choice")
+        self.tools = dict[str, dict[str, Any]]()
+        for tool in (tool["function"] for tool in request.tools if "function" in tool):
+            shape = {"type": "object", "properties": {}, **(tool.get("parameters") or {})}
+            self.tools[tool["name"]] = {**shape, "description": f"{tool.get('description')} "}
+        self.plain = not any(find(k, self.prompt) for k in ("quoted", "path", "number", "name", "identifier"))
+        wanted: Any = request.options.get("response_format") or {}
+        as_class = getattr(wanted, "model_json_schema", None)
+        self.schema = as_class() if as_class else wanted.get("json_schema", {}).get("schema")
+
+    def next_call(self) -> tuple[str, dict[str, Any]] | None:
+        """Return the next call, or None when there is nothing more to call."""
+        if self.choice == "none" or len(self.steps) >= MOST_CALLS:
+            return None
+        if self.steps and self.steps[-1].name in self.tools and (again := self._retry(self.steps[-1])):
+            return again
+        for name in [name for name in self._chosen() if name not in [step.name for step in self.steps]]:
+            arguments = self._filler(name).value(self.tools[name])
+            if arguments is not MISSING:
+                return name, arguments
+            self.unfilled.append(name)
+        return None
+
+    def _filler(self, name: str = "", story: str = "") -> Filler:
+        """Return what fills the arguments of a tool, or an answer; the names of tools are no values."""
+        schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
+        prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
+        good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
+        return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
+
+    def _chosen(self) -> list[str]:
+        """Return the tools that the prompt asks for, in its order; looking comes before writing."""
+        if isinstance(self.choice, Mapping):
+            return [self.choice["function"]["name"]]
+        if self.plain and self.earlier and RECALL.search(self.prompt):
+            return []
+        scores = {name: self._score(name) for name in self.tools}
+        writers = [name for name in self.tools if WRITERS & {*stems(name)}]
+        chosen = [name for name in scores if scores[name][0] >= 2]
+        if chosen or (self.plain and len({*stems(self.prompt)} - STOP_WORDS) < 2):
+            return sorted(chosen, key=lambda name: (name in writers, scores[name][1]))
+        if re.match(r"(?i)(?:and|what about|how about|now)\b", self.prompt):  # "And in Bergen?"
+            return [step.name for step in reversed(self.earlier) if step.name in self.tools][:1]
+        best = sorted((-scores[name][0], name) for name in scores if name not in writers)
+        return [name for score, name in best[:1] if score < 0 or (len(scores) == 1 and not self.plain)]
+
+    def _score(self, name: str) -> tuple[float, int]:
+        """Return how well the prompt fits a tool, and which of its words is the first that does."""
+        others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
+        about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
+        said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
+        if named := re.search(rf"(?<!\w){re.escape(name)}(?!\w)", self.prompt):
+            said.insert(len(stems(" ".join(find("word", self.prompt[: named.start()])))), name)
+        score, place = 0.0, len(said)
+        for at, word in [(i, word) for i, word in enumerate(said) if word not in {*STOP_WORDS, *said[:i]}]:
+            akin = word not in others and any(word in group and {*group} & parts for group in AKIN)
+            strong = 9 if word == name else 3 if word in parts - WEAK else 2 if akin else 0
+            if strong and {"not", "no", "without", "never", "don"} & {*said[max(0, at - 2) : at]}:
+                return 0, len(said)
+            score += strong or (word in parts) + (word in about) / 2
+            place = min(place, at) if strong else place
+        return score, place
+
+    def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
+        """Return a failed call once more: as it was if it may pass, else with the value nearest to the blamed one."""
+        count = [step.name for step in self.steps].count(failed.name)
+        for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
+            texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
+            offered = find("quoted", failed.result) + find("path", "\n".join(texts))
+            near = get_close_matches(str(value), [one for one in offered if one != value], 1, 0)
+            if str(value) in failed.result and near:
+                return failed.name, {**failed.arguments, key: near[0]}
+        again = failed.kind == "error" and count == 1 and TRANSIENT.search(failed.result)
+        return (failed.name, dict(failed.arguments)) if again else None
+
+    def answer(self, *, first: bool) -> str:
+        """Return the whole answer: JSON by the schema, or Markdown, of which the `first` says what it is."""
+        if self.schema:
+            good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
+            done = ", then ".join(f"{s.name} returned {len(result_lines(s.result))} lines" for s in good)
+            value = self._filler("", f"Demonstration: {done or self.prompt[:80]}.").value(self.schema)
+            return json.dumps({} if value is MISSING else value, ensure_ascii=False)
+        told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)
+        for number, step in enumerate(self.steps, 1):
+            last = step.kind == "error" and step.name not in names[number:]
+            told.append(step.told() + " I know no other way to call it." * last)
+        told += [f"I found nothing to fill the arguments of `{name}` with." for name in self.unfilled]
+        if not told and self.earlier:
+            kept = ([step for step in self.earlier if step.kind == "ok"] or self.earlier)[-1]
+            told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
+        elif not told:
+            fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
+            told, first = [f"You wrote: “{self.prompt[:160]}” {fit}"], True
+        told += [f"To {asked[0].lower()} that is beyond me."] if asked else []
+        return "\n\n".join(told + [DISCLAIMER] * (first or asked is not None))
+
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """Return the text of a message, also of one that is made of parts."""
+    content = message.get("content") or ""
+    return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
 class DemoModel:
-    """The rule-based stand-in. Keeps nothing between calls."""
+    """The rule-based stand-in. All that it keeps between calls is whether it has said what it is."""
 
     def __init__(self, pace: float = PACE) -> None:
-        self.pace = pace
+        self.pace, self._introduced = pace, False
 
     async def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Stream a tool call, an answer, or a structured answer."""
-        talk = read(request)
-        choice = request.options.get("tool_choice")
-        tools = [] if choice == "none" or talk.json_now else request.tools
-        forced = choice["function"]["name"] if isinstance(choice, Mapping) and not talk.steps else ""
-        material = _material(talk, [tool["function"]["name"] for tool in request.tools if "function" in tool])
-        plan = Planner(talk, tools, forced).next(material)
-        parts, said = _content(
-            talk, plan, material, [t["function"]["name"] for t in tools if "function" in t]
-        )
-        if request.options.get("reasoning_effort") not in (None, "none"):
-            parts = [reasoning(_thought(talk, plan)), *parts]
-        usage = {"prompt_tokens": registry.count_words(request.messages), "completion_tokens": said}
-        turn = Turn(talk.calls + 1, request.messages, self.pace)
+        talk = Conversation(request)
+        number, wanted, sent = len(talk.earlier + talk.steps) + 1, talk.next_call(), ""
+        thought = f"The prompt fits {wanted[0]}." if wanted else "There is no more to call."
+        aloud = request.options.get("reasoning_effort") not in (None, "none")
+        parts: list[Any] = [reasoning(thought)] * aloud
+        if wanted:
+            said = f"{'Next' if talk.steps else 'First'} I'll call `{wanted[0]}`."
+            sent = json.dumps(wanted[1], ensure_ascii=False)
+            parts += [text(said), call(wanted[0], sent).as_id(f"call_{number}")]
+        else:
+            said = talk.answer(first=not self._introduced)
+            self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
+        usage = {"prompt_tokens": registry.count_words(request.messages)}
+        usage["completion_tokens"] = len(words(f"{said} {sent}"))
+        turn = Turn(number, request.messages, self.pace)
         async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
             yield delta
-        yield {"finish_reason": "tool_calls" if plan.call else "stop", "usage": usage}
-
-
-def _content(talk: Conversation, plan: Plan, material: Material, tools: list[str]) -> tuple[list[Any], int]:
-    """Return what is said in this model call, and how many words that is."""
-    if plan.call:
-        arguments = json.dumps(plan.call.arguments, ensure_ascii=False)
-        asked = call(plan.call.name, arguments).as_id(f"call_{talk.calls + 1}")
-        return [text(plan.call.saying), asked], len(words(plan.call.saying)) + len(words(arguments)) + 1
-    if talk.schema is not None:
-        said = json.dumps(_structured(talk.schema, material), ensure_ascii=False)
-    else:
-        said = answer(talk, tools, plan.unfilled)
-    return [text(said)], len(words(said))
-
-
-def _material(talk: Conversation, tools: list[str]) -> Material:
-    def evidence(steps: Any) -> tuple[Evidence, ...]:
-        return tuple(Evidence(step.result) for step in reversed(steps) if step.kind == "ok")
-
-    earlier = evidence(talk.earlier_steps) + tuple(Evidence(p, tools) for p in reversed(talk.earlier_prompts))
-    return Material(
-        Evidence(talk.prompt, tools),
-        results=evidence(talk.steps),
-        earlier=earlier,
-        story=story(talk),
-        failed=any(step.kind == "error" for step in talk.steps),
-    )
-
-
-def _structured(schema: Mapping[str, Any], material: Material) -> Any:
-    filler = Filler(material, schema.get("$defs") or schema.get("definitions") or {}, answering=True)
-    value = filler.value(schema, "answer", sure=False)
-    return {} if value is MISSING else value
-
-
-def _thought(talk: Conversation, plan: Plan) -> str:
-    if plan.call:
-        return f"The words of the prompt fit {plan.call.name}."
-    return (
-        "There is nothing more to call, so I answer."
-        if talk.steps
-        else "No tool fits the prompt, so I answer."
-    )
+        yield {"finish_reason": "tool_calls" if wanted else "stop", "usage": usage}
 
 
 _demo = DemoModel()

@@ -10,13 +10,15 @@ provider's client do what they do by default: retry a refused call twice, mostly
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..events import read_field
 from ..execution import Raised, attempt_call
-from ..results import Way, Wish
 from . import providers
 from .client import load_litellm
+
+if TYPE_CHECKING:
+    from ..results import Way, Wish
 
 
 def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:

@@ -1,0 +1,187 @@
+"""What an answer has beside text: it is in the events and the history, and shown as data or named in one line."""
+
+from __future__ import annotations
+
+import base64
+
+import pytest
+
+from core.models.streams.case import say, whole
+from support.servers import Entry, ScriptedServer, answer
+from toolloop_jupyter import Attachment, Harness, aagent_session
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.conversation.history import for_request
+from toolloop_jupyter.core.events.events import Text
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models.assembly import Assembly
+from toolloop_jupyter.notebook.live.view import View
+from toolloop_jupyter.notebook.transcript import blocks as room
+from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render, to_markdown
+from toolloop_jupyter.notebook.transcript.values import attachment_block
+from toolloop_jupyter.teaching import tape
+
+PNG = base64.b64encode(
+    base64.b64decode(
+        "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+    )
+).decode()
+ADDRESS = f"data:image/png;base64,{PNG}"
+IMAGE = {"type": "image_url", "image_url": {"url": ADDRESS}}
+PICTURE = Attachment("picture", "image/png, 0.1 kB", ADDRESS)
+CITED = {"type": "url_citation", "url_citation": {"url": "https://a.example/x", "title": "On x"}}
+SOURCE = Attachment("source", "source: On x https://a.example/x")
+FAR = {"type": "image_url", "image_url": {"url": "https://a.example/p.png"}}
+NOT_LOADED = Attachment("picture", "picture, not loaded: https://a.example/p.png")
+FILE = {"type": "file", "file": {"filename": "t.csv", "file_data": "data:text/csv;base64,YSxi"}}
+TABLE = Attachment("file", "t.csv (text/csv, 0.0 kB)", "data:text/csv;base64,YSxi")
+
+
+async def run(*chunks, stream=True):
+    """(result, the history, what the second turn's request had) of an answer in these deltas."""
+    entry = Entry(chunks=chunks) if stream else whole({"content": None, **chunks[0]})
+    with ScriptedServer([entry, answer("Next.") if stream else whole({"content": "Next."})]) as server:
+        session = aagent_session(
+            Harness.TOOL_LOOP,
+            model="openai/stub",
+            api_base=server.base_url,
+            api_key="k",
+            options=ToolLoopOptions(completion_kwargs={} if stream else {"stream": False}),
+        )
+        result = await session.arun("Draw.")
+        messages = await session.history()
+        following = await session.arun("And?")
+        assert following.text == "Next."
+        assert history.validate(await session.history()) == []
+        return result, messages, server.requests[1].messages
+
+
+def attached(result):
+    return [event for event in result.events if isinstance(event, Attachment)]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("chunks", "found"),
+    [
+        ([{"images": [IMAGE]}], [PICTURE]),
+        ([{"images": [IMAGE]}, {"images": [IMAGE]}], [PICTURE]),
+        ([{"content": [IMAGE]}], [PICTURE]),
+        ([{"images": [FAR]}], [NOT_LOADED]),
+        ([{"annotations": [CITED]}], [SOURCE]),
+        ([{"files": [FILE]}], [TABLE]),
+        ([{"content": [FILE]}], [TABLE]),
+        ([{"images": [{"odd": 1}]}], [Attachment("part", 'part: {"odd": 1}')]),
+        (
+            [
+                {"audio": {"id": "a", "data": "AAAA"}},
+                {"audio": {"data": "AAAA", "transcript": "Hel"}},
+                {"audio": {"transcript": "lo"}},
+            ],
+            [Attachment("audio", "audio, 0.0 kB: Hello", "data:application/octet-stream;base64,AAAAAAAA")],
+        ),
+    ],
+)
+async def test_an_answer_of_it_alone_is_no_empty_answer(chunks, found):
+    """A part that is no text is an event, alone and behind text, and the history says that it was there."""
+    result, messages, sent = await run(*chunks)
+    assert (result.stop_reason, result.error, result.text) == ("done", None, "")
+    assert attached(result) == found
+    assert messages[-1]["content"] == f"[{found[0].name}]"
+    assert sent[1] == {"role": "assistant", "content": f"[{found[0].name}]"}
+    result, messages, sent = await run(say("Here: "), *chunks)
+    assert (attached(result), result.text, messages[-1]["content"]) == (found, "Here: ", "Here: ")
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ({"images": [IMAGE]}, [PICTURE]),
+        ({"annotations": [CITED]}, [SOURCE]),
+        ({"files": [FILE]}, [TABLE]),
+        ({"content": "", "images": [FAR], "annotations": [CITED]}, [NOT_LOADED, SOURCE]),
+    ],
+)
+async def test_the_same_without_a_stream(message, found):
+    """A response in one piece says the same."""
+    result, messages, _ = await run(message, stream=False)
+    assert (result.stop_reason, attached(result)) == ("done", found)
+    assert messages[-1].get("images", []) == ([IMAGE] if PICTURE in found else [])
+
+
+async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
+    """The history has the picture; a request has it only where the model takes pictures."""
+    _, messages, sent = await run({"images": [IMAGE]})
+    assert messages[-1]["images"] == [IMAGE]
+    assert "images" not in sent[1]
+    assert for_request(messages, lambda: "user")[-1]["images"] == [IMAGE]
+
+
+async def test_a_picture_is_shown_as_data_and_again():
+    """The block is an image of data, also when the run is shown again, behind the text; the export names it."""
+    result, _, _ = await run(say("Here: "), {"images": [IMAGE]}, {"annotations": [CITED]})
+    html = mimebundle(render(result))["text/html"]
+    assert f'<img src="{ADDRESS}"' in html
+    assert html.index("Here:") < html.index('<img src="data:image/png') < html.index("On x")
+    assert "PNG picture" in to_markdown(result)
+    assert "On x" in to_markdown(result)
+
+
+@pytest.mark.parametrize(
+    "attachment",
+    [
+        Attachment("picture", "p<b>", "data:image/png;base64,AAAA"),
+        Attachment("picture", "p<b>", "https://a.example/p.png"),
+        Attachment("picture", "p<b>", 'data:image/png;base64,"><script>'),
+        Attachment("picture", "p<b>", "data:text/html;base64,PHNjcmlwdD4="),
+        Attachment("file", "p<b>", "data:text/html;base64,PHNjcmlwdD4="),
+    ],
+)
+def test_what_is_no_picture_is_a_line(attachment):
+    """Nothing but checked picture data becomes an image; all else is its name, inert."""
+    block = attachment_block(attachment)
+    assert "<img" not in block.html
+    assert "<script" not in block.html
+    assert "p&lt;b" in block.html
+    assert block.text == "· p<b>"
+
+
+class Cell:
+    """A cell's output, in memory."""
+
+    can_update, cell_id, execution = True, None, "one"
+
+    def __init__(self):
+        self.outputs = {}
+
+    def display(self, bundle, display_id=None):
+        self.outputs[display_id or f"own-{len(self.outputs)}"] = bundle
+
+    update = display
+
+
+async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
+    """The live view shows it where it came; beyond what a run's record holds, it is a line."""
+    small = Attachment("picture", "small", ADDRESS)
+    large = Attachment("picture", "large", f"data:image/png;base64,{PNG}AAAA")
+    monkeypatch.setattr(room, "OF_RUN", len(attachment_block(small).html))
+    cell = Cell()
+    view = View(cell, head("m", []))
+    async with view:
+        for event in (Text("Here: "), small, large, Text("Done.")):
+            await view.take(event)
+    html = "".join(bundle["text/html"] for bundle in cell.outputs.values())
+    assert html.count("<img") == 1
+    assert [html.index(part) for part in ("Here:", ADDRESS, "large", "Done.")] == sorted(
+        html.index(part) for part in ("Here:", ADDRESS, "large", "Done.")
+    )
+
+
+def test_a_recorded_picture_comes_back():
+    """A message made of recorded deltas, and the delta made of it, have the picture still."""
+    message = tape.as_delta({"role": "assistant", "content": "", "images": [IMAGE]})
+    assembly = Assembly()
+    assembly.add(message)
+    assert assembly.attachments.all() == (PICTURE,)
+    assert assembly.message()["images"] == [IMAGE]

@@ -1,0 +1,407 @@
+"""Guarantee: whatever a model sent is on the card in full, and editing one argument changes no other."""
+
+from __future__ import annotations
+
+import collections.abc
+import itertools
+from dataclasses import InitVar, dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypedDict
+
+import pytest
+from pydantic import (
+    AliasChoices,
+    AliasPath,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    Json,
+    RootModel,
+    SecretStr,
+    computed_field,
+    field_serializer,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import core_schema
+
+from core.loop.test_what_runs import Desk
+from toolloop_jupyter.core.tools.messages import InvalidArguments
+from toolloop_jupyter.core.tools.tool import make_tools
+from toolloop_jupyter.teaching.parts import call
+
+EVIL = "rm -rf /"
+count = itertools.count()
+
+
+class Excluded(BaseModel):
+    item: str = "pen"
+    note: str = Field("", exclude=True)
+
+
+class Shortened(BaseModel):
+    note: str
+
+    @field_serializer("note")
+    def _short(self, note: str) -> str:
+        return note[:2]
+
+
+class Lying(BaseModel):
+    note: str
+
+    @model_serializer
+    def _harmless(self) -> dict[str, str]:
+        return {"note": "harmless"}
+
+
+class Reader(BaseModel):
+    """What it reads is no field of it."""
+
+    note: str = ""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, given: Any) -> Any:
+        return {"note": given["text"]} if "text" in given else given
+
+
+class Lines(RootModel[list[Excluded]]):
+    pass
+
+
+@dataclass
+class Once:
+    item: str
+    note: InitVar[str] = ""
+
+    def __post_init__(self, note: str) -> None:
+        self.kept = note
+
+
+class Quiet:
+    """A class of the person's own, with a `__repr__` that says nothing."""
+
+    def __init__(self, note: str) -> None:
+        self.note = note
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        return core_schema.no_info_after_validator_function(cls, core_schema.str_schema())
+
+    def __repr__(self) -> str:
+        return "<harmless>"
+
+
+class Other(BaseModel):
+    """Read and written under other names."""
+
+    note: str = Field("b", validation_alias="to", serialization_alias="TO")
+    either: str = Field("", validation_alias=AliasChoices("one", "two"))
+    deep: str = Field("", validation_alias=AliasPath("below", 0))
+
+
+class Secrets(BaseModel):
+    user: str = "ann"
+    password: SecretStr = SecretStr("none")
+    number: int = Field(default_factory=lambda: next(count))
+
+
+class Sum(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    a: int = 1
+    note: str = ""
+
+    @computed_field
+    @property
+    def twice(self) -> int:
+        return 2 * self.a
+
+
+class Renamed(TypedDict):
+    note: Annotated[str, Field(alias="from")]
+
+
+def define(annotation: Any):
+    """The tool `f(x: annotation, n: int = 1)`, which gives back what it got."""
+
+    def f(x, n=1):
+        return x, n
+
+    f.__annotations__ = {"x": annotation, "n": int}
+    return make_tools([f])[0]
+
+
+# (annotation, what the model sends, what is shown)
+SHOWN = {
+    "a field left out": (Excluded, {"note": EVIL}, {"item": "pen", "note": EVIL}),
+    "a field that is shortened": (Shortened, {"note": EVIL}, {"note": EVIL}),
+    "a model that writes something else": (Lying, {"note": EVIL}, {"note": EVIL}),
+    "what only a validator reads": (Reader, {"text": EVIL}, {"note": EVIL, "text": EVIL}),
+    "in a list": (list[Excluded], [{"note": EVIL}], [{"item": "pen", "note": EVIL}]),
+    "in a root model": (Lines, [{"note": EVIL}], [{"item": "pen", "note": EVIL}]),
+    "in a dict": (dict[str, Excluded], {"a": {"note": EVIL}}, {"a": {"item": "pen", "note": EVIL}}),
+    "in a text of JSON": (Json[Excluded], '{"note": "rm"}', {"item": "pen", "note": "rm"}),
+    "an InitVar": (Once, {"item": "a", "note": EVIL}, {"item": "a", "note": EVIL}),
+    "a class with its own repr": (Quiet, EVIL, EVIL),
+    "a list of such": (list[Quiet], [EVIL], [EVIL]),
+    "a list made of a text": (
+        Annotated[list[Quiet], BeforeValidator(lambda text: text.split(","))],
+        "a,b",
+        "a,b",
+    ),
+    "other names": (
+        Other,
+        {"to": "y", "two": "z", "below": ["d"]},
+        {"to": "y", "two": "z", "deep": "d", "below": ["d"]},
+    ),
+    "a secret": (SecretStr, EVIL, "hidden, 8 characters"),
+    "secrets in a dict": (dict[str, SecretStr], {"a": "b"}, {"a": "hidden, 1 character"}),
+    "a generator": (collections.abc.Generator[str, None, None], ["a", "b"], ["a", "b"]),
+    "an iterator of a validator's": (Annotated[Any, BeforeValidator(iter)], ["a", "b"], ["a", "b"]),
+    "a computed field": (Sum, {"a": 2}, {"a": 2, "note": ""}),
+}
+
+
+@pytest.mark.parametrize(("annotation", "sent", "shown"), SHOWN.values(), ids=SHOWN)
+def test_all_that_was_sent_is_shown(annotation, sent, shown):
+    """Whatever a class leaves out, shortens or says of itself: what the model sent is there, or a note that it is hidden."""
+    assert define(annotation).bind({"x": sent}).json == {"x": shown, "n": 1}
+
+
+@pytest.mark.parametrize(("annotation", "sent", "shown"), SHOWN.values(), ids=SHOWN)
+def test_editing_one_argument_leaves_the_other_its_value(annotation, sent, shown):
+    """The argument that was not touched runs with the very value of the call, and the record names only the edit."""
+    bound = define(annotation).bind({"x": sent})
+    edited = bound.edited({**bound.json, "n": 5})
+    assert edited.json == {**bound.json, "n": 5}
+    assert edited.args == ()
+    assert edited.kwargs["x"] is bound.kwargs["x"]
+
+
+def test_looking_does_not_use_up_an_iterator():
+    """A generator's items are shown, and reach the function all the same."""
+    bound = define(collections.abc.Generator[str, None, None]).bind({"x": ["a", "b"]})
+    assert bound.changed() == []
+    assert list(bound.run()[0]) == bound.json["x"] == ["a", "b"]
+
+
+# (annotation, what the model sends, the edit of what is shown, what runs)
+EDITS = {
+    "beside a field left out": (Excluded, {"note": EVIL}, {"item": "ink"}, Excluded(item="ink", note=EVIL)),
+    "beside an alias": (Other, {"to": "y"}, {"one": "z"}, Other.model_validate({"to": "y", "one": "z"})),
+    "an alias": (Other, {"to": "y", "two": "z"}, {"to": "x"}, Other.model_validate({"to": "x", "two": "z"})),
+    "beside a computed field": (Sum, {"a": 2}, {"note": "b"}, Sum(a=2, note="b")),
+    "in a text of JSON": (Json[Sum], '{"a": 2}', {"note": "b"}, Sum(a=2, note="b")),
+    "in a renamed key's neighbour": (Sum, {}, {"a": 3}, Sum(a=3)),
+}
+
+
+@pytest.mark.parametrize(("annotation", "sent", "edit", "runs"), EDITS.values(), ids=EDITS)
+def test_editing_a_part_leaves_the_rest(annotation, sent, edit, runs):
+    """At depth, too, only what was touched is replaced in what the model sent; the record names nothing else."""
+    bound = define(annotation).bind({"x": sent})
+    edited = bound.edited({**bound.json, "x": {**bound.json["x"], **edit}})
+    assert edited.run() == (runs, 1)
+    assert edited.json == {"x": {**bound.json["x"], **edit}, "n": 1}
+
+
+def test_secrets_and_numbers_stay_when_their_neighbour_is_edited():
+    """A hidden value and a default that is another one each time survive the edit of a field beside them."""
+    bound = define(Secrets).bind({"x": {"password": "hunter2"}})
+    shown = bound.json["x"]
+    made = bound.edited({"x": {**shown, "user": "bob"}, "n": 1})
+    assert made.json["x"] == {**shown, "user": "bob"}
+    value = made.run()[0]
+    assert (value.user, value.password.get_secret_value()) == ("bob", "hunter2")
+    assert value.number == bound.run()[0].number
+
+
+def test_a_secret_that_is_edited():
+    """The new one runs, and the record tells that it was edited though it is as long; the note itself is never taken."""
+    bound = define(SecretStr).bind({"x": "hunter2"})
+    made = bound.edited({"x": "swordfi", "n": 1})
+    assert made.json["x"] == "hidden, 7 characters (edited)"
+    assert made.run()[0].get_secret_value() == "swordfi"
+    assert made.changed() == []
+    several = define(list[SecretStr]).bind({"x": ["one", "two", "six"]})
+    note = "hidden, 3 characters"
+    kept = several.edited({"x": [note, note, note, "new"], "n": 1}).run()[0]
+    assert [secret.get_secret_value() for secret in kept] == ["one", "two", "six", "new"]
+    assert several.edited({"x": [note, "new", note], "n": 1}).run()[0][2].get_secret_value() == "six"
+    for shorter in ([note, note], ["new", note, note, note]):  # which of the three?
+        with pytest.raises(InvalidArguments, match="type it anew"):
+            several.edited({"x": shorter, "n": 1})
+
+
+class Login(BaseModel):
+    user: str
+    password: SecretStr
+    port: int = 1
+
+
+def _row(user: str, password: str = "hidden, 4 characters", port: int = 1) -> dict[str, Any]:
+    return {"user": user, "password": password, "port": port}
+
+
+# What a person makes of ann's and bob's rows (their passwords are aaaa and bbbb), and what runs.
+MOVES = {
+    "swapped": ([_row("bob"), _row("ann")], ["bob bbbb", "ann aaaa"]),
+    "one goes, one comes": ([_row("bob"), _row("carl", "cccc")], ["bob bbbb", "carl cccc"]),
+    "one goes": ([_row("bob")], ["bob bbbb"]),
+    "one comes first": (
+        [_row("carl", "cccc"), _row("ann"), _row("bob")],
+        ["carl cccc", "ann aaaa", "bob bbbb"],
+    ),
+    "a new password": ([_row("ann", "cccc"), _row("bob")], ["ann cccc", "bob bbbb"]),
+    "a new password and another place": ([_row("bob"), _row("ann", "cccc")], ["bob bbbb", "ann cccc"]),
+    "another port, and the password anew": ([_row("ann", "cccc", 2), _row("bob")], ["ann cccc", "bob bbbb"]),
+    "another name": ([_row("carl"), _row("bob")], None),
+    "both have other names": ([_row("bob"), _row("carl")], None),
+    "another port": ([_row("ann", port=2), _row("bob")], None),
+    "one twice": ([_row("ann"), _row("ann")], None),
+    "another's length": ([_row("ann", "hidden, 5 characters"), _row("bob")], None),
+}
+
+
+@pytest.mark.parametrize(("rows", "runs"), MOVES.values(), ids=MOVES)
+def test_a_secret_stays_with_its_row(rows, runs):
+    """In an edited list a secret goes with what stood beside it, wherever that is now; what is not certain is refused."""
+    bound = define(list[Login]).bind({"x": [_row("ann", "aaaa"), _row("bob", "bbbb")]})
+    if runs is None:
+        with pytest.raises(InvalidArguments, match="type it anew"):
+            bound.edited({"x": rows, "n": 1})
+        return
+    made = bound.edited({"x": rows, "n": 1})
+    assert [f"{row.user} {row.password.get_secret_value()}" for row in made.run()[0]] == runs
+    marks = [row["password"].endswith("(edited)") for row in made.json["x"]]
+    edited = [row["password"] == "cccc" and row["user"] == "ann" for row in rows]
+    assert marks == edited
+
+
+def test_secrets_that_move_with_their_lengths():
+    """Two secrets of different lengths that change places are told apart by these, and none of them is marked as edited."""
+    bound = define(list[SecretStr]).bind({"x": ["one", "three"]})
+    made = bound.edited({"x": bound.json["x"][::-1], "n": 1})
+    assert [secret.get_secret_value() for secret in made.run()[0]] == ["three", "one"]
+    assert made.json["x"] == ["hidden, 5 characters", "hidden, 3 characters"]
+
+
+def test_the_only_row_keeps_its_secret():
+    """In a list of one, as in an object, a field beside the secret can be edited: there is no other it could belong to."""
+    bound = define(list[Login]).bind({"x": [_row("ann", "aaaa")]})
+    row = bound.edited({"x": [_row("ann", port=2)], "n": 1}).run()[0][0]
+    assert (row.port, row.password.get_secret_value()) == (2, "aaaa")
+
+
+def test_a_note_in_a_set_is_no_secret():
+    """Which item of a set was which is not known: its edit is refused, instead of taking the note for the secret."""
+    bound = define(set[SecretStr]).bind({"x": ["one", "three"]})
+    with pytest.raises(InvalidArguments, match="type it anew"):
+        bound.edited({"x": ["hidden, 3 characters", "new"], "n": 1})
+    assert {s.get_secret_value() for s in bound.edited({"x": ["a", "b"], "n": 1}).run()[0]} == {"a", "b"}
+
+
+def test_sets_are_shown_by_value():
+    """Numbers stand by their size, texts by the alphabet, and what has no order by its text."""
+    assert define(set[int]).bind({"x": [10, 9, 2]}).json["x"] == [2, 9, 10]
+    assert define(set[str]).bind({"x": ["b", "a"]}).json["x"] == ["a", "b"]
+    assert define(set[int | str]).bind({"x": ["b", 2, 10]}).json["x"] == ["b", 10, 2]
+
+
+def test_lists_that_validators_change():
+    """Sets and sorted lists are not in the order that was sent: the items that were not touched stay all the same."""
+    bound = define(Annotated[list[str], BeforeValidator(sorted)]).bind({"x": ["b", "a"]})
+    assert bound.edited({"x": ["a", "c"], "n": 1}).run() == (["a", "c"], 1)
+    several = define(set[str]).bind({"x": ["b", "a"]})
+    assert several.json["x"] == ["a", "b"]
+    assert several.edited({"x": [*several.json["x"], "c"], "n": 1}).run() == ({"a", "b", "c"}, 1)
+
+
+def test_an_edit_may_be_of_another_kind():
+    """A list that becomes a number, and a number that becomes a list: what the type takes runs and is recorded."""
+    for sent, new in (([1, 2], 5), (5, [1, 2])):
+        bound = define(list[int] | int).bind({"x": sent})
+        made = bound.edited({"x": new, "n": 2})
+        assert (made.run(), made.json) == ((new, 2), {"x": new, "n": 2})
+
+
+def test_an_edit_without_effect_is_refused():
+    """What a class does not read under this name, or reads as it was, is said, and nothing is decided."""
+    bound = define(Renamed).bind({"x": {"from": "a"}})
+    with pytest.raises(
+        InvalidArguments, match=r'x\.note: "b" would change nothing, it stays "a"; f was not run'
+    ):
+        bound.edited({"x": {"note": "b"}, "n": 1})
+
+
+# (annotation, what is sent, what is typed for it)
+EQUAL = {
+    "a number": (int, 1, 1.0),
+    "a number as a text": (int, 1, "1"),
+    "a number in a list": (list[int], [1, 2], [1.0, 2]),
+    "a number in a field": (Sum, {"a": 1, "note": "b"}, {"a": 1.0, "note": "b"}),
+    "a path": (Path, "a", "./a"),
+    "a set": (set[int], [2, 9], [9, 2]),
+}
+
+
+@pytest.mark.parametrize(("annotation", "sent", "typed"), EQUAL.values(), ids=EQUAL)
+def test_an_edit_to_what_it_was_is_none(annotation, sent, typed):
+    """An edit that is read as the value that was there is no edit, alone and beside a real one, which the record names."""
+    bound = define(annotation).bind({"x": sent})
+    same = bound.edited({"x": typed, "n": 1})
+    assert (same.json, same.run()) == (bound.json, bound.run())
+    real = bound.edited({"x": typed, "n": 2})
+    assert (real.json, real.run()) == ({**bound.json, "n": 2}, (bound.run()[0], 2))
+
+
+def test_a_default_may_be_left_out():
+    """An argument or a field that a person takes away has its default again."""
+    bound = define(Excluded).bind({"x": {"item": "ink", "note": EVIL}, "n": 3})
+    assert bound.edited({"x": {"item": "ink"}}).run() == (Excluded(item="ink"), 1)
+
+
+async def test_a_value_that_others_hold_too():
+    """A validator's shared list that changes while the question is open: the call does not run, and the model is told."""
+    tables, ran = {"users": ["u1"]}, []
+
+    def drop(rows: Annotated[Any, BeforeValidator(lambda name: tables[name])]) -> str:
+        """Drop rows."""
+        ran.append(list(rows))
+        return "dropped"
+
+    drop.__annotations__["rows"] = Annotated[Any, BeforeValidator(lambda name: tables[name])]
+    desk = Desk(call("drop", rows="users"), call("drop", rows="users"), tool=drop)
+    seen = []
+
+    def decide(approval):
+        seen.append(approval.input["rows"])
+        if len(seen) == 1:
+            tables["users"].append("u2")
+        approval.allow()
+
+    result = await desk.run(decide)
+    first, second = result.tool_results
+    assert "something else changed what it was to run with (rows)" in first.output
+    assert (first.ran, first.decision.allowed, second.ran) == (False, False, True)
+    assert ran == [seen[1]] == [["u1", "u2"]]
+
+
+async def test_what_a_policy_sees():
+    """A permissions callable is asked about all that was sent, too."""
+    seen = []
+
+    def buy(order: Excluded) -> str:
+        """Buy."""
+        return "bought"
+
+    buy.__annotations__["order"] = Excluded
+    desk = Desk(
+        call("buy", order={"note": EVIL}),
+        tool=buy,
+        permissions=lambda asked: seen.append(asked.input) or True,
+    )
+    await desk.run(lambda approval: None)
+    assert seen == [{"order": {"item": "pen", "note": EVIL}}]

@@ -1,0 +1,160 @@
+"""Kernels for this folder: the one of the environment that runs the tests ("here"), and each stack's.
+
+Each stack has one kernel with `LAB` (`live`) and one with the product in it (`product`), for all tests that leave them as
+they found them.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from support import stacks
+from support.kernels import LiveKernel
+from support.stack_cells import SET_UP, run
+
+LAB = '''
+import asyncio, contextlib, contextvars, functools, io, signal, sys, threading, time
+import ipywidgets as widgets
+from IPython.display import display
+from toolloop_jupyter.notebook import kernel
+
+async def ask(label="Approve", seconds=20):
+    """Show a button in this cell and wait for its click."""
+    loop, clicked = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
+    button = widgets.Button(description=label)
+    button.on_click(lambda _: loop.call_soon_threadsafe(lambda: clicked.done() or clicked.set_result(label)))
+    with kernel.Cell.here().outputs():
+        display(button)
+    try:
+        return await asyncio.wait_for(clicked, seconds)
+    finally:
+        for part in (button.layout, button.style, button):
+            part.close()
+
+async def attended(make):
+    async with kernel.attending():
+        return await make()
+
+def comms():
+    try:
+        import comm
+        return comm.get_comm_manager().comms
+    except ImportError:
+        return get_ipython().kernel.comm_manager.comms
+
+# Apart from the lab's own state: what nobody may leave changed.
+def as_found():
+    ip, loop = get_ipython(), get_ipython().kernel.io_loop.asyncio_loop
+    names = ("run_forever", "run_until_complete", "_run_once", "_check_running", "call_soon")
+    return {
+        "asyncio": (asyncio.Task, asyncio.Future, asyncio.run, asyncio.get_event_loop, asyncio.Handle._run),
+        "loop": [getattr(type(loop), name) for name in names] + sorted(vars(loop)),
+        "streams": (sys.stdout, sys.stderr, type(sys.stdout).write, hasattr(sys.stdout.write, '_toolloop_hook')),
+        "publisher": (ip.display_pub, sorted(vars(ip.display_pub)), type(ip.display_pub).publish),
+        "kernel": sorted(set(vars(ip.kernel)) - {"saved_sigint_handler"}),
+        "queue": sorted(vars(ip.kernel.msg_queue)) if hasattr(ip.kernel, "msg_queue") else [],
+        "input": (input, print, getattr(ip.kernel, 'saved_sigint_handler', None)),
+        "contextvars": len(contextvars.copy_context()),
+        "comms": sorted(comms()),
+        "threads": threading.active_count(),
+        "tasks": len(asyncio.all_tasks()),
+    }
+
+pristine = as_found()
+'''
+
+WAYS = {"awaited": "await attended({})", "sync": "kernel.run_sync({})"}
+
+
+class RecordingKernel(LiveKernel):
+    """Also keeps every reply in the order in which they came."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.answered = []
+
+    def _handle(self, message):
+        if message["msg_type"].endswith("_reply"):
+            self.answered.append(message["parent_header"].get("msg_id"))
+        super()._handle(message)
+
+
+@pytest.fixture(
+    scope="session",
+    params=[
+        pytest.param(None, id="here", marks=pytest.mark.kernel),
+        *(pytest.param(stack, id=stack.name, marks=pytest.mark.stacks) for stack in stacks.STACKS),
+    ],
+)
+def python(request):
+    """A Python with ipykernel and this package: None for the one that runs the tests."""
+    return request.param and stacks.build(request.param).python
+
+
+class _Shared:
+    """One kernel for many tests; after a test that left something behind, a fresh one."""
+
+    def __init__(self, python):
+        self.python, self.kernel = python, None
+
+    def take(self):
+        if self.kernel is None:
+            self.kernel = RecordingKernel(self.python).start()
+            done = self.kernel.execute(LAB)
+            assert done.status == "ok", done.text
+        return self.kernel
+
+    def drop(self):
+        if self.kernel is not None:
+            self.kernel.stop()
+        self.kernel = None
+
+
+@pytest.fixture(scope="session")
+def shared_kernel(python):
+    shared = _Shared(python)
+    yield shared
+    shared.drop()
+
+
+@pytest.fixture
+def live(shared_kernel):
+    """The stack's kernel, with LAB; fails the test that leaves a cell running or a widget open."""
+    kernel = shared_kernel.take()
+    before = {widget.comm_id for widget in kernel.open_widgets()}
+    yield kernel
+    kernel.settle(0.05)
+    running = [execution.code for execution in kernel.executions.values() if not execution.done]
+    left = [w.description or w.model for w in kernel.open_widgets() if w.comm_id not in before]
+    if running or left:
+        shared_kernel.drop()
+    assert (running, left) == ([], [])
+
+
+@pytest.fixture(params=list(WAYS))
+def way(request):
+    """How a cell waits for a coroutine function: a function from its name to the expression."""
+    return WAYS[request.param].format
+
+
+@pytest.fixture(scope="session")
+def stack_kernel(stack):
+    """A kernel of the stack, with the extension and SET_UP; loading imports no litellm and says nothing."""
+    with LiveKernel(stack.python) as live:
+        loaded = live.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
+        assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
+        for cell in (SET_UP, "agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])"):
+            done = live.execute(cell, timeout=120)  # the second one waits for litellm's import
+            assert done.status == "ok", done.text
+        yield live
+
+
+@pytest.fixture
+def product(stack_kernel):
+    """The stack's kernel, with a fresh model `m`; fails the test that leaves a widget open or a cell running."""
+    before = {widget.comm_id for widget in stack_kernel.open_widgets()}
+    run(stack_kernel, "runs.clear(); m = scripted()")
+    yield stack_kernel
+    left = [w.description or w.model for w in stack_kernel.open_widgets() if w.comm_id not in before]
+    running = [execution.code for execution in stack_kernel.executions.values() if not execution.done]
+    assert (left, running) == ([], [])

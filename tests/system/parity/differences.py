@@ -1,0 +1,325 @@
+"""Every deliberate difference to LiteLLM's Tool Loop (1.110.2): the one list, and the README's table.
+
+    python -m tests.system.parity          prints the table in Markdown
+
+`tests/system/parity/test_differences.py` holds that each one is pinned by a test that exists, and that the scenarios name no
+other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+SUITE = "tests/system/parity/test_parity.py::test_same_or_better"
+HERE = "tests/system/parity/test_differences.py"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One row: what LiteLLM does, what we do, why that is better, and the test that pins it."""
+
+    name: str
+    theirs: str
+    ours: str
+    why: str
+    test: str = ""
+    """A test's id; "" for the parity suite's scenarios that name this difference."""
+
+
+DIFFERENCES = [
+    Difference(
+        "token deltas",
+        "one `Text` for each model call, when it has ended",
+        '`Text` and `Reasoning` as they arrive; `{"stream": False}` in `completion_kwargs` turns it off',
+        "a person reads along, and a cancel keeps what has come",
+        f"{HERE}::test_token_deltas",
+    ),
+    Difference(
+        "sync calls in a notebook",
+        "`agent(...)` raises where an event loop is running",
+        "works in a cell, in a function called there, in a thread and in a script",
+        "a notebook's loop is always running",
+        f"{HERE}::test_sync_calls_under_a_running_loop",
+    ),
+    Difference(
+        "sandbox",
+        "`sandbox=` is required, though the loop's tools are not confined by it",
+        "may be left out; given, it says where changed files are looked for; a path will do",
+        "nobody is made to believe in a wall that is not there",
+        "tests/test_api.py::test_sandbox_may_be_left_out",
+    ),
+    Difference(
+        "typed arguments",
+        "nested models and dataclasses reach the function as dicts",
+        "the function gets what its annotations say",
+        "`point.x` works",
+    ),
+    Difference(
+        "tool schemas",
+        "the whole docstring is the description; `$ref`s, titles, `default: null`",
+        "a description for each parameter, from the docstring; models spelled out; no titles",
+        "the model knows what each parameter is for, and has nothing to look up in `$defs`",
+    ),
+    Difference(
+        "argument errors",
+        "pydantic's or `json`'s text, with links and internal names",
+        "one short line for each argument, and that the tool was not run",
+        "fewer tokens, and the model repairs the call",
+    ),
+    Difference(
+        "empty arguments",
+        "an empty text instead of `{}` is an error",
+        "a call without arguments",
+        "several providers send it for tools without parameters",
+    ),
+    Difference(
+        "valid arguments in the history",
+        "broken arguments are sent back as they stand",
+        "the history holds `{}` and the message about it",
+        "Anthropic's and Gemini's converters raise on the next call otherwise",
+    ),
+    Difference(
+        "unknown tools",
+        "`ValueError: unknown tool`",
+        "the same, with the tools that there are",
+        "the model finds the right name at once",
+    ),
+    Difference(
+        "nobody is asked in vain",
+        "asks for unknown tools and for arguments that then do not validate",
+        "validates first; asks only about a call that can run, with the values that will be used",
+        "what is approved is what runs",
+    ),
+    Difference(
+        "edited arguments",
+        "allow or deny",
+        "`approval.allow({...})` runs the call with other arguments, validated again; the model is told",
+        "a person corrects a path instead of refusing it",
+        f"{HERE}::test_edited_arguments",
+    ),
+    Difference(
+        "per-tool permissions",
+        "one mode for all tools",
+        "also a mapping of names to modes, a callable, and `@tool(permissions=...)`",
+        "reading needs no click where deleting does",
+        f"{HERE}::test_permissions_by_tool",
+    ),
+    Difference(
+        "denials",
+        "`denied: reason`",
+        "the same, and that it was a decision and not to be repeated",
+        "models take a bare denial for a failure and try again",
+    ),
+    Difference(
+        "repair of structured output",
+        "one try, then `OutputInvalid`",
+        "the model is told what was wrong and tries again, twice by default (`output_retries`)",
+        "most invalid answers are put right at the first try",
+    ),
+    Difference(
+        "JSON in prose",
+        "an answer with a word or a fence around its JSON is invalid, in spite of `last_json_object`",
+        "the JSON is found",
+        "models that are not forced to JSON write so",
+    ),
+    Difference(
+        "valid history",
+        "a call that max_turns, a timeout or a cancel cut off stays without a result",
+        "each call has exactly one result at every moment, one that says what happened; so has its event",
+        "OpenAI and Anthropic refuse the next turn otherwise",
+    ),
+    Difference(
+        "unanswered prompts",
+        "a prompt whose model call failed stays in the history",
+        "it is taken back; running the cell again asks once, not twice",
+        "two user messages in a row confuse models, and some providers refuse them",
+    ),
+    Difference(
+        "shown retries",
+        "`num_retries` are made out of sight, and none once a stream has begun",
+        "each one is a `Retry` event; a stream that breaks is tried again, too, and shows no text twice",
+        "a wait has a reason that can be seen",
+    ),
+    Difference(
+        "unique call ids",
+        "ids stay as they come, also when a provider repeats them",
+        "a repeated id gets a new one",
+        "Anthropic refuses a second use, and results could go to the wrong call",
+    ),
+    Difference(
+        "reasoning in the history",
+        "reasoning, thinking blocks, signatures and provider fields are dropped",
+        "they go back untouched",
+        "Anthropic and Gemini want them back beside tool calls",
+    ),
+    Difference(
+        "history that comes back",
+        "a session cannot begin with a history",
+        "`agent_session(history=...)`, `session.save(path)`, `load(path)`",
+        "a conversation survives the kernel",
+        "tests/test_api.py::test_save_and_load",
+    ),
+    Difference(
+        "unknown cost",
+        "0.0",
+        '`None`, shown as "cost not reported"',
+        "unknown is not free",
+    ),
+    Difference(
+        "cost of cut calls",
+        "a call that a cancel, a timeout or a broken connection cut, or that broke before a retry, counts as 0 calls for $0",
+        "it counts as a call, and the cost of its turn is `None`; what was refused, or never sent, is neither",
+        "the provider bills what it has worked on",
+    ),
+    Difference(
+        "what cannot be rerouted",
+        "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
+        "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",
+        "the first three go where nothing else is said: `model=`, `api_base=`, the gateway, messages and tools stay as they "
+        "are; the others are refused by name, on a gateway also in `extra_body`. Outside this: what you set on the module "
+        "`litellm` (`api_base`, `model_alias_map`, an HTTP session) and what one provider makes of fields of its own "
+        "(OpenRouter's `models`)",
+        "a run stays where its budget, its log and its key are",
+    ),
+    Difference(
+        "retries that cannot help",
+        "`num_retries` are spent on status 400 and 401, too",
+        "those are final, as 403, 404, 405, 413 and 422 are",
+        "the same request is refused again",
+        f"{HERE}::test_a_refusal_is_not_tried_again",
+    ),
+    Difference(
+        "own headers",
+        "`extra_headers` are lost on the way to a gateway",
+        "they are sent beside the tags, which win",
+        "a proxy in front of the gateway may need them",
+    ),
+    Difference(
+        "the limit of model calls",
+        "100 in a turn, then `runtime_error`",
+        "`max_model_calls` (100), then the stop reason `max_model_calls`; also `max_cost`",
+        "a limit is no failure",
+    ),
+    Difference(
+        "late cancel",
+        "a cancel while the reader is behind makes a whole answer `cancelled`",
+        "`done`: the turn had ended",
+        "what is complete says so",
+    ),
+    Difference(
+        "neighbouring questions",
+        "a turn that is stopped before its answer leaves two user messages in a row in each later request",
+        "one message with both in the request; the history keeps two",
+        "strict chat templates (Mistral's, Gemma's) refuse two",
+        "tests/core/conversation/test_history.py::test_after_a_stop_roles_alternate",
+    ),
+    Difference(
+        "empty answers",
+        "an empty text and `done`; an assistant message without content stays in the history",
+        "`runtime_error` that says why, as far as the finish reason tells; nothing is added to the history",
+        "silence looks like success; Anthropic refuses empty messages",
+    ),
+    Difference(
+        "empty prompts",
+        "sent",
+        "`ValueError` before anything is sent",
+        "providers refuse them, or answer at random",
+    ),
+    Difference(
+        "one tool twice",
+        "`ValueError`",
+        "the same function twice is one tool; two functions of one name are still an error",
+        "lists are put together from parts",
+    ),
+    Difference(
+        "results as text",
+        "`json.dumps(value, default=str)`: quoted texts of dates, sets, models and dataclasses, `\\u00e9`, the name of a "
+        "generator; nothing for an empty text",
+        "JSON of what is data (models, dataclasses, sets, a generator's items), bare dates and numbers, letters as they are; "
+        "`(no output)`",
+        "the model reads values, and no Python",
+    ),
+    Difference(
+        "long results",
+        "sent whole",
+        "beginning and end of what is longer than 20,000 characters (`@tool(max_result=...)`), and how much is missing",
+        "one result does not fill the model's context",
+    ),
+    Difference(
+        "calls cut off",
+        'the last call of an answer that ends with `finish_reason` "length" or "content_filter" is run',
+        "it is not, and the model is told",
+        "its arguments may be half of what was meant",
+    ),
+    Difference(
+        "filtered answers",
+        "text that a content filter has stopped is an answer, and `done`",
+        "`runtime_error` that says so; the text is kept",
+        "half an answer is none",
+    ),
+    Difference(
+        "output asked for in words",
+        "`response_format` goes out beside the tools, also where the provider refuses that or can call no tool then",
+        "for those models the JSON is asked for in words, in one request more at the end",
+        "tools and `output=` work together with every model",
+        "tests/core/loop/test_output.py::test_a_model_that_takes_no_response_format_is_asked_in_words",
+    ),
+    Difference(
+        "only True allows",
+        'whatever is true for Python allows: also the "n" of an `input()`',
+        "`True` alone allows; the model is told when it was another value",
+        "an approval is given, and does not happen",
+    ),
+    Difference(
+        "denied again and again",
+        "every call is asked about",
+        "one that was denied three times in a turn is refused without asking",
+        "nobody clicks the same away for ever",
+    ),
+    Difference(
+        "lambdas",
+        "a tool with the name `<lambda>`, which providers refuse",
+        '`ToolDefinitionError`; `tool(name="...")(lambda ...)` gives it a name',
+        "before anything starts one learns what to write",
+    ),
+    Difference(
+        "changed files",
+        "`.hg`, `.svn` and `.ipynb_checkpoints` are looked into",
+        "they are skipped, as `.git`, `.venv`, `node_modules` and the caches of Python's tools are",
+        "what a notebook's autosave writes is no work of the turn",
+    ),
+    Difference(
+        "closed sessions",
+        "`history()` raises `SessionClosed`",
+        "it tells the conversation, which can be gone on with (`history=`)",
+        "what was said is not lost with a `with` block",
+        f"{HERE}::test_the_history_of_a_closed_session",
+    ),
+    Difference(
+        "sandbox objects",
+        "`sandbox.docker`; sandboxes run commands and write files",
+        "`sandbox.local` is a folder that is looked at (`snapshot`, `read`); LiteLLM's own are taken",
+        "the loop needs no more, and a container around the notebook's own functions would confine nothing",
+        "tests/test_ported.py::test_what_only_other_harnesses_do",
+    ),
+    Difference(
+        "clearer messages",
+        "the error's name and text",
+        "the same kinds of errors with the value, and what to type or to set next",
+        "one reads what to do",
+    ),
+]
+
+
+def cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+def table() -> str:
+    """The README's table."""
+    lines = ["| | LiteLLM's Tool Loop | here | why |", "|---|---|---|---|"]
+    lines += [
+        f"| {cell(row.name)} | {cell(row.theirs)} | {cell(row.ours)} | {cell(row.why)} |"
+        for row in DIFFERENCES
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,44 @@
+"""The parity suite on the oldest LiteLLM that the package admits; on the newest it runs with all other tests."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support import stacks
+
+
+@pytest.mark.stacks
+@pytest.mark.timeout(600)
+def test_parity_with_the_oldest_litellm(repository):
+    """Every scenario is the same or better there, too, and the tests of the differences pass."""
+    floor = stacks.build(stacks.FLOOR)
+    wanted = stacks.FLOOR.pins[0].partition("==")[2]
+    asked = [floor.python, "-c", "import importlib.metadata as m; print(m.version('litellm'))"]
+    told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
+    assert told == wanted or told.startswith(f"{wanted}.")
+    # Not `-m pytest`, which would put the source tree before what is installed.
+    pytest_there = str(Path(floor.python).with_name("pytest"))
+    ran = subprocess.run(
+        [
+            pytest_there,
+            "-q",
+            "-W",
+            "ignore",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not stacks",
+            "tests/system/parity",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=500,
+        cwd=repository,
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]
+    assert " passed" in ran.stdout
+    assert "skipped" not in ran.stdout.splitlines()[-1]
