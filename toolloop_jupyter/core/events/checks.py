@@ -19,38 +19,29 @@ class Check:
     types: Any = str
     words: str = "text"
     """The types in words."""
-    least: float | None = None
-    above: float | None = None
+    least: int | None = None
+    above: int | None = None
     unit: str = ""
     choices: tuple[str, ...] = ()
     or_none: bool = True
 
-    def explain_type(self, name: str, value: object) -> str:
-        """What is wrong with the type of a value, or ""."""
-        if self.choices or (value is None and self.or_none):
-            return ""
-        if isinstance(value, self.types) and (self.types is bool or not isinstance(value, bool)):
-            return ""
-        words = f"{self.words} or None" if self.or_none else self.words
-        return f"{name} must be {words}, got {type(value).__name__} {value!r:.60}"
-
-    def explain_value(self, name: str, value: Any) -> str:
-        """What is wrong with a value of the right type, or ""."""
+    def find_fault(self, name: str, value: Any) -> ArgumentInvalid | ArgumentTypeInvalid | None:
+        """What is wrong with a value, as the error to raise; None when it is allowed."""
         if self.choices:
-            *others, last = (f'"{choice}"' for choice in self.choices)
-            allowed = value in self.choices
-            words = f"{', '.join(others)} or {last}"
-        else:
-            bound = self.above if self.least is None else self.least
-            if bound is None or value is None:
-                return ""
-            allowed = value > bound if self.least is None else value >= bound
-            words = f"{'>' if self.least is None else '>='} {bound:g}{self.unit}"
-        return "" if allowed else f"{name} must be {words}, got {value!r}"
-
-    def explain(self, name: str, value: object) -> str:
-        """What is wrong with a value, or ""."""
-        return self.explain_type(name, value) or self.explain_value(name, value)
+            if value in self.choices:
+                return None
+            words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
+            return ArgumentInvalid(f"{name} must be {words}, got {value!r}")
+        if value is None and self.or_none:
+            return None
+        if not isinstance(value, self.types) or (isinstance(value, bool) and self.types is not bool):
+            words = f"{self.words} or None" if self.or_none else self.words
+            return ArgumentTypeInvalid(f"{name} must be {words}, got {type(value).__name__} {value!r:.60}")
+        if self.least is not None and not value >= self.least:
+            return ArgumentInvalid(f"{name} must be >= {self.least}, got {value!r}")
+        if self.above is not None and not value > self.above:
+            return ArgumentInvalid(f"{name} must be > {self.above}{self.unit}, got {value!r}")
+        return None
 
 
 _WHOLE: Mapping[str, Any] = {"types": int, "words": "a whole number"}
@@ -76,7 +67,10 @@ def check_values(values: Mapping[str, object]) -> None:
     """Raise for values that a run cannot have, all of them in one line: ArgumentInvalid, or ArgumentTypeInvalid where
     only types are wrong.
     """
-    wrong = [text for name, value in values.items() if (text := CHECKS[name].explain(name, value))]
-    types = [text for name, value in values.items() if (text := CHECKS[name].explain_type(name, value))]
-    if wrong:
-        raise (ArgumentTypeInvalid if wrong == types else ArgumentInvalid)("; ".join(wrong))
+    faults = []
+    for name, value in values.items():
+        if fault := CHECKS[name].find_fault(name, value):
+            faults.append(fault)
+    if faults:
+        only_types = all(isinstance(fault, ArgumentTypeInvalid) for fault in faults)
+        raise (ArgumentTypeInvalid if only_types else ArgumentInvalid)("; ".join(map(str, faults)))

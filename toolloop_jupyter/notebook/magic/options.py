@@ -125,8 +125,8 @@ class Option:
             value = float(value)
         if self.kind is Kind.TOOLS and isinstance(value, str):
             value = value.split(",")
-        if wrong := self.check.explain(self.name, value):
-            raise Mistake(wrong)
+        if fault := self.check.find_fault(self.name, value):
+            raise Mistake(str(fault))
         return list(value) if isinstance(value, tuple) else value
 
 
