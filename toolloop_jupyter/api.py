@@ -6,11 +6,12 @@ LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be 
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import difflib
-import functools
 import inspect
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, TypedDict, TypeVar
 
@@ -18,13 +19,18 @@ from typing_extensions import Unpack
 
 from .core import conversation
 from .core.events import (
+    Approval,
     ArgumentInvalid,
     ArgumentTypeInvalid,
     HarnessError,
+    Host,
     Observer,
+    PrintKeeper,
     Result,
+    RunSync,
+    Sink,
 )
-from .core.loop import ApprovalHandler, Config, may_ask
+from .core.loop import ApprovalHandler, Config
 from .core.session import (
     TOOL_LOOP_CAPABILITIES,
     AsyncEventStream,
@@ -38,11 +44,8 @@ from .core.session import (
     require_tool_loop,
 )
 from .notebook import kernel, live
-from .notebook.live import results
 
-Result.presenter = results
-kernel.watch_cells()
-
+T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -88,8 +91,70 @@ def _with_keywords(function: F) -> F:
     return function
 
 
-def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
-    """Check everything; with `cards`, a notebook's approval card answers where nobody else would."""
+_AWAIT_SESSION = "write `async with aagent_session(…)`"
+"""What to do where sync code cannot wait."""
+
+
+class _Notebook(Host):
+    """The kernel, or the terminal, that this process is: its loop, its cells and who sits before them."""
+
+    def run_sync(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        return kernel.run_sync(make, instead=_AWAIT_SESSION)
+
+    def one_loop(self) -> RunSync:
+        return kernel.StreamRunner(instead=_AWAIT_SESSION)
+
+    def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
+        if kernel.get_shell() is None:
+            return nullcontext()
+        return kernel.running_in_cell(may_be_cleared=not may_ask)  # the decisions stay
+
+    async def stopped(self, error: asyncio.CancelledError) -> None:
+        if kernel.get_shell() is not None:
+            await kernel.end_interrupted_cell(error)
+
+    def finished(self, result: Result) -> None:
+        if kernel.get_shell() is not None:
+            live.keep(result)
+
+    def can_ask(self) -> bool:
+        return kernel.get_shell() is not None and live.can_ask_in_cell()
+
+    async def ask(self, approval: Approval) -> None:
+        await live.ask_in_cell(approval)
+
+    @contextmanager
+    def capture(self, sink: Sink, *, shown: bool) -> Iterator[None]:
+        def also_pass_on(kind: str, payload: Any) -> None:
+            sink(kind, payload)
+            live.pass_on(kind, payload)
+
+        figures = live.take_figures(sink) if shown else nullcontext()
+        with kernel.capture(sink if shown else also_pass_on), figures:
+            yield
+
+    def keeper(self) -> PrintKeeper:
+        return live.CallOutputs()
+
+    def display(self, result: Result) -> None:
+        live.display(result)
+
+    def bundle(self, result: Result) -> Mapping[str, str]:
+        return live.bundle(result)
+
+    def markdown(self, result: Result) -> str:
+        return live.markdown(result)
+
+    def diagram(self, result: Result) -> Any:
+        return live.diagram(result)
+
+
+NOTEBOOK = _Notebook()
+"""Where the runs of this process live."""
+
+
+def _config(harness: object, keywords: Keywords) -> Config:
+    """Check everything, and let it live in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
     for name in keywords:
@@ -109,20 +174,8 @@ def _config(harness: object, keywords: Keywords, *, cards: bool) -> Config:
             raise
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
-    if type(config.observer) is Observer and any(tool.settings.capture_output for tool in config.tools):
-        from .notebook.live import Kept
-
-        config = dataclasses.replace(config, observer=Kept())
-    if kernel.shell() is not None:
-        config = dataclasses.replace(
-            config, attend=kernel.attending_to_cell, on_stopped=kernel.stopped, on_result=live.keep
-        )
-        if cards and config.on_approval is None and may_ask(config):
-            from .notebook.live import card_handler
-
-            kept = functools.partial(kernel.attending_to_cell, may_be_cleared=False)  # the decisions stay
-            config = dataclasses.replace(config, cards=card_handler(), attend=kept)
-    return config
+    kernel.watch_cells()
+    return dataclasses.replace(config, host=NOTEBOOK)
 
 
 @_with_keywords
@@ -134,12 +187,13 @@ def aagent(
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
     """
-    config = _config(harness, keywords, cards=not stream)
+    config = _config(harness, keywords)
     if stream:
         session = AsyncSession(config, lasting=False)
-        return AsyncEventStream(session, prompt, interactive=True, close_session=True)
-    session = AsyncSession(config, interactive=False, lasting=False)
-    run = collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+        return AsyncEventStream(session, prompt, streamed=True, close_session=True)
+    session = AsyncSession(config, streamed=False, lasting=False)
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
+    run = live.say_loading(config.route.model, lambda: collect(events))
     return Pending(run, "aagent(…)")
 
 
@@ -151,14 +205,18 @@ def agent(
 
     Raises what `aagent` raises.
     """
-    config = _config(harness, keywords, cards=not stream)
+    config = _config(harness, keywords)
     if stream:
         session = AsyncSession(config, lasting=False)
-        inner = AsyncEventStream(session, prompt, interactive=True, close_session=True)
-        return EventStream(inner, kernel.one_loop())
-    session = AsyncSession(config, interactive=False, lasting=False)
+        inner = AsyncEventStream(session, prompt, streamed=True, close_session=True)
+        return EventStream(
+            inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
+        )
+    session = AsyncSession(config, streamed=False, lasting=False)
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
     return kernel.run_sync(
-        lambda: collect(AsyncEventStream(session, prompt, interactive=False, close_session=True))
+        lambda: live.say_loading(config.route.model, lambda: collect(events)),
+        instead="write `await aagent(…)`",
     )
 
 
@@ -170,7 +228,7 @@ def aagent_session(
 
     `history` continues a conversation in OpenAI format (ours); HistoryInvalid says what is wrong with one.
     """
-    return AsyncSession(_config(harness, keywords, cards=True), history)
+    return AsyncSession(_config(harness, keywords), history)
 
 
 @_with_keywords
@@ -178,7 +236,7 @@ def agent_session(
     harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
-    return Session(aagent_session(harness, history=history, **keywords), kernel.run_sync, kernel.one_loop)
+    return Session(aagent_session(harness, history=history, **keywords))
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
@@ -187,7 +245,7 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
     Raises HistoryInvalid for what is no conversation, or none that a provider would take.
     """
-    return conversation.load(path, mend=repair)
+    return conversation.load(path, repaired=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:

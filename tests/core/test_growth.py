@@ -156,7 +156,7 @@ def test_duplicate_names_are_found_without_comparing_each_with_each():
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
     with pytest.raises(InvalidArguments):
-        parsing._unique(pairs)
+        parsing._refuse_repeated(pairs)
     assert _CountedName.compared < 20 * size
 
 
@@ -291,8 +291,8 @@ def test_of_a_long_value_only_the_beginning_is_written():
         def __repr__(self):
             raise AssertionError("this is behind what is shown")
 
-    assert complaints.shortened([1] * 100 + [Unreadable()]).startswith("[1, 1")
-    assert complaints.shortened(Unreadable()) == '"<Unreadable>"'
+    assert complaints.shorten([1] * 100 + [Unreadable()]).startswith("[1, 1")
+    assert complaints.shorten(Unreadable()) == '"<Unreadable>"'
 
 
 async def test_arguments_that_are_too_long_go_back_as_an_error():

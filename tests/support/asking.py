@@ -15,7 +15,7 @@ from toolloop_jupyter.core.models.client import load_litellm
 
 async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
     """One streamed model call; returns the assembled message, with "finish_reason" and "usage" in it."""
-    name = getattr(model, "toolloop_model", model)
+    name = getattr(model, "model", model)
     provider.ensure(name)
     sent = [
         message if isinstance(message, dict) else {"role": "user", "content": message} for message in messages

@@ -10,7 +10,7 @@ HOSTILE = '\uffff\x00\ud800\u202e"/><script>alert(1)</script>&#0;]]>'
 
 def a_run(**more) -> Result:
     """A finished run of 3.4 seconds."""
-    import toolloop_jupyter.api  # noqa: F401 - sets how a Result looks
+    from toolloop_jupyter.api import NOTEBOOK
 
     spans = (
         Span("model", "openai/gpt-4o-mini", 0.0, 0.9),
@@ -20,5 +20,11 @@ def a_run(**more) -> Result:
         Span("tool", HOSTILE, 2.3, 2.4, is_error=True),
         Span("model", "openai/gpt-4o-mini", 2.4, 3.4),
     )
-    facts = {"spans": spans, "model": "openai/gpt-4o-mini", "prompt": "Tidy up.", **more}
+    facts = {
+        "spans": spans,
+        "model": "openai/gpt-4o-mini",
+        "prompt": "Tidy up.",
+        "presenter": NOTEBOOK,
+        **more,
+    }
     return Result("Done.", None, [], [], Usage(10, 20, 3), 0.01, "done", "s", **facts)

@@ -206,7 +206,7 @@ async def test_a_name_that_is_not_there_suggests_the_nearest() -> None:
     model = ScriptedModel("x", name="lesson-one")
     with pytest.raises(load_litellm().NotFoundError, match="did you mean 'toolloop/lesson-one'"):
         await ask("toolloop/lesson-on")
-    assert model.toolloop_model == "toolloop/lesson-one"
+    assert model.model == "toolloop/lesson-one"
 
 
 def test_mistakes_in_a_script_are_type_errors() -> None:
@@ -231,7 +231,7 @@ async def test_a_name_given_again_belongs_to_the_new_model() -> None:
 async def test_its_messages_use_the_name_of_the_variable() -> None:
     """Where a cell named it by a variable, the messages do, too, and say what to type."""
     model = ScriptedModel("one")
-    model.shown_as = "lesson"
+    model.name_as("lesson")
     await ask(model)
     with pytest.raises(load_litellm().BadRequestError) as caught:
         await ask(model)

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-from ..core.models import Delta, ProviderRequest
+from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, Turn, call, parts_of, reasoning, text, words
@@ -174,7 +174,7 @@ def text_of(message: Mapping[str, Any]) -> str:
     return content if isinstance(content, str) else "\n".join(str(part.get("text", "")) for part in content)
 
 
-class DemoModel:
+class DemoModel(Answers):
     """The rule-based stand-in. All that it keeps between calls is whether it has said what it is."""
 
     def __init__(self, pace: float = PACE) -> None:
@@ -203,4 +203,4 @@ class DemoModel:
 
 
 _demo = DemoModel()
-registry.put("demo", _demo)
+_demo.model = registry.put("demo", _demo)

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from ..core.events import HarnessError
-from ..core.execution import attempt, words_of
+from ..core.execution import attempt, describe_error
 from ..core.models import Delta, PlainRefusal, ProviderError
 
 Messages: TypeAlias = list[dict[str, Any]]
@@ -155,7 +155,7 @@ class ReplyWith:
             raise error
         if error is not None:
             name = getattr(self.function, "__name__", "the function")
-            told = f"turn {turn.number} of {turn.shown_as}: {name} raised {words_of(error)}"
+            told = f"turn {turn.number} of {turn.title}: {name} raised {describe_error(error)}"
             raise PlainRefusal(told, 400) from error
         async for delta in turn.play(outcome.value):
             yield delta
@@ -177,7 +177,7 @@ class Turn:
     number: int
     messages: Messages
     pace: float
-    shown_as: str = "the script"
+    title: str = "the script"
     calls: int = 0
     finish_reason: str = ""
     usage: Mapping[str, Any] | None = None

@@ -9,10 +9,9 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..core.conversation import way_of
+from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
-from ..core.models import Delta, PlainRefusal, ProviderError, ProviderRequest, loaded
-from ..core.results import Way
+from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from . import registry
 from .differences import difference, nearest
 from .tape import (
@@ -47,6 +46,8 @@ class Recorder(Observer):
     The file is begun with the first call, over what was there; `append` goes on behind it instead.
     """
 
+    wants_deltas = True
+
     def __init__(self, path: str | Path, *, append: bool = False) -> None:
         self.path = Path(path)
         if not self.path.parent.is_dir():
@@ -54,7 +55,6 @@ class Recorder(Observer):
                 f"cannot record to {shown(self.path)!r}: there is no folder {shown(self.path.parent)!r}"
             )
         self.calls = load(self.path) if append and self.path.exists() else []
-        self.tap = self._take
         self._begun = bool(self.calls)
         self._request: dict[str, Any] | None = None
         self._started: float | None = None
@@ -93,13 +93,13 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        await loaded()  # once in a session it takes seconds, which are none of the model's
         self._request, self._deltas = request.shown(), []
-        self._started = asyncio.get_running_loop().time()  # the clock of `tap`: both are time.monotonic()
+        self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
 
-    def _take(self, seconds: float, delta: Mapping[str, Any]) -> None:
+    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+        """Keep a piece of the answer."""
         if self._started is not None:
-            self._deltas.append((max(0.0, seconds - self._started), dict(delta)))
+            self._deltas.append((max(0.0, at - self._started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
         """Write the call."""
@@ -124,7 +124,7 @@ class Recorder(Observer):
         self._request, self._started = None, None
 
 
-class Replay:
+class Replay(Answers):
     """A model that says again what a recording has, at the recorded pace.
 
     A request gets the answer that was recorded for it: of the next call, or, where cells run again or in another order,
@@ -144,29 +144,20 @@ class Replay:
         self.speed = speed
         self._read = _stamp(self.path)
         self.calls = load(self.path)
+        self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self._next, self._played = 0, 0
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
-    def toolloop_model(self) -> str:
-        """The model's name, under the attribute that the magic and the API look for."""
-        return self.model
-
-    @property
-    def recorded_model(self) -> str:
+    def title(self) -> str:
         """The model of the call that was played last; before any, that of the first."""
         return self.calls[self._played].model if self.calls else ""
 
     @property
-    def next_model(self) -> str:
+    def next_title(self) -> str:
         """The model of the call that comes next, when requests come in the recorded order."""
         return self.calls[self._next % len(self.calls)].model if self.calls else ""
-
-    @property
-    def takes_images(self) -> Way | None:
-        """Where the recorded model was sent pictures."""
-        return way_of(message for call in self.calls for message in call.messages)
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""

@@ -1,6 +1,6 @@
 """The models "toolloop/NAME": which Python object answers which name.
 
-Importing this module provides them to LiteLLM (`core/provider.py`), without importing LiteLLM. The map holds its
+Importing this module provides them (`core/models/providers.py`), without importing LiteLLM. The map holds its
 objects weakly: a ScriptedModel that nobody refers to any more is gone, and so is its name.
 """
 
@@ -10,18 +10,12 @@ import re
 import weakref
 from collections.abc import AsyncIterator, Iterable, Mapping
 from difflib import get_close_matches
-from typing import Any, Protocol
+from typing import Any
 
-from ..core.models import Delta, ProviderError, ProviderRequest, ensure, provide
+from ..core.models import Answers, Delta, ProviderError, ProviderRequest, ensure, provide
 
 PROVIDER = "toolloop"
 DEMO_MODEL = f"{PROVIDER}/demo"
-
-
-class Answers(Protocol):
-    """What stands behind a name: anything that answers a request with deltas."""
-
-    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]: ...
 
 
 _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary()
@@ -59,7 +53,7 @@ def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
 def use_with_litellm(model: str = DEMO_MODEL) -> str:
     """Let plain `litellm.acompletion(model="toolloop/…")` work too, and return `model`. Imports LiteLLM.
 
-    A run of this package does it by itself.
+    A run of this package needs it not: models of ours are asked straight. One that finds LiteLLM loaded does it by itself.
     """
     ensure(model)
     return model

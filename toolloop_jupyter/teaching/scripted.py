@@ -8,7 +8,8 @@
 
     %%toolloop --model model
 
-Each model call takes the next turn. It goes through `litellm.acompletion()` as any model does.
+Each model call takes the next turn. LiteLLM need not be there; code that calls `litellm.acompletion()` itself gets the same
+answers, after `use_with_litellm(model.model)`.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
-from ..core.models import Delta, PlainRefusal, ProviderRequest
+from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
 from .parts import (
     Content,
@@ -37,7 +38,7 @@ from .parts import (
 _numbers = itertools.count(1)
 
 
-class ScriptedModel:
+class ScriptedModel(Answers):
     """A model that says what its script says.
 
     Args:
@@ -67,13 +68,15 @@ class ScriptedModel:
         """What the model was sent, one for each call, as it was then."""
         self._lock = threading.Lock()
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
-        self.shown_as = self.model
-        """What its messages call it: in a notebook, the variable that a cell names it by."""
+        self._title = self.model
 
     @property
-    def toolloop_model(self) -> str:
-        """The model's name, under the attribute that `--model VARIABLE` and the API look for."""
-        return self.model
+    def title(self) -> str:
+        """What its messages call it: in a notebook, the variable that a cell names it by."""
+        return self._title
+
+    def name_as(self, variable: str) -> None:
+        self._title = variable
 
     @property
     def remaining(self) -> int:
@@ -103,13 +106,13 @@ class ScriptedModel:
         for part in parts:
             if isinstance(part, Expect) and (complaint := part.complaint(messages)):
                 raise PlainRefusal(
-                    f"turn {number} of {self.shown_as} does not fit: it expects {complaint}, but got, {_got(messages)}.",
+                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_got(messages)}.",
                     400,
                 )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
         if isinstance(first, Error):
             raise first.made()
-        return self._play(Turn(number, messages, self.pace, shown_as=self.shown_as), parts)
+        return self._play(Turn(number, messages, self.pace, title=self.title), parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
         if number <= len(self.turns):
@@ -118,9 +121,9 @@ class ScriptedModel:
             return self.turns[-1]
         written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
         raise PlainRefusal(
-            f"the script of {self.shown_as} is over: it has {written}, and this is model call {number}; "
+            f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
             f"the last message is {_got(messages)}.\n"
-            f"Add a turn, or start again: run the cell that makes it, or {_called(self.shown_as)}.reset().",
+            f"Add a turn, or start again: run the cell that makes it, or {_called(self.title)}.reset().",
             400,
         )
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.loop.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
+from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
-from toolloop_jupyter.core.models import call as model
+from toolloop_jupyter.core.models import client
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 USER = {"role": "user", "content": "Go."}
@@ -241,8 +241,6 @@ def test_repair_always_makes_a_valid_history(messages):
 class Provider:
     """Stands in for the litellm module: streams what a script says, with a suspension at each piece."""
 
-    BadRequestError = AuthenticationError = NotFoundError = LookupError
-
     def __init__(self, rng):
         self.rng = rng
         self.made = 0
@@ -304,7 +302,7 @@ async def stopped_at_random(seed, monkeypatch):
     """One session whose first turn is stopped at a random suspension, if it is reached, and its second is not."""
     rng = random.Random(seed)
     provider = Provider(rng)
-    monkeypatch.setattr(model, "load_litellm", lambda: provider)
+    monkeypatch.setattr(client, "load_litellm", lambda: provider)
     session = aagent_session(
         Harness.TOOL_LOOP, model="stub/x", tools=[slow, fast, bad], **rng.choice(({}, {"max_turns": 2}))
     )
@@ -349,10 +347,8 @@ async def test_random_stops_leave_valid_histories_at_length(monkeypatch):
 
 def test_the_stand_in_has_what_the_model_call_uses():
     """The names that the stand-in lends are litellm's."""
-    real = model.load_litellm()
-    for name in ("acompletion", "BadRequestError", "AuthenticationError", "NotFoundError"):
-        assert hasattr(real, name)
-        assert hasattr(Provider, name)
+    assert hasattr(client.load_litellm(), "acompletion")
+    assert hasattr(Provider, "acompletion")
 
 
 async def test_half_a_surrogate_pair_in_a_prompt():
@@ -426,7 +422,7 @@ HI = {"role": "assistant", "content": "Hi"}
 )
 def test_neighbouring_questions_go_out_as_one(messages, sent):
     """Neighbouring user messages are one in a request, with all they say; everything else is as it was."""
-    assert history.alternating(messages) == sent
+    assert history.merge_user_messages(messages) == sent
 
 
 async def test_after_a_stop_roles_alternate(serve):

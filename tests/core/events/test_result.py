@@ -20,6 +20,26 @@ RUN = result(
 )
 
 
+async def test_an_argument_is_known_by_its_own_name() -> None:
+    """`größe` goes to the model as `grosse`: sent under either name it runs, and is found under either."""
+    ran = []
+
+    def suche(größe: int) -> str:  # noqa: PLC2401
+        """Suche."""
+        ran.append(größe)
+        return "ok"
+
+    script = ScriptedModel([call("suche", größe=3), call("suche", grosse=4)], "Fertig.")
+    run = await aagent_session(Harness.TOOL_LOOP, model=script, tools=[suche]).arun("Los.")
+    assert ran == [3, 4]
+    for name in ("größe", "grosse"):
+        assert run.assert_called("suche", {name: 3}) is run.calls[0]
+        assert run.assert_called("suche", {name: 4}) is run.calls[1]
+    run.assert_not_called("suche", größe=5)
+    with pytest.raises(AssertionError, match="never with größe=5"):
+        run.assert_called("suche", größe=5)
+
+
 def test_passes() -> None:
     """What happened passes, and the call comes back."""
     assert RUN.assert_called("search", query="retry").id == "0"

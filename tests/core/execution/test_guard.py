@@ -11,7 +11,9 @@ from pydantic import BaseModel, field_validator
 
 from toolloop_jupyter import Harness, aagent_session, agent, tool
 from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.execution.guard import explain_error
 from toolloop_jupyter.core.execution.runner import NOT_TO_STOP, WAS_CANCELLED, attempt, attempt_apart
+from toolloop_jupyter.core.results.text import describe
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -123,7 +125,10 @@ async def run(f, **keywords):
 RAISED = [
     (lambda: Panic("rust"), "Panic: rust"),
     (lambda: GeneratorExit("g"), "GeneratorExit: g"),
-    (lambda: group(Panic(), SystemExit()), "BaseExceptionGroup: several (2 sub-exceptions)"),
+    (
+        lambda: group(Panic(), SystemExit()),
+        "BaseExceptionGroup: several (2 sub-exceptions)\n- Panic\n- SystemExit",
+    ),
     (Mute, "Mute: <without a text: SystemExit>"),
     (lambda: OddNotes("n"), "OddNotes: n"),
     (lambda: NoNotes("n"), "NoNotes: n"),
@@ -328,3 +333,59 @@ async def test_a_cancel_is_passed_on_and_not_lost():
     waiting = asyncio.ensure_future(attempt_apart(short()))
     with pytest.raises(asyncio.CancelledError):
         await waiting
+
+
+def _raise_from(error, cause, *notes):
+    """The error, raised from its cause, with notes."""
+    for note in notes:
+        error.__notes__ = [*getattr(error, "__notes__", ()), note]
+    error.__cause__ = cause
+    return error
+
+
+EXPLAINED = {
+    "a group": (
+        lambda: group(ValueError("Dataset 'X' not found"), OSError("disk")),
+        "ExceptionGroup: several (2 sub-exceptions)\n- ValueError: Dataset 'X' not found\n- OSError: disk",
+    ),
+    "a group in a group": (
+        lambda: group(group(KeyError("a")), ValueError("b\nc")),
+        (
+            "ExceptionGroup: several (2 sub-exceptions)\n- ExceptionGroup: several (1 sub-exception)\n"
+            "  - KeyError: 'a'\n- ValueError: b\n  c"
+        ),
+    ),
+    "notes": (lambda: _raise_from(ValueError("a"), None, "try b", "or c"), "ValueError: a\ntry b\nor c"),
+    "a cause": (
+        lambda: _raise_from(RuntimeError("failed"), OSError("disk full")),
+        "RuntimeError: failed\ncaused by OSError: disk full",
+    ),
+    "a cause that the text holds": (
+        lambda: _raise_from(RuntimeError("failed: disk full"), OSError("disk full")),
+        "RuntimeError: failed: disk full",
+    ),
+    "a cause in a group": (
+        lambda: group(_raise_from(RuntimeError("failed"), OSError("disk full"))),
+        "ExceptionGroup: several (1 sub-exception)\n- RuntimeError: failed\n  caused by OSError: disk full",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "text"), EXPLAINED.values(), ids=EXPLAINED)
+def test_an_error_is_explained_with_what_it_holds(make, text):
+    """The model reads the errors of a group, the notes and the cause, each where it belongs."""
+    assert explain_error(make()) == text
+    assert describe(make()).text == text
+
+
+def test_an_explanation_is_bounded():
+    """Of very many inner errors ten are told and the rest counted; neither depth nor a circle of causes goes on for ever."""
+    lines = explain_error(group(*(ValueError(str(n)) for n in range(50)))).splitlines()
+    assert (len(lines), lines[-1]) == (12, "- and 40 more")
+    deep = ValueError("bottom")
+    for _ in range(200):
+        deep = group(deep)
+    assert len(explain_error(deep).splitlines()) == 5
+    one, other = ValueError("one"), ValueError("other")
+    one.__cause__, other.__cause__ = other, one
+    assert len(explain_error(one).splitlines()) == 5

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from pydantic import BeforeValidator
 
+from support.approving import asked, session_of
 from support.asking import replace_config
-from toolloop_jupyter import Harness, aagent_session, tool
+from toolloop_jupyter import Harness, tool
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.tools.messages import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
@@ -28,23 +29,6 @@ def make(name, ran, own=None):
         names,
     )
     return names[name] if own is None else tool(permissions=own)(names[name])
-
-
-async def asked(session, scope="call", prompt="Go."):
-    """Run a turn and allow everything; the (tool, why) of each request."""
-    seen = []
-    async for event in session.astream(prompt):
-        if isinstance(event, Approval) and not event.answered:
-            seen.append((event.tool, event.why))
-            event.allow(scope=scope, by="click")
-    return seen
-
-
-def session_of(functions, *turns, **options):
-    model = ScriptedModel(*turns, "Done.", repeat_last=True)
-    return aagent_session(
-        Harness.TOOL_LOOP, model=model, tools=functions, **{"permissions": "ask", **options}
-    )
 
 
 def _broken(asked):

@@ -82,7 +82,7 @@ def red(width=20, height=10):
 )
 def test_pictures_in_values(make, count):
     """Figures, axes, images, picture bytes and what draws itself, also in lists and dicts, each figure once."""
-    assert len(images.pictures_in(make())) == count
+    assert len(images.find_pictures(make())) == count
 
 
 def test_a_result_has_at_most_four_and_each_is_small():
@@ -95,7 +95,7 @@ def test_a_result_has_at_most_four_and_each_is_small():
         figure(),
         figure(),
     ]
-    made = images.addresses(images.pictures_in(huge))
+    made = images.make_addresses(images.find_pictures(huge))
     assert len(made) == images.MOST_EACH
     for address in made:
         assert len(address) * 3 / 4 <= images.MOST_BYTES + 100
@@ -105,15 +105,15 @@ def test_a_result_has_at_most_four_and_each_is_small():
 
 def test_what_cannot_be_drawn_is_left_out():
     """A method that raises, bytes that only begin like a picture: no picture, no exception."""
-    assert images.addresses([Broken(), PNG[:20], b"\xff\xd8\xffnot really"])[1:] == ()
-    assert images.addresses([Broken()]) == ()
+    assert images.make_addresses([Broken(), PNG[:20], b"\xff\xd8\xffnot really"])[1:] == ()
+    assert images.make_addresses([Broken()]) == ()
 
 
 def test_formats_that_not_all_providers_take_become_png():
     """A GIF goes as PNG."""
     buffer = io.BytesIO()
     red().save(buffer, "GIF")
-    (address,) = images.addresses([buffer.getvalue()])
+    (address,) = images.make_addresses([buffer.getvalue()])
     assert address.startswith("data:image/png;")
 
 
@@ -234,7 +234,7 @@ def conversation(pictures):
         {
             "role": "tool",
             "tool_call_id": "c1",
-            "content": history.with_pictures("a chart", [ADDRESS] * pictures),
+            "content": history.add_pictures("a chart", [ADDRESS] * pictures),
         },
         {"role": "tool", "tool_call_id": "c2", "content": "7"},
         {"role": "assistant", "content": "done"},
@@ -244,7 +244,7 @@ def conversation(pictures):
 @pytest.mark.parametrize("way", ["tool", "user", None])
 def test_requests_are_valid_each_way(way):
     """In the tool message, behind all tool messages of the step, or not at all: always a valid conversation."""
-    made = history.for_request(conversation(2), lambda: way)
+    made = history.place_pictures(conversation(2), lambda: way)
     assert validate(made) == []
     assert len(urls(made)) == (0 if way is None else 2)
     assert [m["role"] for m in made] == [
@@ -259,22 +259,22 @@ def test_requests_are_valid_each_way(way):
         assert made[2]["content"] == "a chart"
     if way == "user":
         assert made[4]["content"][0] == {"type": "text", "text": history.BOUNDARY}
-    assert history.way_of(made) == way
+    assert history.find_picture_place(made) == way
 
 
 def test_messages_without_pictures_are_not_touched():
     """Nobody asks about the model then, and the very list comes back."""
     messages = conversation(0)
-    assert history.for_request(messages, lambda: pytest.fail("asked")) is messages
+    assert history.place_pictures(messages, lambda: pytest.fail("asked")) is messages
     theirs = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
-    assert history.for_request(theirs, lambda: None) is theirs, "a user's own picture is the user's"
+    assert history.place_pictures(theirs, lambda: None) is theirs, "a user's own picture is the user's"
 
 
 @pytest.mark.parametrize("way", ["tool", "user"])
 def test_only_the_newest_are_sent_again(way):
     """A request has at most so many pictures; earlier calls say that theirs is not sent again."""
     long = [m for n in range(30) for m in conversation(1)]
-    made = history.for_request(long, lambda: way)
+    made = history.place_pictures(long, lambda: way)
     assert len(urls(made)) == history.MOST_SENT
     texts = [
         m["content"] if isinstance(m["content"], str) else m["content"][0]["text"]
@@ -308,7 +308,7 @@ def test_what_litellm_makes_of_them(provider, way):
         "openai": lambda m: OpenAIGPTConfig().transform_request("gpt-4o", m, {}, {}, {})["messages"],
         "azure": lambda m: AzureOpenAIConfig().transform_request("gpt-4o", m, {}, {}, {})["messages"],
     }[provider]
-    messages = history.for_request(conversation(1), lambda: way)
+    messages = history.place_pictures(conversation(1), lambda: way)
     wire = convert(messages)
     data = ADDRESS.partition(",")[2]
     assert str(wire).count(data) == 1

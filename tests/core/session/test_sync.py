@@ -17,6 +17,9 @@ import toolloop_jupyter as tl
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, agent, agent_session
 from toolloop_jupyter.notebook import kernel
+from toolloop_jupyter.notebook.kernel import sync
+from toolloop_jupyter.notebook.magic import extension
+from toolloop_jupyter.teaching import ScriptedModel
 
 LOOP = Harness.TOOL_LOOP
 TOOL_TURN = [calls(("double", {"x": 4})), answer("It is 8.")]
@@ -200,7 +203,7 @@ def test_what_breaks_into_the_wait_stops_the_step():
 
     def read():
         try:
-            kernel.one_loop()(step)
+            kernel.StreamRunner()(step)
         except Stop:
             log.append("stopped")
 
@@ -241,3 +244,22 @@ def test_a_forked_process_has_a_loop_of_its_own():
         [sys.executable, "-c", FORKS], timeout=60, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stderr
+
+
+SYNC_CALLS = {
+    "agent": (lambda: agent(LOOP, "Go", model=ScriptedModel("x")), "await aagent("),
+    "stream": (lambda: next(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "async for event in"),
+    "session": (lambda: agent_session(LOOP, model=ScriptedModel("x")).start(), "async with aagent_session("),
+    "show": (lambda: tl.show(agent(LOOP, "Go", model=ScriptedModel("x"), stream=True)), "await show(aagent("),
+    "cell magic": (lambda: extension._cell_magic("", "Go"), "a cell of its own"),
+}
+
+
+@pytest.mark.parametrize("name", SYNC_CALLS)
+async def test_each_sync_call_gives_its_own_advice(name, monkeypatch):
+    """Inside a loop that cannot be entered (uvloop) each call says in one line what to write instead of it."""
+    make, advice = SYNC_CALLS[name]
+    monkeypatch.setattr(sync, "can_run_sync", lambda: False)
+    with pytest.raises(tl.HarnessError) as raised:
+        make()
+    assert advice in str(raised.value)

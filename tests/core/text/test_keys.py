@@ -272,7 +272,7 @@ def seconds(work):
 @pytest.mark.parametrize(("first", "more"), LONG.values(), ids=LONG)
 def test_the_work_grows_with_the_text(rule, first, more):
     """Four times the text takes about four times as long: with a quadratic rule sixteen, with an exponential one for ever."""
-    writing = hiding._writings(KEY)[0]
+    writing = hiding._find_writings(KEY)[0]
 
     def pieces(text):
         stream = KeyFilter()

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop_jupyter.core.text.plain import settled
+from toolloop_jupyter.core.text.plain import settle_lines
 
 
 @pytest.mark.parametrize(
@@ -32,19 +32,19 @@ from toolloop_jupyter.core.text.plain import settled
 )
 def test_settled(printed, seen):
     """Of a line that was rewritten its last state stays; what moves the cursor is left out, and everything else stays."""
-    assert settled(printed) == seen
+    assert settle_lines(printed) == seen
 
 
 @given(st.text(alphabet="ab\n €\t"))
 def test_text_without_movement_is_unchanged(text):
     """Text that moves no cursor comes back as it is."""
-    assert settled(text) is text
+    assert settle_lines(text) is text
 
 
 @given(st.text(alphabet="ab\r\n\b\x1b[2AKJB1"))
 def test_any_text_settles(text):
     """Whatever is printed gives text without carriage returns, and settling again changes nothing of that."""
-    once = settled(text)
+    once = settle_lines(text)
     assert "\r" not in once
     assert "\b" not in once
 
@@ -52,5 +52,5 @@ def test_any_text_settles(text):
 def test_long_bars_are_quick():
     """100,000 states of a bar settle in far less than a second's work a person would notice."""
     began = time.process_time()
-    assert settled("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
+    assert settle_lines("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
     assert time.process_time() - began < 3

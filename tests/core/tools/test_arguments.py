@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import copy
+import datetime as dt
+import enum
 import json
 import math
+import uuid
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated
 
 import pytest
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from support.tool_kinds import Color
 from toolloop_jupyter.core.tools.messages import InvalidArguments
@@ -241,6 +247,68 @@ class TestBind:
         with pytest.raises(TypeError, match="cannot be changed"):
             bound.json["z"].append(4)
         assert bound.run() == (math.inf, {3})
+
+
+class Shade(enum.Enum):
+    RED = "red"
+
+
+class Strictly(BaseModel):
+    model_config = ConfigDict(strict=True)
+    day: dt.date
+    shade: Shade
+    key: uuid.UUID
+    price: Decimal
+    pair: tuple[int, int]
+    numbers: set[int]
+    path: Path
+    count: int = 0
+
+
+class TestJson:
+    def test_strict_types_take_json(self):
+        """A strict model takes a date's text and an array for a tuple: JSON has no other form for them."""
+
+        def work(x: Strictly, shade: Annotated[Shade, Strict()], day: dt.date | None = None):
+            return x, shade, day
+
+        key = uuid.uuid4()
+        sent = {
+            "day": "2026-01-02",
+            "shade": "red",
+            "key": str(key),
+            "price": "1.50",
+            "pair": [1, 2],
+            "numbers": [3],
+        }
+        x, shade, day = bind(work, {"x": {**sent, "path": "a/b"}, "shade": "red", "day": "2026-03-04"}).run()
+        assert x == Strictly(
+            day=dt.date(2026, 1, 2),
+            shade=Shade.RED,
+            key=key,
+            price=Decimal("1.50"),
+            pair=(1, 2),
+            numbers={3},
+            path=Path("a/b"),
+        )
+        assert (shade, day) == (Shade.RED, dt.date(2026, 3, 4))
+
+    def test_strict_types_stay_strict(self):
+        """What JSON has a form for is not converted: "1" is no integer for a strict model."""
+
+        def work(x: Strictly): ...
+
+        with pytest.raises(InvalidArguments, match=r'x\.count: expected an integer, got "1"'):
+            bind(work, {"x": {"count": "1"}})
+
+    def test_a_call_with_values_of_python(self):
+        """Who calls by hand, or edits, may give a date where JSON has its text."""
+
+        def work(day: dt.date):
+            return day
+
+        bound = bind(work, {"day": dt.date(2026, 1, 2)})
+        assert bound.run() == bound.edited({"day": dt.date(2026, 1, 2)}).run() == dt.date(2026, 1, 2)
 
 
 class TestSnapshot:

@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from core.loop.test_what_runs import Desk
+from support.approving import Desk
 from toolloop_jupyter.core.tools.messages import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import call
@@ -142,7 +142,7 @@ SHOWN = {
     "in a list": (list[Excluded], [{"note": EVIL}], [{"item": "pen", "note": EVIL}]),
     "in a root model": (Lines, [{"note": EVIL}], [{"item": "pen", "note": EVIL}]),
     "in a dict": (dict[str, Excluded], {"a": {"note": EVIL}}, {"a": {"item": "pen", "note": EVIL}}),
-    "in a text of JSON": (Json[Excluded], '{"note": "rm"}', {"item": "pen", "note": "rm"}),
+    "in a text of JSON": (Json[Excluded], '{"note": "rm"}', '{"note": "rm"}'),
     "an InitVar": (Once, {"item": "a", "note": EVIL}, {"item": "a", "note": EVIL}),
     "a class with its own repr": (Quiet, EVIL, EVIL),
     "a list of such": (list[Quiet], [EVIL], [EVIL]),
@@ -193,7 +193,6 @@ EDITS = {
     "beside an alias": (Other, {"to": "y"}, {"one": "z"}, Other.model_validate({"to": "y", "one": "z"})),
     "an alias": (Other, {"to": "y", "two": "z"}, {"to": "x"}, Other.model_validate({"to": "x", "two": "z"})),
     "beside a computed field": (Sum, {"a": 2}, {"note": "b"}, Sum(a=2, note="b")),
-    "in a text of JSON": (Json[Sum], '{"a": 2}', {"note": "b"}, Sum(a=2, note="b")),
     "in a renamed key's neighbour": (Sum, {}, {"a": 3}, Sum(a=3)),
 }
 
@@ -219,10 +218,10 @@ def test_secrets_and_numbers_stay_when_their_neighbour_is_edited():
 
 
 def test_a_secret_that_is_edited():
-    """The new one runs, and the record tells that it was edited though it is as long; the note itself is never taken."""
+    """The new one runs, also where it is as long as the old one; the note itself is never taken."""
     bound = define(SecretStr).bind({"x": "hunter2"})
     made = bound.edited({"x": "swordfi", "n": 1})
-    assert made.json["x"] == "hidden, 7 characters (edited)"
+    assert made.json["x"] == "hidden, 7 characters"
     assert made.run()[0].get_secret_value() == "swordfi"
     assert made.changed() == []
     several = define(list[SecretStr]).bind({"x": ["one", "two", "six"]})
@@ -247,16 +246,17 @@ def _row(user: str, password: str = "hidden, 4 characters", port: int = 1) -> di
 
 # What a person makes of ann's and bob's rows (their passwords are aaaa and bbbb), and what runs.
 MOVES = {
-    "swapped": ([_row("bob"), _row("ann")], ["bob bbbb", "ann aaaa"]),
-    "one goes, one comes": ([_row("bob"), _row("carl", "cccc")], ["bob bbbb", "carl cccc"]),
-    "one goes": ([_row("bob")], ["bob bbbb"]),
-    "one comes first": (
-        [_row("carl", "cccc"), _row("ann"), _row("bob")],
-        ["carl cccc", "ann aaaa", "bob bbbb"],
-    ),
     "a new password": ([_row("ann", "cccc"), _row("bob")], ["ann cccc", "bob bbbb"]),
-    "a new password and another place": ([_row("bob"), _row("ann", "cccc")], ["bob bbbb", "ann cccc"]),
     "another port, and the password anew": ([_row("ann", "cccc", 2), _row("bob")], ["ann cccc", "bob bbbb"]),
+    "one comes behind": (
+        [_row("ann"), _row("bob"), _row("carl", "cccc")],
+        ["ann aaaa", "bob bbbb", "carl cccc"],
+    ),
+    "all anew": ([_row("bob", "dddd")], ["bob dddd"]),
+    "swapped": ([_row("bob"), _row("ann")], None),
+    "one goes": ([_row("bob")], None),
+    "one goes, the first stays": ([_row("ann")], None),
+    "one comes first": ([_row("carl", "cccc"), _row("ann"), _row("bob")], None),
     "another name": ([_row("carl"), _row("bob")], None),
     "both have other names": ([_row("bob"), _row("carl")], None),
     "another port": ([_row("ann", port=2), _row("bob")], None),
@@ -267,7 +267,7 @@ MOVES = {
 
 @pytest.mark.parametrize(("rows", "runs"), MOVES.values(), ids=MOVES)
 def test_a_secret_stays_with_its_row(rows, runs):
-    """In an edited list a secret goes with what stood beside it, wherever that is now; what is not certain is refused."""
+    """In an edited list a secret stays where its row is whole and in its place; else it is to be typed anew."""
     bound = define(list[Login]).bind({"x": [_row("ann", "aaaa"), _row("bob", "bbbb")]})
     if runs is None:
         with pytest.raises(InvalidArguments, match="type it anew"):
@@ -275,24 +275,57 @@ def test_a_secret_stays_with_its_row(rows, runs):
         return
     made = bound.edited({"x": rows, "n": 1})
     assert [f"{row.user} {row.password.get_secret_value()}" for row in made.run()[0]] == runs
-    marks = [row["password"].endswith("(edited)") for row in made.json["x"]]
-    edited = [row["password"] == "cccc" and row["user"] == "ann" for row in rows]
-    assert marks == edited
 
 
-def test_secrets_that_move_with_their_lengths():
-    """Two secrets of different lengths that change places are told apart by these, and none of them is marked as edited."""
+def test_secrets_do_not_move():
+    """A secret that was dragged to another place of a list, or stands in a row of which something changed, is refused."""
     bound = define(list[SecretStr]).bind({"x": ["one", "three"]})
-    made = bound.edited({"x": bound.json["x"][::-1], "n": 1})
-    assert [secret.get_secret_value() for secret in made.run()[0]] == ["three", "one"]
-    assert made.json["x"] == ["hidden, 5 characters", "hidden, 3 characters"]
-
-
-def test_the_only_row_keeps_its_secret():
-    """In a list of one, as in an object, a field beside the secret can be edited: there is no other it could belong to."""
+    with pytest.raises(InvalidArguments, match="type it anew"):
+        bound.edited({"x": bound.json["x"][::-1], "n": 1})
     bound = define(list[Login]).bind({"x": [_row("ann", "aaaa")]})
-    row = bound.edited({"x": [_row("ann", port=2)], "n": 1}).run()[0][0]
-    assert (row.port, row.password.get_secret_value()) == (2, "aaaa")
+    with pytest.raises(InvalidArguments, match="type it anew"):
+        bound.edited({"x": [_row("bob")], "n": 1})
+
+
+class Total(BaseModel):
+    """One field follows from others."""
+
+    parts: list[int]
+    total: int = 0
+
+    @model_validator(mode="after")
+    def _add(self) -> Total:
+        self.total = sum(self.parts)
+        return self
+
+
+def test_what_was_left_alone_stays_or_the_edit_is_refused():
+    """A field that an edit of another one would change is named, with what it would be; edited too, it runs so."""
+    bound = define(Total).bind({"x": {"parts": [1, 2]}})
+    assert bound.json["x"] == {"parts": [1, 2], "total": 3}
+    with pytest.raises(
+        InvalidArguments, match=r"x\.total: was left as 3 and would become 7; edit it as well"
+    ):
+        bound.edited({"x": {"parts": [3, 4], "total": 3}, "n": 1})
+    made = bound.edited({"x": {"parts": [3, 4], "total": 7}, "n": 1})
+    assert made.json["x"] == {"parts": [3, 4], "total": 7}
+    assert made.run()[0].total == 7
+
+
+async def test_a_new_secret_of_the_same_length_is_an_edit():
+    """What a person typed for a secret runs, though the note of its length is the same as before."""
+    ran = []
+
+    def log_in(password: SecretStr) -> str:
+        """Log in."""
+        ran.append(password.get_secret_value())
+        return "in"
+
+    log_in.__annotations__["password"] = SecretStr
+    desk = Desk(call("log_in", password="hunter2"), tool=log_in)
+    result = await desk.run(lambda approval: approval.allow({"password": "swordfi"}))
+    assert ran == ["swordfi"]
+    assert result.approvals[0].decision.arguments == {"password": "hidden, 7 characters"}
 
 
 def test_a_note_in_a_set_is_no_secret():

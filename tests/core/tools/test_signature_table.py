@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from support.tool_table import ROWS, define
+from toolloop_jupyter.core.execution import MISSING
 from toolloop_jupyter.core.tools.messages import InvalidArguments
-from toolloop_jupyter.core.tools.preview import ABSENT
 from toolloop_jupyter.core.tools.tool import make_tools
 
 
@@ -64,8 +64,10 @@ class TestRow:
         for sent, expected, *_ in row.takes:
             bound = tool.bind(sent)
             assert bound.edited(bound.json).args is bound.args
-            again = {key: held.told.again for key, held in bound.values.held.items() if held.told is not None}
-            given = {key: value for key, value in again.items() if value is not ABSENT}
+            again = {
+                key: one.preview.again for key, one in bound.arguments.items() if one.preview is not None
+            }
+            given = {key: value for key, value in again.items() if value is not MISSING}
             assert tool.bind(given).run() == expected, sent
             assert tool.bind(given).json == bound.json, sent
             assert bound.changed() == []

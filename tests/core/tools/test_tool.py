@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import functools
 import inspect
 import sqlite3
 import typing
-from typing import Annotated
+from typing import Annotated, Literal, NoReturn
 
 import pytest
 from pydantic import BaseModel, Field
@@ -16,7 +17,7 @@ from support.tool_kinds import Node, Options
 from toolloop_jupyter.core.events.errors import ToolDefinitionError
 from toolloop_jupyter.core.events.observer import Progress
 from toolloop_jupyter.core.tools.signature import ToolContext
-from toolloop_jupyter.core.tools.tool import ToolSettings, make_tools, marked_tools, suggest, tool
+from toolloop_jupyter.core.tools.tool import ToolSettings, find_marked_tools, make_tools, suggest, tool
 
 
 def one(function):
@@ -58,6 +59,14 @@ class Files:
     def __call__(self, query: str) -> str:
         """Find a file."""
         return query
+
+
+class Nothing(enum.Enum):
+    A: "a"  # noqa: F821, UP037 - a slip
+
+
+class Holder(BaseModel):
+    x: Nothing | None = None
 
 
 class TestSpec:
@@ -241,6 +250,46 @@ class TestRefused:
         assert first.endswith("or fill it yourself with functools.partial(..., connection=...)")
         assert second.startswith("query: parameter 'other': ")
 
+    @pytest.mark.parametrize(
+        "kind",
+        [
+            Nothing,
+            Nothing | None,
+            list[Nothing],
+            dict[str, Nothing],
+            dict[Nothing, int],
+            tuple[Nothing, int],
+            Literal["a"] | Nothing,
+            Annotated[Nothing, "text"],
+            Holder,
+        ],
+        ids=repr,
+    )
+    def test_an_enum_without_members(self, kind):
+        """No value satisfies it, wherever it stands: the tool is refused with its name and how members are written."""
+
+        def work(x): ...
+
+        work.__annotations__["x"] = kind
+        (problem,) = refusal(work)
+        assert "parameter 'x'" in problem
+        assert "Nothing has no members; a member is written A = 'a', not A: 'a'" in problem
+
+    @pytest.mark.parametrize(
+        "kind",
+        [NoReturn, list[NoReturn], dict[str, NoReturn], type[int] | type[str], list[type[int] | type[str]]],
+        ids=repr,
+    )
+    def test_a_type_that_no_value_satisfies(self, kind):
+        """Nothing that JSON has can be sent for it: the tool is refused, and no empty choice goes to the model."""
+
+        def work(x): ...
+
+        work.__annotations__["x"] = kind
+        (problem,) = refusal(work)
+        assert problem.startswith("work: parameter 'x': ")
+        assert "cannot be described to a model" in problem
+
     def test_a_class_that_the_annotation_cannot_see(self):
         """A postponed annotation of a class inside a function: one clear line, no NameError (C09)."""
 
@@ -276,7 +325,7 @@ class TestRefused:
         exec("def add(): pass", namespace)
         (problem,) = refusal(first, namespace["add"])
         assert problem.startswith("2 tools are called 'add': ")
-        assert f"test_tools.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
+        assert f"{add.__module__}.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
 
     def test_two_parameters_of_one_name(self):
         """An alias must not hide another parameter."""
@@ -379,6 +428,44 @@ class TestDocstrings:
 
         work.__doc__ = text
         assert one(work).parameters["properties"] == {"a": {"type": "integer"}}
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Add.\n\nParameters\n----------\na, b : int\n    The operands, in metres.",
+            "Add.\n\nArgs:\n    a, b (int): The operands, in metres.",
+        ],
+        ids=["numpy", "google"],
+    )
+    def test_one_text_for_several_parameters(self, text):
+        """`a, b : int` describes both."""
+
+        def add(a: int, b: int): ...
+
+        add.__doc__ = text
+        properties = one(add).parameters["properties"]
+        assert [properties[name]["description"] for name in "ab"] == ["The operands, in metres."] * 2
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "Add.\n\nArgs:\n    a: x\n\nRaises:\n    ValueError: if negative\n\nExamples:\n    add(1)",
+            (
+                "Add.\n\nParameters\n----------\na : int\n    x\n\nRaises\n------\nValueError\n    if negative\n\n"
+                "Examples\n--------\nadd(1)"
+            ),
+        ],
+        ids=["google", "numpy"],
+    )
+    def test_sections_about_the_whole(self, text):
+        """What it raises, notes and examples are told behind the description, up to a bound."""
+
+        def add(a: int): ...
+
+        add.__doc__ = text
+        assert one(add).description == "Add.\n\nRaises: ValueError: if negative\n\nExamples: add(1)"
+        add.__doc__ = text + "1" * 10_000
+        assert len(one(add).description) == 2_006
 
     def test_types_in_the_docstring_help_where_there_is_no_annotation(self):
         """They are told, not enforced."""
@@ -496,7 +583,7 @@ class TestDecorator:
                 raise AssertionError("nobody may touch this")
 
         namespace["lazy"] = Lazy()
-        assert [function() for function in marked_tools(namespace)] == ["a", "b"]
+        assert [function() for function in find_marked_tools(namespace)] == ["a", "b"]
 
 
 class TestContext:

@@ -1,4 +1,4 @@
-"""Where output goes, without a kernel: `kernel_output`."""
+"""Where output goes, without a kernel: `capture.py`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ import threading
 
 import pytest
 
-from toolloop_jupyter.notebook.kernel.capture import capture, shell
+from toolloop_jupyter.notebook.kernel.capture import capture
 from toolloop_jupyter.notebook.kernel.cells import Cell
-from toolloop_jupyter.notebook.kernel.comms import attending
+from toolloop_jupyter.notebook.kernel.comms import serving_clicks
 from toolloop_jupyter.notebook.kernel.sync import run_sync
-from toolloop_jupyter.notebook.kernel.where import has_widget_frontend, in_kernel, overtaking
+from toolloop_jupyter.notebook.kernel.where import (
+    find_click_route,
+    get_shell,
+    has_widget_frontend,
+    in_kernel,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -138,11 +143,16 @@ def test_what_is_no_text():
 
 
 def test_plain_python(capsys):
-    """Without a shell a cell prints the text/plain, updates show nothing, and `attending` does nothing."""
-    assert (shell(), in_kernel(), has_widget_frontend(), overtaking()) == (None, False, False, "no kernel")
+    """Without a shell a cell prints the text/plain, updates show nothing, and `serving_clicks` does nothing."""
+    assert (get_shell(), in_kernel(), has_widget_frontend(), find_click_route()) == (
+        None,
+        False,
+        False,
+        "no kernel",
+    )
 
     async def run():
-        async with attending():
+        async with serving_clicks():
             cell = Cell.here()
             with cell.outputs():
                 cell.display({"text/plain": "block", "text/html": "<b>block</b>"}, display_id="a")

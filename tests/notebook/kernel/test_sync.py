@@ -1,4 +1,4 @@
-"""Sync over async, without a kernel: `kernel_loop`."""
+"""Sync over async, without a kernel: `sync.py` and `interrupts.py`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from toolloop_jupyter.notebook.kernel import interrupts as kernel_loop
-from toolloop_jupyter.notebook.kernel.interrupts import interruptible, uninterrupted
+from toolloop_jupyter.core.events import HarnessError
+from toolloop_jupyter.notebook.kernel import interrupts
+from toolloop_jupyter.notebook.kernel.interrupts import allow_interrupts, await_with_cleanup
 from toolloop_jupyter.notebook.kernel.sync import drive
 
 
@@ -165,14 +166,15 @@ async def test_two_that_overlap():
 
 
 async def test_a_loop_that_is_none_of_asyncios(monkeypatch):
-    """On a loop that cannot be entered (uvloop) the error names the awaited call."""
+    """On a loop that cannot be entered (uvloop) the error gives the caller's own advice, in one line."""
 
     class Loop:
         pass
 
     monkeypatch.setattr(asyncio, "get_running_loop", Loop)
-    with pytest.raises(RuntimeError, match="await aagent"):
-        sync(value)
+    with pytest.raises(RuntimeError, match=r"Loop\): write `await aagent") as raised:
+        drive(value, contextvars.copy_context(), "write `await aagent(…)`")
+    assert isinstance(raised.value, HarnessError)
 
 
 def test_a_loop_that_is_stopped():
@@ -243,7 +245,7 @@ class TestInterrupts:
 
     def test_impatient(self, call, monkeypatch):
         """A run that does not come to an end is cancelled again by a press after PATIENCE seconds."""
-        monkeypatch.setattr(kernel_loop, "PATIENCE", 0.2)
+        monkeypatch.setattr(interrupts, "PATIENCE", 0.2)
 
         async def stubborn():
             try:
@@ -257,13 +259,13 @@ class TestInterrupts:
             call(lambda: sync(stubborn))
         assert time.monotonic() - began < 2
 
-    def test_interruptible(self, call):
-        """Blocking code inside `interruptible()` is left at once, as a cancel."""
+    def test_blocking_code(self, call):
+        """Blocking code inside `allow_interrupts()` is left at once, as a cancel."""
         seen = []
 
         async def blocks():
             try:
-                with interruptible():
+                with allow_interrupts():
                     block(10)
             except asyncio.CancelledError:
                 seen.append("cancelled")
@@ -287,7 +289,7 @@ class TestInterrupts:
         assert time.monotonic() - began < 2
 
 
-class TestUninterrupted:
+class TestAwaitWithCleanup:
     """A cancelled run finishes its cleanup."""
 
     async def test_result(self):
@@ -301,7 +303,7 @@ class TestUninterrupted:
                 return "partial"
 
         async def cell():
-            result = await uninterrupted(run())
+            result = await await_with_cleanup(run())
             await asyncio.sleep(0)
             task = asyncio.current_task()
             return result, task.cancelling() if sys.version_info >= (3, 11) else 0
@@ -315,7 +317,7 @@ class TestUninterrupted:
 
     async def test_cancelled(self):
         """A run that lets the cancel pass cancels the awaiting task."""
-        task = asyncio.ensure_future(uninterrupted(asyncio.sleep(10)))
+        task = asyncio.ensure_future(await_with_cleanup(asyncio.sleep(10)))
         await asyncio.sleep(0.01)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -328,4 +330,4 @@ class TestUninterrupted:
             raise ValueError("no")
 
         with pytest.raises(ValueError, match="no"):
-            await uninterrupted(fails())
+            await await_with_cleanup(fails())

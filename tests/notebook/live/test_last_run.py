@@ -10,7 +10,7 @@ import pytest
 
 from toolloop_jupyter import Harness, aagent, agent, agent_session
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import results as presenting
+from toolloop_jupyter.notebook.live import presenter as presenting
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -18,7 +18,7 @@ from toolloop_jupyter.teaching.scripted import ScriptedModel
 @pytest.fixture
 def shell(monkeypatch):
     """A shell is there, and nothing has run in it yet."""
-    monkeypatch.setattr(kernel, "shell", object)
+    monkeypatch.setattr(kernel, "get_shell", object)
     monkeypatch.setattr(presenting, "_last", [])
 
 

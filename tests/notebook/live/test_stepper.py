@@ -38,7 +38,7 @@ async def test_the_shown_request_is_what_goes_out(serve, tools, said):
     server = serve([calls(("double", {"x": 4}), **beside) if tools else answer("Hi."), answer("Eight.")])
     sees, keywords = Sees(), {"model": "openai/stub", "api_base": server.base_url, "api_key": "sk-test"}
     session = aagent_session(Harness.TOOL_LOOP, tools=tools, **keywords)
-    replace_config(session, observer=sees)
+    replace_config(session, observers=(sees,))
     await session.arun("Go")
     assert len(sees.shown) == len(server.requests) > 0
     for shown, request in zip(sees.shown, server.requests, strict=True):

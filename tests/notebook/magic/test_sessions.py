@@ -12,7 +12,7 @@ import pytest
 from toolloop_jupyter.core.conversation.history import History
 from toolloop_jupyter.core.events.errors import HistoryInvalid, Mistake
 from toolloop_jupyter.notebook.magic import sessions as resuming
-from toolloop_jupyter.notebook.magic.sessions import CellRun, NamedSession, hash_id
+from toolloop_jupyter.notebook.magic.sessions import NamedSession, TurnOrigin, hash_id
 
 
 class Session:
@@ -60,14 +60,14 @@ class Notebook:
         before = None if append else self.session.turn_of(cell, str(self.clock))
         if before is not None:
             self.session.session.rewind(before)
-        self.session.add(CellRun(hash_id(cell), str(self.clock)))
+        self.session.add(TurnOrigin(hash_id(cell), str(self.clock)))
         history = self.session.session.history
         history.begin_turn(instructions)
         history.add_user(text)
         history.add_assistant({"role": "assistant", "content": f"{text}! " * 20})
 
     def piece(self):
-        return json.loads(json.dumps(resuming.bundle("s", self.session)))
+        return json.loads(json.dumps(resuming.bundle_conversation("s", self.session)))
 
     def file(self, folder):
         data = {"cells": [{"outputs": [{"data": data} for data in kept]} for kept in self.cells.values()]}

@@ -8,7 +8,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.cell import ReplayNotes, Tapes, describe_tapes
+from toolloop_jupyter.notebook.magic.cell import ModelNotes, Tapes, describe_tapes
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -58,7 +58,7 @@ def test_without_a_cell_id_it_just_goes_on():
     tapes, model = Tapes(), Played()
     model.position = 5
     tapes.go_back(model, None, "1")
-    tapes.go_back("openai/gpt-4o", "a", "1")
+    tapes.go_back(None, "a", "1")
     assert model.position == 5
 
 
@@ -109,14 +109,14 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
     replay, shown = Replay(path, speed=0), []
 
     class View:
-        show_head = shown.append
+        replace_head = shown.append
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)
-        replace_config(session, observer=ReplayNotes(replay, View(), lambda model: model))
+        replace_config(session, observers=(ModelNotes(replay, View(), lambda model: model),))
         return (await session.arun(prompt)).model
 
-    assert (replay.next_model, await play("first")) == ("first", "first")
-    assert (replay.next_model, await play("second")) == ("second", "second")
-    assert (replay.next_model, await play("second")) == ("first", "second")
+    assert (replay.next_title, await play("first")) == ("first", "first")
+    assert (replay.next_title, await play("second")) == ("second", "second")
+    assert (replay.next_title, await play("second")) == ("first", "second")
     assert shown == ["first", "second", "second"]

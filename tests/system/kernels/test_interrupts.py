@@ -71,7 +71,7 @@ def test_a_quiet_wait_ends_at_once(live, way):
 def test_what_a_cancelled_run_returns_is_delivered(live, way):
     """A run that answers a cancel with a result gives it to the cell, which goes on without an error."""
     live.execute(RUN)
-    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(result=42))')})")
+    cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(result=42))')})")
     assert stop(live, cell) < 0.5
     assert (cell.status, cell.stdout) == ("ok", "waiting\n42\n"), cell.text
     still_works(live, ["cleaned up"])
@@ -80,17 +80,17 @@ def test_what_a_cancelled_run_returns_is_delivered(live, way):
 def test_a_second_interrupt_is_harmless(live, way):
     """Further presses of ■ while the run cleans up do not disturb the cleanup."""
     live.execute(RUN)
-    cell = live.submit(f"print({way('lambda: kernel.uninterrupted(run(0.8, 7))')})")
+    cell = live.submit(f"print({way('lambda: kernel.await_with_cleanup(run(0.8, 7))')})")
     assert stop(live, cell, 0.1, 0.2) < 0.5
     assert (cell.status, cell.stdout) == ("ok", "waiting\n7\n"), cell.text
     still_works(live, ["cleaned up"])
 
 
 def test_blocking_code_on_the_loop(live, way):
-    """Inside `interruptible()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
+    """Inside `allow_interrupts()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
     live.execute(
         RUN + "\nasync def blocks():\n    print('waiting', flush=True)\n"
-        "    try:\n        with kernel.interruptible(): time.sleep(10)\n"
+        "    try:\n        with kernel.allow_interrupts(): time.sleep(10)\n"
         "    except asyncio.CancelledError:\n"
         "        global noticed\n        noticed = time.time(); log.append('cancelled')\n        raise"
     )
@@ -171,3 +171,16 @@ def test_other_tasks_survive(live, form):
     live.execute(RUN + "\nother = asyncio.ensure_future(asyncio.sleep(1.2, 'done'))")
     stop(live, live.submit(form))
     assert live.execute("print(await other)").stdout.strip() == "done"
+
+
+def test_a_tools_task_that_exits(live, way):
+    """SystemExit in a task that a tool has started is an error of that task: neither the kernel nor the run ends."""
+    live.execute(
+        "async def run():\n    async def exits(): raise SystemExit(3)\n"
+        "    with kernel.capture(lambda kind, payload: None): task = asyncio.ensure_future(exits())\n"
+        "    try: await task\n    except RuntimeError as error: return str(error)\n"
+        "factory = asyncio.get_running_loop().get_task_factory()"
+    )
+    assert live.execute(way("run")).value == "'SystemExit: 3'"
+    after = "await asyncio.sleep(0); print(asyncio.get_running_loop().get_task_factory() is factory)"
+    assert live.execute(after).stdout == "True\n"

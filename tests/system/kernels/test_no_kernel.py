@@ -11,6 +11,8 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="a pseudo-terminal; IPython brings pexpect along on Unix")
 
+pytestmark = pytest.mark.terminal
+
 SETUP = """
 import asyncio, time
 from toolloop_jupyter.notebook import kernel
@@ -29,7 +31,7 @@ async def waits(seconds=20, result=None):
     return result
 
 async def attended(make):
-    async with kernel.attending():
+    async with kernel.serving_clicks():
         return await make()
 """
 
@@ -78,7 +80,8 @@ def test_a_person_at_a_terminal(ipython, way):
     """Both ways work, and IPython knows that somebody can be asked."""
     assert ipython.ask(f"print({FORMS[way].format('lambda: waits(0.01, 5)')})").split() == ["waiting", "5"]
     assert (
-        ipython.ask("print(kernel.terminal(), kernel.has_stdin(), kernel.in_kernel())") == "True True False"
+        ipython.ask("print(kernel.in_terminal(), kernel.has_stdin(), kernel.in_kernel())")
+        == "True True False"
     )
 
 
@@ -114,7 +117,7 @@ def test_blocks_are_printed(ipython):
     assert ipython.ask("cell.update({'text/plain': 'again'}, 'a'); print(cell.can_update)") == "False"
 
 
-@pytest.mark.slow
+@pytest.mark.kernel
 def test_a_script(tmp_path):
     """A script that calls from sync code, twice and from a thread, ends by itself and says nothing on stderr."""
     script = tmp_path / "script.py"

@@ -9,7 +9,7 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="IPython brings it where there are terminals")
 
-pytestmark = pytest.mark.kernel
+pytestmark = [pytest.mark.kernel, pytest.mark.terminal]
 
 PROMPT = r"In \[\d+\]: "
 TOOL = "exec(\"def double(x: int) -> int:\\n    'Double.'\\n    return 2 * x\")"

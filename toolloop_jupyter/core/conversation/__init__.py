@@ -1,16 +1,16 @@
 """The messages of a conversation: valid at every await, and kept in files."""
 
-from .history import History, alternating, for_request, way_of, with_pictures
+from .history import History, add_pictures, find_picture_place, merge_user_messages, place_pictures
 from .storage import FORMAT, dump, load, repair
 
 __all__ = [
     "FORMAT",
     "History",
-    "alternating",
+    "add_pictures",
     "dump",
-    "for_request",
+    "find_picture_place",
     "load",
+    "merge_user_messages",
+    "place_pictures",
     "repair",
-    "way_of",
-    "with_pictures",
 ]

@@ -1,10 +1,4 @@
-"""The conversation as LiteLLM's plain dicts, valid at every moment.
-
-Valid means: every assistant `tool_calls` entry is followed, before anything else, by exactly one `tool` message with
-its id, in order; arguments are JSON objects as text; contents are what providers take. It holds at every await point
-because the answers to all calls of a message are there from the start, saying that the call did not run, and are
-overwritten as results come: a cancel needs no cleaning up.
-"""
+"""A conversation in a file: written whole, read, and made valid where it comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +10,12 @@ from typing import Any
 
 from ..events import HistoryInvalid
 from ..models import find_same_call, new_call_id, split_objects
-from ..text import DEEPEST, hide_in, is_deeper, some, whole_data
+from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some
 from ..tools import SentArguments
 from .history import NOT_RUN, has_content, is_empty_text, validate
 
 FORMAT = "toolloop_jupyter/conversation@1"
+_KEPT_AS_THEY_ARE = ("system", "developer", "user")
 
 
 def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequence[object] = ()) -> None:
@@ -36,8 +31,8 @@ def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequenc
     temporary.replace(target)
 
 
-def load(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
-    """Read a conversation written by `dump`, or a bare list of OpenAI messages; `mend` makes it valid (see `repair`).
+def load(path: str | Path, *, repaired: bool = False) -> list[dict[str, Any]]:
+    """Read a conversation written by `dump`, or a bare list of OpenAI messages; `repaired` makes it valid (see `repair`).
 
     Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
     """
@@ -50,37 +45,37 @@ def load(path: str | Path, *, mend: bool = False) -> list[dict[str, Any]]:
     messages = data.get("messages") if isinstance(data, dict) else data
     if not isinstance(messages, list) or not all(isinstance(message, dict) for message in messages):
         raise HistoryInvalid([f"{path} holds no list of messages"])
-    if mend:
+    if repaired:
         return repair(messages)
     if problems := validate(messages):
         raise HistoryInvalid([*problems, f"toolloop_jupyter.load({str(path)!r}, repair=True) makes it valid"])
     return messages
 
 
-# --- Make a conversation from outside valid, changing as little as possible. ----------------------------------
-
-_KEPT_AS_THEY_ARE = ("system", "developer", "user")
-
-
 def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Make a conversation from outside valid; returns new messages.
+    """Make a conversation from outside valid, changing as little as possible; returns new messages.
 
     Calls without a result get one that says so, results are put in the order of their calls, those without a call
     are dropped. Arguments become a JSON object as text, {} where they are none. Calls without an id, or with one that
     the conversation has already, get a new one, and so do their results. OpenAI's old `function_call` and "function"
-    messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a surrogate pair becomes "�".
+    messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a
+    surrogate pair becomes "�".
     """
     entries: Iterable[Any] = list(messages)  # from outside: anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
-        raise HistoryInvalid([f"message {some(deep)}: nested more than {DEEPEST} levels deep"])
-    given = [whole_data(copy.deepcopy(dict(message))) for message in entries if isinstance(message, Mapping)]
+        raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
+    given = [
+        join_surrogates_in(copy.deepcopy(dict(message)))
+        for message in entries
+        if isinstance(message, Mapping)
+    ]
     repaired: list[dict[str, Any]] = []
     used: set[str] = set()
     for number, message in enumerate(given):
         role = message.get("role")
         _drop_empty_text(message)
         if role in _KEPT_AS_THEY_ARE:
-            message["content"] = _as_content(message.get("content"))
+            message["content"] = _make_content(message.get("content"))
             if role != "user" or has_content(message):
                 repaired.append(message)
         elif role == "assistant":
@@ -88,7 +83,7 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
             if not calls and not has_content(message):
                 continue
             repaired.append(message)
-            answers = _answers_after(given, number)
+            answers = _list_answers(given, number)
             for call in calls:
                 content = _take_answer(answers, call)
                 if not call.get("id") or call["id"] in used:
@@ -98,7 +93,7 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return repaired
 
 
-def _as_content(content: Any) -> Any:
+def _make_content(content: Any) -> Any:
     """Content as providers take it: text or a list of parts, other JSON data as text."""
     if isinstance(content, str | list):
         return content
@@ -115,7 +110,7 @@ def _drop_empty_text(message: dict[str, Any]) -> None:
 def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     """The message's calls, each with a name and a JSON object; their ids may be missing still."""
     given = [call for call in message.pop("tool_calls", None) or () if isinstance(call, Mapping)]
-    if (old := message.pop("function_call", None)) and not _is_told(old, given):
+    if (old := message.pop("function_call", None)) and not _is_second_writing(old, given):
         given.append({"function": old, "old": True})
     calls: list[dict[str, Any]] = []
     for call in given:
@@ -124,7 +119,7 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
             continue
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
-            arguments = _as_arguments(function.get("arguments") if text is None else text)
+            arguments = _make_arguments(function.get("arguments") if text is None else text)
             kept = {**call, "type": "function", "function": {**function, "arguments": arguments}}
             if calls and text is not texts[0]:
                 kept["id"] = None
@@ -136,20 +131,20 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     return calls
 
 
-def _is_told(old: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
+def _is_second_writing(old: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
     """Whether OpenAI's old `function_call` is a second writing of one of these calls."""
     first, *others = (
-        (str(function.get("name") or ""), _as_arguments(function.get("arguments")))
+        (str(function.get("name") or ""), _make_arguments(function.get("arguments")))
         for function in (old, *(call.get("function") or {} for call in calls))
     )
     return find_same_call(first, others) is not None
 
 
-def _as_arguments(raw: Any) -> str:
+def _make_arguments(raw: Any) -> str:
     return str(SentArguments(raw).stored())
 
 
-def _answers_after(messages: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
+def _list_answers(messages: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
     """The tool and function messages between this assistant message and the next one."""
     answers: list[Mapping[str, Any]] = []
     for message in messages[number + 1 :]:
@@ -178,4 +173,4 @@ def _take_answer(answers: list[Mapping[str, Any]], call: dict[str, Any]) -> Any:
     if found is None:
         return NOT_RUN
     answers.remove(found)
-    return _as_content(found.get("content")) or NOT_RUN
+    return _make_content(found.get("content")) or NOT_RUN

@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, Decision, Scope, frozen, same_json, thawed
+from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
 from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
@@ -32,11 +32,20 @@ from .events import (
     Text,
     ToolCall,
     ToolResult,
+    ToolStatus,
     Usage,
 )
-from .observer import Observer, Progress
-from .request import Emit, Reply, Request, Tap, content_text, plain_data, read_field
-from .result import ANY, Done, Event, Result
+from .observer import (
+    Host,
+    Observer,
+    Observers,
+    PrintKeeper,
+    Progress,
+    RunSync,
+    Sink,
+)
+from .request import Emit, Reply, Request, content_text, plain_data, read_field
+from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
@@ -58,13 +67,17 @@ __all__ = [
     "HarnessError",
     "HarnessInstallFailed",
     "HistoryInvalid",
+    "Host",
     "ImageMode",
     "Mistake",
     "ModelCallFailed",
     "Observer",
+    "Observers",
     "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
+    "Presenter",
+    "PrintKeeper",
     "Progress",
     "Reasoning",
     "Reply",
@@ -72,23 +85,25 @@ __all__ = [
     "Result",
     "Retry",
     "RunFailed",
+    "RunSync",
     "SandboxError",
     "Scope",
     "SessionClosed",
+    "Sink",
     "Span",
     "StateIncompatible",
     "StopReason",
-    "Tap",
     "Text",
     "ToolCall",
     "ToolDefinitionError",
     "ToolResult",
+    "ToolStatus",
     "Usage",
     "check_values",
     "content_text",
-    "frozen",
+    "freeze",
+    "is_same_json",
     "plain_data",
     "read_field",
-    "same_json",
-    "thawed",
+    "thaw",
 ]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeAlias
 
-from ..execution import is_exactly, told
+from ..execution import is_exactly, shorten_repr
 
 DecidedBy: TypeAlias = Literal["click", "prompt", "policy", "callback", "stream", "unattended", "stop"]
 Scope: TypeAlias = Literal["call", "run", "session"]
@@ -73,7 +73,8 @@ class Approval:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "input", frozen(dict(self.input)))
+        given = self.input if isinstance(self.input, dict) else dict(self.input)
+        object.__setattr__(self, "input", freeze(given))
 
     def allow(
         self,
@@ -88,14 +89,15 @@ class Approval:
         """
         call, edited = None, None
         if not is_exactly(scope, "call", "run", "session"):
-            raise ValueError(f"scope must be 'call', 'run' or 'session', got {told(scope)}")
+            raise ValueError(f"scope must be 'call', 'run' or 'session', got {shorten_repr(scope)}")
         if arguments is not None and not self.editable:
             raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
-        if arguments is not None:
-            call = self.check(given := thawed(dict(arguments)))
-            edited = frozen(made if isinstance(made := getattr(call, "json", None), dict) else given)
-            if same_json(edited, self.input):
-                call, edited = None, None
+        if arguments is not None and not is_same_json(given := thaw(dict(arguments)), self.input):
+            made = getattr(call := self.check(given), "json", None)
+            if made is self.input:  # read as what was shown
+                call = None
+            else:
+                edited = freeze(made if isinstance(made, dict) else given)
         self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
@@ -147,7 +149,7 @@ def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
 # --- JSON data that cannot be changed any more: what a person was shown is what runs and what stays in the record. ---
 #
 # Still dicts and lists for everybody who reads them (`json.dumps`, `==`, `isinstance`); a write raises and says how the
-# call is run with other arguments. `copy.deepcopy`, pickle and `thawed` give plain data that can be changed.
+# call is run with other arguments. `copy.deepcopy`, pickle and `thaw` give plain data that can be changed.
 
 _ADVICE = (
     "this is what was shown and what will run, so it cannot be changed; to run the call with other arguments: "
@@ -174,25 +176,27 @@ class _FixedList(list[Any]):
         return list, (list(self),)
 
 
-def frozen(value: Any) -> Any:
-    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed."""
+def freeze(value: Any) -> Any:
+    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed; itself where it is one already."""
+    if isinstance(value, (_FixedDict, _FixedList)):
+        return value
     if isinstance(value, dict):
-        return _FixedDict((key, frozen(item)) for key, item in value.items())
+        return _FixedDict((key, freeze(item)) for key, item in value.items())
     if isinstance(value, (list, tuple)):
-        return _FixedList(frozen(item) for item in value)
+        return _FixedList(freeze(item) for item in value)
     return value
 
 
-def thawed(value: Any) -> Any:
+def thaw(value: Any) -> Any:
     """A plain copy of JSON data, frozen or not: changing it changes nothing else."""
     if isinstance(value, dict):
-        return {key: thawed(item) for key, item in value.items()}
+        return {key: thaw(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [thawed(item) for item in value]
+        return [thaw(item) for item in value]
     return value
 
 
-def same_json(one: object, other: object) -> bool:
+def is_same_json(one: object, other: object) -> bool:
     """Whether two values are the same JSON (Python takes 1, 1.0 and true for equal)."""
     first, second = (json.dumps(value, sort_keys=True, default=repr) for value in (one, other))
     return first == second

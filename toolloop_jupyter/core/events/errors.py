@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..text import hide, plain, some
+from ..text import hide, list_some, plain
 
 if TYPE_CHECKING:
     from .result import Result
@@ -103,7 +103,7 @@ class HistoryInvalid(HarnessError, ValueError):
     """Messages that are not a valid OpenAI conversation. `problems` lists what is wrong where."""
 
     def __init__(self, problems: Sequence[str]) -> None:
-        super().__init__("history is not a valid conversation: " + some(problems, 20, "; "))
+        super().__init__("history is not a valid conversation: " + list_some(problems, 20, "; "))
         self.problems = tuple(problems)
 
 

@@ -25,6 +25,10 @@ StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
 ]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
+ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
+"""done: the function returned; failed: it raised, or took too long; invalid: there is no such tool, or the arguments do not
+fit; refused: the loop did not run it (an answer that was cut off, a limit, something that changed after the check); denied:
+by a person, a policy, or because nobody could be asked; cancelled: the turn ended before or while it ran."""
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,19 @@ class ToolResult:
     """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
     """By whose decision it ran or did not, also by an earlier approval of all calls; None when nothing had to be decided."""
+    status: ToolStatus = field(default="done", compare=False)
+    edited: Mapping[str, object] | None = field(default=None, compare=False, repr=False)
+    """The arguments as a person edited them, which `output` tells the model; None when nobody has."""
+    printed: str = field(default="", compare=False, repr=False)
+    """What the function printed, as far as it is in `output`."""
+    returned: str | None = field(default=None, compare=False, repr=False)
+    """The part of `output` that tells the value or the error, where there is more in it; None when it is all."""
+    cut: int = field(default=0, compare=False)
+    """About how many characters of the value's text were left out of `output`."""
+
+    def __post_init__(self) -> None:
+        if self.is_error and self.status == "done":
+            object.__setattr__(self, "status", "failed")
 
 
 @dataclass(frozen=True)

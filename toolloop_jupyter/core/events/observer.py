@@ -1,16 +1,39 @@
-"""The one seam through which a view watches and holds the loop without the loop knowing it."""
+"""Who looks on while a run goes on, and where the run lives: the two seams around the loop's steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from ..text import settle_lines
+from .result import Presenter
 
 if TYPE_CHECKING:
+    from .approval import Approval
     from .errors import ModelCallFailed
     from .events import ToolCall
     from .request import Reply, Request
+    from .result import Result
+
+T = TypeVar("T")
+Sink: TypeAlias = Callable[[str, Any], None]
+"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle), from whatever thread it comes."""
+RunSync: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+"""Runs what it is given to its end from sync code, and returns its value."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a running tool is."""
+
+    done: float
+    """In the tool's own units: items, bytes, per cent."""
+    total: float | None = None
+    """In the same units; None when the tool does not know."""
+    note: str = ""
 
 
 class Observer:
@@ -19,14 +42,16 @@ class Observer:
     The awaited ones may hold the run (step mode does), and may raise `asyncio.CancelledError` to end it.
     """
 
-    tap: Callable[[float, Mapping[str, Any]], None] | None = None
-    """Takes every delta of the model as plain data, with the monotonic time in seconds; recording uses it."""
-
-    steps_aside = False
-    """Whether a view may take its place."""
+    wants_deltas = False
+    """Whether `delta` is called: it costs something for each piece of an answer."""
+    wants_output = False
+    """Whether `output` is called. What a tool prints then goes there, and nowhere else."""
 
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
+
+    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+        """A piece of the answer has come: plain data, and the monotonic time in seconds."""
 
     async def after_model(self, reply: Reply) -> None:
         """The model call came back whole."""
@@ -40,12 +65,8 @@ class Observer:
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""
 
-    def running(self, call: ToolCall) -> AbstractContextManager[object]:
-        """Entered around the function's own run, in the context that it runs in.
-
-        str() of what it gives is the text that the tool printed, for `@tool(capture_output=True)`; None if not kept.
-        """
-        return nullcontext()
+    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
+        """The tool has printed (its text) or displayed (a MIME bundle). May be called from the tool's thread, also late."""
 
     def item(self, call: ToolCall, item: object) -> None:
         """A generator tool has made one more item. May be called from the tool's thread."""
@@ -54,12 +75,108 @@ class Observer:
         """A tool has reported how far it is. May be called from the tool's thread."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a running tool is."""
+class Observers(Observer):
+    """All that observe one run, each called in order."""
 
-    done: float
-    """In the tool's own units: items, bytes, per cent."""
-    total: float | None = None
-    """In the same units; None when the tool does not know."""
-    note: str = ""
+    def __init__(self, observers: Sequence[Observer] = ()) -> None:
+        self._all = tuple(observers)
+        self._readers = tuple(one for one in self._all if one.wants_deltas)
+        self._listeners = tuple(one for one in self._all if one.wants_output)
+        self.wants_deltas, self.wants_output = bool(self._readers), bool(self._listeners)
+
+    async def before_model(self, request: Request) -> None:
+        for one in self._all:
+            await one.before_model(request)
+
+    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+        for one in self._readers:
+            one.delta(at, delta)
+
+    async def after_model(self, reply: Reply) -> None:
+        for one in self._all:
+            await one.after_model(reply)
+
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        for one in self._all:
+            await one.model_failed(error)
+
+    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        for one in self._all:
+            await one.before_call(call, arguments)
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        for one in self._all:
+            await one.before_tool(call, arguments)
+
+    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
+        for one in self._listeners:
+            one.output(call, kind, payload)
+
+    def item(self, call: ToolCall, item: object) -> None:
+        for one in self._all:
+            one.item(call, item)
+
+    def progress(self, call: ToolCall, progress: Progress) -> None:
+        for one in self._all:
+            one.progress(call, progress)
+
+
+class PrintKeeper:
+    """Keeps what one call prints, for `@tool(capture_output=True)`. str() is the text for the model."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def take(self, kind: str, payload: Any) -> None:
+        """Take a piece, from whatever thread it comes."""
+        if kind != "display":
+            self._texts.append(payload)
+
+    def __str__(self) -> str:
+        return settle_lines("".join(self._texts))
+
+    @property
+    def pictures(self) -> list[bytes]:
+        """The pictures that were displayed, as PNG or JPEG."""
+        return []
+
+
+class Host(Presenter):
+    """Where runs live. This one is plain Python; a notebook's knows its kernel, its cells and who sits before them."""
+
+    def run_sync(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Run `make()` to its end from sync code and return what it returns."""
+        return asyncio.run(make())
+
+    def one_loop(self) -> RunSync:
+        """As `run_sync`, for several steps that must share a loop: those of one stream."""
+        loop = asyncio.new_event_loop()
+        return lambda make: loop.run_until_complete(make())
+
+    def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: it may have to show a request."""
+        return nullcontext()
+
+    async def stopped(self, error: asyncio.CancelledError) -> None:
+        """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
+
+    def finished(self, result: Result) -> None:
+        """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
+
+    def can_ask(self) -> bool:
+        """Whether a person can be asked where there is no `on_approval` and nobody reads the turn's stream."""
+        return False
+
+    async def ask(self, approval: Approval) -> None:
+        """Ask that person, until the request is decided."""
+
+    def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
+        """Give `sink` what the code inside prints and displays; here nothing is captured.
+
+        Not `shown`: nobody else shows it, so it also goes where it would have gone.
+        """
+        return nullcontext()
+
+    def keeper(self) -> PrintKeeper:
+        """What keeps the output of one call for the model."""
+        return PrintKeeper()

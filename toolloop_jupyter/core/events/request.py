@@ -10,7 +10,6 @@ from ..text import hide_in_repr
 from .events import Attachment, Reasoning, Retry, Text, Usage
 
 Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
-Tap = Callable[[float, Mapping[str, Any]], None]
 
 
 @hide_in_repr

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ..text import hide, hide_in_repr
+from ..text import hide, hide_in_repr, make_wire_name
 from .approval import Approval, Decision
 from .events import (
     Attachment,
@@ -30,16 +30,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-class Presenter(Protocol):
-    """Shows Results to people."""
+class Presenter:
+    """How a Result looks to people. This one is plain text; a notebook's shows the run's transcript."""
 
-    def display(self, result: Result) -> None: ...
+    def display(self, result: Result) -> None:
+        """Show it as the value of a cell."""
+        print(repr(result))  # noqa: T201 - what IPython would do
 
-    def bundle(self, result: Result) -> Mapping[str, str]: ...
+    def bundle(self, result: Result) -> Mapping[str, str]:
+        """Its MIME bundle."""
+        return {"text/plain": repr(result)}
 
-    def markdown(self, result: Result) -> str: ...
+    def markdown(self, result: Result) -> str:
+        """Markdown that is safe to show anywhere."""
+        return hide(result.text)
 
-    def diagram(self, result: Result) -> Any: ...
+    def diagram(self, result: Result) -> Any:
+        """A picture of who spoke when. Raises RuntimeError where there is none."""
+        raise RuntimeError("diagram() needs a notebook: run it by agent() or %%toolloop of toolloop_jupyter")
 
 
 @dataclass(frozen=True)
@@ -65,8 +73,8 @@ class Result:
     output_attempts: int = 0
     """How many answers were read before `output` validated (0 without `output=`)."""
 
-    presenter: ClassVar[Presenter | None] = None
-    """How a Result looks in a notebook; the notebook layer sets it, since the core knows no notebook."""
+    presenter: Presenter = field(default=Presenter(), compare=False, repr=False)
+    """How it looks: as where it was run."""
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -113,27 +121,22 @@ class Result:
 
     def diagram(self) -> Any:
         """A picture of the run for a notebook: who spoke when, and how long each call took."""
-        if self.presenter is None:
-            raise RuntimeError("diagram() needs a notebook: import toolloop_jupyter.api first")
         return self.presenter.diagram(self)
 
     def _ipython_display_(self) -> None:
-        if self.presenter is None:
-            print(repr(self))  # noqa: T201 - what IPython would do
-        else:
-            self.presenter.display(self)
+        self.presenter.display(self)
 
     def _repr_html_(self) -> str:
         """The run's transcript as safe, self-contained HTML."""
-        return "" if self.presenter is None else self.presenter.bundle(self)["text/html"]
+        return self.presenter.bundle(self).get("text/html", "")
 
     def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> Mapping[str, str]:
         """The run's transcript as "text/html" and "text/plain"."""
-        return {"text/plain": repr(self)} if self.presenter is None else self.presenter.bundle(self)
+        return self.presenter.bundle(self)
 
     def to_markdown(self) -> str:
         """The run's transcript as Markdown that is safe to show anywhere."""
-        return hide(self.text) if self.presenter is None else self.presenter.markdown(self)
+        return self.presenter.markdown(self)
 
 
 @dataclass(frozen=True)
@@ -232,8 +235,11 @@ def name_of(tool: Tool) -> str:
 
 
 def _fits(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
+    # A model knows `größe` as `grosse`, and may have sent either.
+    given = {make_wire_name(key): value for key, value in call.input.items()}
     return all(
-        key in call.input and (value is ANY or call.input[key] == value) for key, value in wanted.items()
+        key in given and (value is ANY or given[key] == value)
+        for key, value in ((make_wire_name(key), value) for key, value in wanted.items())
     )
 
 

@@ -1,18 +1,28 @@
 """Running code that is not ours: what it raises is returned, and a cancel can stop its thread."""
 
-from .guard import Raised, attempt_call, is_exactly, message_of, told, words_of
+from .guard import (
+    MISSING,
+    Raised,
+    attempt_call,
+    describe_error,
+    explain_error,
+    get_message,
+    is_exactly,
+    shorten_repr,
+)
 from .runner import (
     Outcome,
     RunEnded,
     attempt,
     attempt_apart,
     call_function,
-    keeping_the_loop,
+    keep_loop_running,
 )
 from .threads import IDLE_THREAD, TOOL_THREAD, in_thread
 
 __all__ = [
     "IDLE_THREAD",
+    "MISSING",
     "TOOL_THREAD",
     "Outcome",
     "Raised",
@@ -21,10 +31,11 @@ __all__ = [
     "attempt_apart",
     "attempt_call",
     "call_function",
+    "describe_error",
+    "explain_error",
+    "get_message",
     "in_thread",
     "is_exactly",
-    "keeping_the_loop",
-    "message_of",
-    "told",
-    "words_of",
+    "keep_loop_running",
+    "shorten_repr",
 ]

@@ -8,9 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+
+class _Missing:
+    def __repr__(self) -> str:
+        return "<missing>"
+
+
+MISSING: Any = _Missing()
+"""Stands where there is no value: None is one."""
 
 
 class ToolStopped(BaseException):
@@ -38,10 +47,15 @@ def is_interrupt(error: BaseException) -> bool:
     """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
     if isinstance(error, KeyboardInterrupt):
         return True
+    return any(map(is_interrupt, _list_inner(error)))
+
+
+def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
+    """The errors of a group; () for any other error."""
     # By its name: on Python 3.10 the class is a package's.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
-    return isinstance(inner, tuple) and any(is_interrupt(one) for one in inner)
+    return tuple(one for one in inner if isinstance(one, BaseException)) if isinstance(inner, tuple) else ()
 
 
 def is_exactly(value: object, *texts: str) -> bool:
@@ -49,13 +63,13 @@ def is_exactly(value: object, *texts: str) -> bool:
     return type(value) is str and value in texts
 
 
-def told(value: object, most: int = 80) -> str:
+def shorten_repr(value: object, most: int = 80) -> str:
     """A value as its own `__repr__` tells it, cut; its type's name where that raises."""
     text = attempt_call(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
 
 
-def message_of(error: BaseException, most: int | None = None) -> str:
+def get_message(error: BaseException, most: int | None = None) -> str:
     """An error's own text, at most so many characters of it; never raises, whatever its `__str__` does."""
     message = attempt_call(str, error)
     if isinstance(message, Raised):
@@ -63,10 +77,40 @@ def message_of(error: BaseException, most: int | None = None) -> str:
     return _cut(message, most)
 
 
-def words_of(error: BaseException, most: int | None = None) -> str:
+def describe_error(error: BaseException, most: int | None = None) -> str:
     """An error in one text, "Name: message" or "Name", with at most so many characters of the message; never raises."""
-    message = message_of(error, most)
+    message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+_MOST_PARTS = 10
+"""Notes and inner errors of one error that are told."""
+_MOST_LEVELS = 4
+
+
+def explain_error(error: BaseException) -> str:
+    """An error in words with its notes, the errors of its group and the cause that it was raised from; never raises."""
+    return "\n".join(_explain_lines(error, 0))
+
+
+def _explain_lines(error: BaseException, level: int) -> list[str]:
+    lines = describe_error(error).split("\n")
+    notes = attempt_call(getattr, error, "__notes__", None)
+    for note in notes[:_MOST_PARTS] if isinstance(notes, list) else ():
+        lines += note.split("\n") if type(note) is str else ()
+    if level == _MOST_LEVELS:
+        return lines
+    inner = _list_inner(error)
+    for one in inner[:_MOST_PARTS]:
+        first, *rest = _explain_lines(one, level + 1)
+        lines += [f"- {first}", *(f"  {line}" for line in rest)]
+    if len(inner) > _MOST_PARTS:
+        lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
+    cause = attempt_call(getattr, error, "__cause__", None)
+    if isinstance(cause, BaseException) and get_message(cause) not in "\n".join(lines):
+        first, *rest = _explain_lines(cause, level + 1)
+        lines += [f"caused by {first}", *rest]
+    return lines
 
 
 def _cut(text: str, most: int | None) -> str:

@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import is_interrupt, message_of, words_of
+from .guard import describe_error, get_message, is_interrupt
 from .threads import in_thread
 
 WAS_CANCELLED = "what it waited for was cancelled"
@@ -49,11 +49,11 @@ async def attempt(work: Awaitable[Any]) -> Outcome:
     except asyncio.CancelledError as error:
         if _is_cancelled():
             raise
-        return Outcome(error=Cancelled(message_of(error) or WAS_CANCELLED))
+        return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     except BaseException as error:
         if isinstance(error, GeneratorExit) and not _is_at_work(task):
             raise
-        return Outcome(error=RunEnded(words_of(error)) if is_interrupt(error) else error)
+        return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
 
 
 async def attempt_apart(work: Awaitable[Any]) -> Outcome:
@@ -91,7 +91,7 @@ _keeping: Counter[int] = Counter()
 
 
 @contextmanager
-def keeping_the_loop() -> Iterator[None]:
+def keep_loop_running() -> Iterator[None]:
     """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
 
     A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing for a loop

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import ToolStopped, words_of
+from .guard import ToolStopped, describe_error
 
 TOOL_THREAD = "toolloop-tool"
 """The name of a thread while it runs a tool."""
@@ -87,7 +87,7 @@ class _Job:
         except ToolStopped:
             raise
         except StopIteration as error:  # a coroutine cannot raise it
-            return None, RuntimeError(words_of(error))
+            return None, RuntimeError(describe_error(error))
         except BaseException as error:  # noqa: BLE001 - carried to the loop, where `attempt` sorts it
             return None, error
 

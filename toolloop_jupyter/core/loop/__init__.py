@@ -1,12 +1,12 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
-from .config import PROXY, Config, ToolLoopOptions, may_ask, route
+from .config import PROXY, Approver, Config, ToolLoopOptions, approver_of, may_ask, route
 from .loop import output_in_words, run_turn
 from .output import Output
 from .permissions import (
     Allowed,
     ApprovalHandler,
-    asks_sometimes,
+    asks_always,
     check_names,
     check_policy,
 )
@@ -16,12 +16,14 @@ __all__ = [
     "PROXY",
     "Allowed",
     "ApprovalHandler",
+    "Approver",
     "Config",
     "Output",
     "ToolLoopOptions",
     "Turn",
     "TurnEnded",
-    "asks_sometimes",
+    "approver_of",
+    "asks_always",
     "check_names",
     "check_policy",
     "make_request",

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import ImageMode, Observer, OnLimit, Result, check_values
-from ..models import MANAGED, is_ours, proxy_in_use
+from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..models import MANAGED, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
 from .permissions import ApprovalHandler, mode_of
@@ -69,15 +67,13 @@ class Route:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
-    answers: Any = field(default=None, repr=False)
+    answers: Answers | None = field(default=None, repr=False)
     """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
 
     @property
     def title(self) -> str:
-        """The model as a person knows it: a recording by the model that was recorded, a script by its variable."""
-        return (
-            getattr(self.answers, "recorded_model", "") or getattr(self.answers, "shown_as", "") or self.model
-        )
+        """The model as a person knows it."""
+        return self.model if self.answers is None else self.answers.title or self.model
 
 
 def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
@@ -87,7 +83,8 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
     """
     if api_key is not None and not isinstance(api_key, str):
         raise TypeError(f"api_key must be text, got a value of type {type(api_key).__name__}")
-    name, api_key = getattr(model, "toolloop_model", model), (api_key or "").strip()
+    answers = model if isinstance(model, Answers) else None
+    name, api_key = model if answers is None else answers.model, (api_key or "").strip()
     if isinstance(name, str) and name.strip() == PROXY:
         raise ValueError(
             "litellm_proxy/ needs the name of a model group behind it: model='litellm_proxy/coder'"
@@ -98,7 +95,7 @@ def route(model: object, api_key: str | None, api_base: str | None, metadata: Ma
         )
     if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
         options, secrets = _address(api_base)
-        return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, model)
+        return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, answers)
     base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
     key = api_key or (os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
     if not base:
@@ -124,14 +121,6 @@ def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
     return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
 
 
-def _keeps_nothing(result: Result) -> None:
-    pass
-
-
-async def _as_it_is(error: asyncio.CancelledError) -> None:
-    pass
-
-
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class Config:
@@ -142,21 +131,14 @@ class Config:
     instructions: str | None = None
     permissions: Any = "full"
     on_approval: ApprovalHandler | None = None
-    cards: ApprovalHandler | None = None
-    """Asked when there is no `on_approval` and nobody reads the turn's stream: a notebook's approval card."""
     output: Output | None = None
     max_turns: int | None = None
     timeout: float | None = None
     metadata: Mapping[str, object] = field(default_factory=dict)
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
-    observer: Observer = field(default_factory=Observer)
-    attend: Callable[[], AbstractAsyncContextManager[object]] = nullcontext
-    """Entered around each turn: a notebook lets clicks and interrupts arrive while a turn waits."""
-    on_stopped: Callable[[asyncio.CancelledError], Awaitable[None]] = _as_it_is
-    """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
-    on_result: Callable[[Result], None] = _keeps_nothing
-    """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
+    observers: tuple[Observer, ...] = ()
+    host: Host = field(default_factory=Host)
 
     def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """(options to show, secrets to hide) of every model call, the managed ones winning."""
@@ -204,6 +186,18 @@ class Config:
     @property
     def _on_gateway(self) -> bool:
         return self.route.model.startswith(PROXY)
+
+
+Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
+
+
+def approver_of(config: Config, *, streamed: bool) -> Approver:
+    """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else a person where the run lives."""
+    if config.on_approval is not None:
+        return "callback"
+    if streamed:
+        return "reader"
+    return "host" if config.host.can_ask() else "nobody"
 
 
 def may_ask(config: Config) -> bool:

@@ -8,20 +8,22 @@ import dataclasses
 import functools
 import json
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..conversation import with_pictures
+from ..conversation import add_pictures
 from ..events import (
     Approval,
     Decision,
     ModelCallFailed,
+    PrintKeeper,
     Progress,
     Reply,
     Scope,
     Span,
     ToolCall,
     ToolResult,
+    ToolStatus,
 )
 from ..execution import RunEnded, attempt, attempt_apart, call_function
 from ..models import takes_response_format
@@ -181,35 +183,41 @@ async def _one_call(
         is_error = result.is_error
     finally:  # a call that is cut has taken its time, too
         turn.spans.append(Span("tool", call.name, began, turn.now(), is_error=is_error))
-    turn.history.answer(call.id, with_pictures(result.output, result.pictures))
+    turn.history.answer(call.id, add_pictures(result.output, result.pictures))
     turn.unsent = result
     await turn.emit(result)
 
 
-def _refused(call: ToolCall, message: str, decision: Decision | None = None) -> ToolResult:
-    return ToolResult(call.id, message, is_error=True, full_length=len(message), decision=decision)
+def _refused(
+    call: ToolCall, message: str, decision: Decision | None = None, status: ToolStatus = "refused"
+) -> ToolResult:
+    return ToolResult(
+        call.id, message, is_error=True, full_length=len(message), decision=decision, status=status
+    )
 
 
 async def call_tool(turn: Turn, tool: Tool | None, call: ToolCall, arguments: object) -> ToolResult:
     """Ask -> validate -> run -> result, in the order that nobody is asked about a call that cannot run."""
     if tool is None:
-        return _refused(call, suggest(call.name, turn.config.tools))
+        return _refused(call, suggest(call.name, turn.config.tools), status="invalid")
     try:
         bound = tool.bind(arguments)
     except InvalidArguments as error:
-        return _refused(call, str(error))
+        return _refused(call, str(error), status="invalid")
     mode, why = await decide(turn.config.permissions, bound)
     decision: Decision | None = None
     if mode == "deny":
         decision = Decision(allowed=False, reason=why, by="policy")
-        return _refused(call, refusal(decision), decision)
-    await turn.config.observer.before_call(call, bound.json)
+        return _refused(call, refusal(decision), decision, "denied")
+    await turn.observers.before_call(call, bound.json)
     if mode == "ask":
         decision = turn.session_allowed.decision_on(tool) or turn.run_allowed.decision_on(tool)
         if decision is None:
             bound, decision, changed = await _ask(turn, bound, call, why)
-            if changed or not decision.allowed:
-                return _refused(call, changed or refusal(decision), decision)
+            if changed:
+                return _refused(call, changed, decision)
+            if not decision.allowed:
+                return _refused(call, refusal(decision), decision, "denied")
     elif mode_of(turn.config.permissions) != "full":  # there is a policy, and it let this call through
         decision = Decision(allowed=True, reason=why, by="policy")
     if decision is not None and (names := bound.changed()):
@@ -260,13 +268,11 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
     )
     began = turn.now()
     await turn.emit(approval)
-    handler = turn.config.on_approval
-    if handler is None and not turn.interactive:
-        handler = turn.config.cards
-    if handler is None and not turn.interactive:
+    if turn.approver == "nobody":
         approval.deny("no approval handler", by="unattended")
+    asks = {"callback": turn.config.on_approval, "host": turn.config.host.ask}
     try:
-        decision = await wait_for(approval, handler)
+        decision = await wait_for(approval, asks.get(turn.approver))
     finally:
         refused = approval.decision is None or not approval.decision.allowed
         turn.spans.append(Span("approval", tool.name, began, turn.now(), is_error=refused))
@@ -285,8 +291,8 @@ async def _ask(turn: Turn, bound: BoundCall, call: ToolCall, why: str) -> tuple[
 
 
 async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) -> ToolResult:
-    tool, observer = bound.tool, turn.config.observer
-    await observer.before_tool(call, bound.json)
+    tool, observers = bound.tool, turn.observers
+    await observers.before_tool(call, bound.json)
     turn.history.answer(call.id, CANCELLED)
     keywords = dict(bound.kwargs)
     if bound.context_parameter:
@@ -294,11 +300,11 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
     function = functools.partial(tool.function, *bound.args, **keywords)
     began, before = time.monotonic(), turn.note
     turn.at_work = (call.id, began)
-    with observer.running(call) as captured:
+    with _captured(turn, bound, call) as keeper:
         running = call_function(
             function,
             thread=tool.settings.thread,
-            on_item=functools.partial(observer.item, call),
+            on_item=functools.partial(observers.item, call),
             on_left_behind=functools.partial(_left_behind, turn, tool),
         )
         limit = tool.settings.timeout
@@ -312,18 +318,34 @@ async def _run(turn: Turn, bound: BoundCall, call: ToolCall, *, edited: bool) ->
         note = ""
         if isinstance(error, ToolTimeout) and turn.note != before:  # said with the call: the run goes on
             note, turn.note = f"; {turn.note}", before
-        return outcomes.raised(
-            call, bound, error, captured=captured, seconds=seconds, note=note, edited=edited
-        )
+        return outcomes.raised(call, bound, error, keeper=keeper, seconds=seconds, note=note, edited=edited)
     return await outcomes.returned(
         call,
         bound,
         outcome.value,
-        captured=captured,
+        keeper=keeper,
         seconds=seconds,
         edited=edited,
         see=lambda: turn.pictures_go is not None,
     )
+
+
+@contextlib.contextmanager
+def _captured(turn: Turn, bound: BoundCall, call: ToolCall) -> Iterator[PrintKeeper | None]:
+    """Take what the function prints to whoever shows it, and to what keeps it for the model; None when nothing is kept."""
+    host, observers = turn.config.host, turn.observers
+    keeper = host.keeper() if bound.tool.settings.capture_output else None
+    if keeper is None and not observers.wants_output:
+        yield None
+        return
+
+    def sink(kind: str, payload: Any) -> None:
+        if keeper is not None:
+            keeper.take(kind, payload)
+        observers.output(call, kind, payload)
+
+    with host.capture(sink, shown=observers.wants_output):
+        yield keeper
 
 
 async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
@@ -351,7 +373,7 @@ async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
 
 
 def _report(turn: Turn, call: ToolCall, progress: Progress) -> None:
-    turn.config.observer.progress(call, progress)
+    turn.observers.progress(call, progress)
 
 
 def _left_behind(turn: Turn, tool: Tool, stopped: bool) -> None:  # noqa: FBT001 - called with one value

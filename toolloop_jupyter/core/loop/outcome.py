@@ -11,10 +11,10 @@ from pathlib import PurePath
 from typing import Any
 
 from .. import results as images
-from ..events import ToolCall, ToolResult
-from ..execution import Raised, attempt_call, in_thread, words_of
+from ..events import PrintKeeper, ToolCall, ToolResult
+from ..execution import Raised, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe
-from ..text import settled
+from ..text import settle_lines
 from ..tools import BoundCall
 
 EDITED = "The person edited"
@@ -31,26 +31,26 @@ async def returned(
     bound: BoundCall,
     value: Any,
     *,
-    captured: object,
+    keeper: PrintKeeper | None,
     seconds: float,
     edited: bool,
     see: Callable[[], bool],
 ) -> ToolResult:
     """The result of a function that came to its end.
 
-    `captured` is what it printed (`Observer.running`); `see` says whether the model takes pictures, and is asked only
+    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only
     when there are some.
     """
     settings = bound.tool.settings
     described = describe(value, settings.max_result)
     before = told_of_edits(bound) if edited else ""
-    printed, drawn = _printed(bound, captured)
+    printed, drawn = _printed(bound, keeper)
     if printed:
         before += f"[printed]\n{printed}\n[returned]\n"
     pictures: tuple[str, ...] = ()
-    drawable = [*images.pictures_in(value), *drawn]
+    drawable = [*images.find_pictures(value), *drawn]
     if drawable and see():
-        pictures = await in_thread(lambda: images.addresses(drawable))
+        pictures = await in_thread(lambda: images.make_addresses(drawable))
     text = before + described.text
     return ToolResult(
         call.id,
@@ -60,6 +60,10 @@ async def returned(
         full_length=described.full_length + len(before),
         ran=True,
         pictures=pictures,
+        edited=bound.json if edited else None,
+        printed=printed,
+        returned=described.text if before else None,
+        cut=described.full_length - len(described.text),
     )
 
 
@@ -69,12 +73,12 @@ def told_of_edits(bound: BoundCall) -> str:
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}.\n"
 
 
-def _printed(bound: BoundCall, captured: object) -> tuple[str, list[Any]]:
+def _printed(bound: BoundCall, keeper: PrintKeeper | None) -> tuple[str, list[Any]]:
     """(text, pictures) that the function printed and displayed, if it asked for the model to get them."""
-    if not bound.tool.settings.capture_output or captured is None:
+    if keeper is None:
         return "", []
-    text = settled(str(captured)).rstrip("\n")
-    return cut(text, bound.tool.settings.max_result or LIMIT), list(getattr(captured, "pictures", ()))
+    text = settle_lines(str(keeper)).rstrip("\n")
+    return cut(text, bound.tool.settings.max_result or LIMIT), list(keeper.pictures)
 
 
 def raised(
@@ -82,7 +86,7 @@ def raised(
     bound: BoundCall,
     error: BaseException,
     *,
-    captured: object,
+    keeper: PrintKeeper | None,
     seconds: float,
     note: str,
     edited: bool = False,
@@ -92,10 +96,12 @@ def raised(
     `note` is put behind the message: what became of a thread that did not end in time.
     """
     name = "TimeoutError" if isinstance(error, ToolTimeout) else type(error).__name__
-    words = describe(error, bound.tool.settings.max_result).text  # "Name: message", by code that never raises
+    described = describe(error, bound.tool.settings.max_result)  # "Name: message", by code that never raises
+    words = described.text
     message = f"{name}: {words.partition(': ')[2]}" if isinstance(error, ToolTimeout) else words
     message += note + _thread_hint(bound, message)
-    printed, _ = _printed(bound, captured)
+    words = message
+    printed, _ = _printed(bound, keeper)
     if printed:
         message += f"\n[printed before it]\n{printed}"
     if edited:
@@ -109,6 +115,10 @@ def raised(
         traceback="" if isinstance(error, ToolTimeout) else persons_traceback(error),
         full_length=len(message),
         ran=True,
+        edited=bound.json if edited else None,
+        printed=printed,
+        returned=words if printed or edited else None,
+        cut=described.full_length - len(described.text),
     )
 
 
@@ -142,7 +152,7 @@ def persons_traceback(error: BaseException) -> str:
     (its notes, its text) fails has only its words. Never raises.
     """
     made = attempt_call(_traceback, error)
-    return f"{words_of(error)}\n" if isinstance(made, Raised) else made
+    return f"{describe_error(error)}\n" if isinstance(made, Raised) else made
 
 
 def _traceback(error: BaseException) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from pydantic import (
@@ -20,15 +20,20 @@ from pydantic import (
     create_model,
 )
 
-from ..execution import Raised, attempt_call, words_of
-from ..tools import understood
+from ..execution import MISSING, Raised, attempt_call, describe_error
+from ..tools import (
+    JsonSchema,
+    describe_type,
+    map_schema,
+    resolve_reference,
+    rewrite_annotation,
+    walk_schema,
+)
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
 """Up to the last closing tag; the opening one may be in the model's prompt template."""
 _OPENING = re.compile(r"[{\[]")
-_NOTHING = object()
-"""What is no JSON; `None` is JSON's null."""
 MOST_ERRORS = 8
 MOST_TRIES = 200
 """Places in an answer where JSON is looked for: a hostile answer stays cheap."""
@@ -45,13 +50,13 @@ class Output:
         """Raises ValueError for something that pydantic cannot describe."""
         self.kind = kind
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(understood(kind))
-            self.schema: dict[str, Any] = self._adapter.json_schema()
+            self._adapter: TypeAdapter[Any] = TypeAdapter(rewrite_annotation(kind))
+            self.schema = describe_type(self._adapter)
         except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
             raise ValueError(
                 f"output={kind!r} cannot be described: {str(error).splitlines()[0]} Use a pydantic model."
             ) from None
-        self._fields = frozenset(with_object_on_top(self.schema).get("properties", ()))
+        self._fields = frozenset(put_object_on_top(self.schema).get("properties", ()))
         if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
             self._fields |= frozenset(kind.model_fields)
         self.name: str = getattr(kind, "__name__", None) or "Answer"
@@ -67,13 +72,13 @@ class Output:
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
-        schema = with_object_on_top(self.schema)
+        schema = put_object_on_top(self.schema)
         if schema.get("type") != "object":
             schema = create_model("Answer", value=(self.kind, ...)).model_json_schema()
-        cleaned = clean_schema(schema)
+        cleaned = close_schema(schema)
         return {
             "type": "json_schema",
-            "json_schema": {"name": self.name, "schema": cleaned, "strict": can_be_met(cleaned)},
+            "json_schema": {"name": self.name, "schema": cleaned, "strict": can_be_strict(cleaned)},
         }
 
     def read(self, text: str) -> Any:
@@ -83,25 +88,31 @@ class Output:
         """
         problems: list[str] = []
         whole = text.strip()
-        cleaned = whole if _parse(whole) is not _NOTHING else _THINK.sub("", whole).strip()
-        for candidate in _candidates(cleaned):
-            if problem := self._has_no_field(candidate):
+        cleaned = whole if _parse(whole) is not MISSING else _THINK.sub("", whole).strip()
+        for candidate in _find_candidates(cleaned):
+            if problem := self._explain_no_field(candidate):
                 problems.append(problem)
                 continue
             try:
-                return _validated(self._adapter.validate_python, candidate)
-            except ValidationError:
-                pass
-            try:  # JSON mode: dates, enums and sets as text
-                return _validated(self._adapter.validate_json, json.dumps(candidate))
+                return self._validate(candidate)
             except ValidationError as error:
-                problems.append(_problem(error))
+                problems.append(_explain(error))
         try:  # a text, a date, one of several words
-            return _validated(self._adapter.validate_python, cleaned)
+            return self._validate(cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
-    def _has_no_field(self, candidate: Any) -> str:
+    def _validate(self, candidate: object) -> Any:
+        """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
+        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
+        if not isinstance(value, Raised):
+            return value
+        if isinstance(value.error, ValidationError):
+            raise value.error
+        raise OutputProblem(describe_error(value.error)) from value.error
+
+    def _explain_no_field(self, candidate: Any) -> str:
         """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""
         if (
             not self._fields
@@ -125,29 +136,19 @@ class Output:
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
 
 
-def _validated(validate: Callable[..., Any], given: Any) -> Any:
-    """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
-    value = attempt_call(validate, given)
-    if not isinstance(value, Raised):
-        return value
-    if isinstance(value.error, ValidationError):
-        raise value.error
-    raise OutputProblem(words_of(value.error)) from value.error
-
-
-def _candidates(text: str) -> Iterator[Any]:
+def _find_candidates(text: str) -> Iterator[Any]:
     """The JSON values in an answer, most likely first; of several in prose the last."""
     for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
         value = _parse(source)
-        if value is not _NOTHING:
-            yield from _with_inner(value)
-    for value in reversed(_embedded(text)):
-        yield from _with_inner(value)
+        if value is not MISSING:
+            yield from _look_inside(value)
+    for value in reversed(_find_embedded(text)):
+        yield from _look_inside(value)
 
 
-def _with_inner(value: Any) -> Iterator[Any]:
+def _look_inside(value: Any) -> Iterator[Any]:
     """The value, and what is inside where it looks like a tool call, our own wrapping, or {"Review": {...}}."""
-    if isinstance(value, str) and (decoded := _parse(value)) is not _NOTHING:
+    if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
     yield value
     if not isinstance(value, dict) or len(value) > 4:  # a call has a name, an id, a type, arguments
@@ -155,23 +156,23 @@ def _with_inner(value: Any) -> Iterator[Any]:
     names = [k for k in ("arguments", "parameters", "input", "value", "function") if k in value]
     for name in names or (list(value) if len(value) == 1 else []):
         inner = value[name]
-        if isinstance(inner, str) and (parsed := _parse(inner)) is not _NOTHING:
+        if isinstance(inner, str) and (parsed := _parse(inner)) is not MISSING:
             yield parsed
-        yield from _with_inner(inner) if name == "function" else (inner,)
+        yield from _look_inside(inner) if name == "function" else (inner,)
 
 
 def _parse(text: str) -> Any:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
-        return _NOTHING
+        return MISSING
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _embedded(text: str) -> list[Any]:
+def _find_embedded(text: str) -> list[Any]:
     """The top-level objects and arrays inside prose."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
     for _ in range(MOST_TRIES):
@@ -188,7 +189,7 @@ def _embedded(text: str) -> list[Any]:
     return found
 
 
-def _problem(error: ValidationError) -> str:
+def _explain(error: ValidationError) -> str:
     lines = []
     for item in error.errors(include_url=False)[:MOST_ERRORS]:
         where = ".".join(str(part) for part in item["loc"]) or "the answer"
@@ -197,13 +198,13 @@ def _problem(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
-# --- JSON schemas as providers' strict modes want them: OpenAI's rules, which the others have taken over. -----
+# JSON schemas as providers' strict modes want them: OpenAI's rules, which the others have taken over.
 #
 # Every object closed and all its properties required; no `default`; an object, not a reference, at the top; `anyOf`
 # instead of `oneOf`; nothing beside a `$ref`. What cannot be said so (a free-form dict, a tuple, a set) is sent with
 # strict off.
 
-_UNSAYABLE = frozenset(
+_NOT_STRICT = frozenset(
     {
         "prefixItems",
         "uniqueItems",
@@ -218,37 +219,34 @@ _UNSAYABLE = frozenset(
 )
 
 
-def with_object_on_top(schema: dict[str, Any]) -> dict[str, Any]:
+def put_object_on_top(schema: JsonSchema) -> JsonSchema:
     """The schema with a reference at its top (a recursive model's) replaced by what it refers to."""
-    top = schema.get("$ref", "")
-    name = top.rpartition("/")[2]
-    definitions = schema.get("$defs", {})
-    if name not in definitions:
-        return schema
-    return {**definitions[name], "$defs": definitions}
+    definitions = schema.get("$defs")
+    top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
+    return schema if "$ref" in top else {**top, "$defs": definitions}
 
 
-def can_be_met(schema: Any) -> bool:
+def can_be_strict(schema: JsonSchema) -> bool:
     """Whether strict mode can say all of a cleaned schema."""
-    return not any(_is_free_form(node) or _UNSAYABLE & set(node) for node in _nodes(schema))
+    return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
-def is_plain(schema: dict[str, Any]) -> bool:
+def is_plain(schema: JsonSchema) -> bool:
     """Whether LiteLLM's own conversion of the model's class, to which strict is always true, is right for it."""
     return (
         "$ref" not in schema
-        and can_be_met(schema)
-        and not any("default" in node or "oneOf" in node for node in _nodes(schema))
+        and can_be_strict(schema)
+        and not any("default" in node or "oneOf" in node for node in walk_schema(schema))
     )
 
 
-def clean_schema(schema: Any) -> Any:
+def close_schema(schema: JsonSchema) -> JsonSchema:
     """The schema closed, with every property required and without what strict mode refuses."""
-    if isinstance(schema, list):
-        return [clean_schema(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    kept = {k: _cleaned_at(k, v) for k, v in schema.items() if k not in ("default", "discriminator")}
+    return map_schema(schema, _close)
+
+
+def _close(node: JsonSchema) -> JsonSchema:
+    kept = {key: value for key, value in node.items() if key not in ("default", "discriminator")}
     if "oneOf" in kept:
         kept["anyOf"] = kept.pop("oneOf")
     if "$ref" in kept and len(kept) > 1 and "$defs" not in kept:
@@ -260,29 +258,7 @@ def clean_schema(schema: Any) -> Any:
     return kept
 
 
-def _cleaned_at(key: str, value: Any) -> Any:
-    """Under these keys are names, not keywords: a property may be called "default"."""
-    if key in ("properties", "$defs") and isinstance(value, dict):
-        return {name: clean_schema(inner) for name, inner in value.items()}
-    return value if key in ("enum", "const", "examples") else clean_schema(value)
-
-
-def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
-    """Every schema inside a schema."""
-    if isinstance(schema, list):
-        for item in schema:
-            yield from _nodes(item)
-    elif isinstance(schema, dict):
-        yield schema
-        for key, value in schema.items():
-            if key in ("properties", "$defs") and isinstance(value, dict):
-                for inner in value.values():
-                    yield from _nodes(inner)
-            elif key not in ("enum", "const", "examples", "default"):
-                yield from _nodes(value)
-
-
-def _is_free_form(node: dict[str, Any]) -> bool:
+def _is_free_form(node: JsonSchema) -> bool:
     return node.get("additionalProperties") not in (None, False) or (
         node.get("type") == "object" and "properties" not in node
     )

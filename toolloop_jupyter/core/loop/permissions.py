@@ -17,14 +17,14 @@ from ..execution import (
     RunEnded,
     attempt,
     attempt_apart,
+    describe_error,
+    get_message,
     in_thread,
     is_exactly,
-    message_of,
-    told,
-    words_of,
+    shorten_repr,
 )
 from ..text import hide_in_repr
-from ..tools import Version, python_name
+from ..tools import Version, get_python_name
 
 if TYPE_CHECKING:
     from ..tools import BoundCall, Tool
@@ -62,7 +62,7 @@ def check_policy(policy: object) -> None:
     """Raise for a `permissions=` that is none, naming what would be."""
     if isinstance(policy, str) and type(policy) is not str:
         raise ValueError(
-            f"permissions must be plain text, got {told(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
+            f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
         )
     if isinstance(policy, str):
         if policy in ("read-only", "edit"):
@@ -77,7 +77,11 @@ def check_policy(policy: object) -> None:
     if isinstance(policy, Mapping):
         for name, mode in policy.items():
             if not is_exactly(mode, *_STRICTNESS):
-                given = told(mode) if type(mode) is str else f"{told(mode)} of type {type(mode).__name__}"
+                given = (
+                    shorten_repr(mode)
+                    if type(mode) is str
+                    else f"{shorten_repr(mode)} of type {type(mode).__name__}"
+                )
                 raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
         return
     if not callable(policy):
@@ -110,7 +114,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 def _may_mean(key: object, tool: Tool) -> bool:
     """Whether a rule's key is a slip for this tool: its Python name, a dotted name of it, or a typo."""
-    names = (tool.name, tool.wire_name, python_name(tool.function))
+    names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
@@ -125,7 +129,7 @@ def _is_typo(typed: str, name: str) -> bool:
     )
 
 
-def asks_sometimes(policy: object) -> bool:
+def asks_always(policy: object) -> bool:
     """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
     return mode_of(policy) == "ask"
 
@@ -146,7 +150,7 @@ async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 def _mode(answer: object, said: str) -> tuple[Mode, str]:
     """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
-    why = f"{said} {told(answer)}"
+    why = f"{said} {shorten_repr(answer)}"
     mode = mode_of(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
@@ -169,7 +173,7 @@ async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
         raise outcome.error
     else:
         raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
-        why = f"{raised} raised {told(outcome.error, 500)}"
+        why = f"{raised} raised {shorten_repr(outcome.error, 500)}"
     setting = call.tool.settings.permissions
     own = None if setting is None else mode_of(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
@@ -226,7 +230,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
         outcome = await attempt_apart(outcome.value)
     if outcome.error is not None:
         said = (
-            message_of if isinstance(outcome.error, Exception) else words_of
+            get_message if isinstance(outcome.error, Exception) else describe_error
         )  # LiteLLM gives the message alone
         approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
         if isinstance(outcome.error, RunEnded):
@@ -269,7 +273,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
     """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
     error = None if ended.cancelled() else ended.exception()
-    why = "" if error is None else f": {message_of(error, 500)}"
+    why = "" if error is None else f": {get_message(error, 500)}"
     approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
 
 

@@ -12,10 +12,11 @@ from typing import Any
 from .. import conversation, models
 from .. import results as images
 from .. import text as hiding
-from ..conversation import History, alternating
+from ..conversation import History, merge_user_messages
 from ..events import (
     Event,
     ModelCallFailed,
+    Observers,
     Reply,
     Request,
     Span,
@@ -25,7 +26,7 @@ from ..events import (
 )
 from ..models import ModelCall, note, takes_no_tool_choice
 from ..tools import SentArguments
-from .config import Config
+from .config import Approver, Config
 from .permissions import Allowed
 
 
@@ -51,8 +52,9 @@ class Turn:
     prompt: str
     emit: Callable[[Event], Awaitable[None]]
     session_allowed: Allowed
-    interactive: bool = True
-    """Whether a reader of the stream may answer approvals."""
+    observers: Observers = field(default_factory=Observers)
+    approver: Approver = "nobody"
+    """Who is asked about its calls."""
     lasting: bool = True
     """Whether the session goes on after this turn, so that something can be allowed for all of it."""
     checkpoint: Callable[[], None] = _go_on
@@ -91,7 +93,7 @@ class Turn:
         return time.monotonic() - self.started
 
     @functools.cached_property
-    def pictures_go(self) -> images.Way | None:
+    def pictures_go(self) -> images.PicturePlace | None:
         """Where this turn's model reads pictures of results, or None."""
         config = self.config
         return models.way_for(config.route.model, config.options.images, config.route.answers)
@@ -108,7 +110,9 @@ def make_request(turn: Turn, *, in_words: bool = True) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = alternating(conversation.for_request(turn.history.for_request(), lambda: turn.pictures_go))
+    messages = merge_user_messages(
+        conversation.place_pictures(turn.history.for_request(), lambda: turn.pictures_go)
+    )
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=secrets)
 
 
@@ -122,9 +126,11 @@ async def call_model(
     if limited:
         _check_limits(turn)
     request = make_request(turn, in_words=in_words)
-    await turn.config.observer.before_model(request)
+    await turn.observers.before_model(request)
     turn.checkpoint()
-    call = ModelCall(request, turn.emit, tap=turn.config.observer.tap)
+    call = ModelCall(
+        request, turn.emit, on_delta=turn.observers.delta if turn.observers.wants_deltas else None
+    )
     began = turn.now()
     try:
         reply = await call.run()
@@ -133,7 +139,7 @@ async def call_model(
         _count_untold(turn, call)
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
         if isinstance(error, ModelCallFailed):
-            await turn.config.observer.model_failed(error)
+            await turn.observers.model_failed(error)
         raise
     turn.usage += reply.usage
     turn.cost = None if turn.cost is None or reply.cost is None else turn.cost + reply.cost
@@ -144,7 +150,7 @@ async def call_model(
     if calls or text or reply.attachments:
         noted = {} if calls or text else {"content": note(reply.attachments)}
         turn.history.add_assistant({**reply.message, **noted})
-    await turn.config.observer.after_model(_as_it_came(reply, as_sent))
+    await turn.observers.after_model(_as_it_came(reply, as_sent))
     if not calls:
         _check_answer(turn, reply, text)
     return reply, as_sent

@@ -1,49 +1,54 @@
-"""One model call through LiteLLM: providers, capabilities, the message out of its deltas, retries, failures."""
+"""One model call, straight to a model of ours or through LiteLLM: capabilities, the message out of its deltas, retries, failures."""
 
 from .assembly import Assembly, find_same_call, new_call_id, split_objects
 from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
-from .client import litellm_loaded, load_litellm, loaded
+from .client import litellm_loaded, load, load_litellm, start_loading
 from .failures import log_unexpected, redact
 from .options import MANAGED, check_completion_options, is_completion_option
 from .parts import note
 from .providers import (
+    Answers,
     Delta,
     PlainRefusal,
     ProviderError,
     ProviderRequest,
-    call_options,
     ensure,
     is_ours,
+    must_load,
     provide,
     proxy_in_use,
+    was_one_asked,
 )
 
 __all__ = [
     "MANAGED",
+    "Answers",
     "Assembly",
     "Delta",
     "ModelCall",
     "PlainRefusal",
     "ProviderError",
     "ProviderRequest",
-    "call_options",
     "check_completion_options",
     "ensure",
     "find_same_call",
     "is_completion_option",
     "is_ours",
     "litellm_loaded",
+    "load",
     "load_litellm",
-    "loaded",
     "log_unexpected",
+    "must_load",
     "new_call_id",
     "note",
     "provide",
     "proxy_in_use",
     "redact",
     "split_objects",
+    "start_loading",
     "takes_no_tool_choice",
     "takes_response_format",
+    "was_one_asked",
     "way_for",
 ]

@@ -28,15 +28,15 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import content_text, plain_data, read_field, same_json
+from ..events import content_text, is_same_json, plain_data, read_field
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
     LONGEST_NAME,
     MOST_CALLS,
     cut_half,
-    whole_characters,
-    whole_data,
+    join_surrogates,
+    join_surrogates_in,
 )
 from .parts import Attachments, TaggedThought, ThinkingBlocks
 
@@ -63,7 +63,7 @@ class _Call:
 
     @property
     def arguments(self) -> str:
-        return whole_characters("".join(self._parts))
+        return join_surrogates("".join(self._parts))
 
     @property
     def whole(self) -> bool:
@@ -282,7 +282,7 @@ class Assembly:
 
     def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
         for call, (name, arguments) in self.written():
-            call_id = whole_characters(call.id) if len(call.id) <= LONGEST_ID else ""
+            call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
             call_id = call_id if call_id and call_id not in used else new_call_id()
             used.add(call_id)
             function = {"name": self._sendable(name), "arguments": arguments}
@@ -336,7 +336,7 @@ class Assembly:
             message["reasoning_details"] = self._details
         if self._provider:
             message["provider_specific_fields"] = self._provider
-        return whole_data(message)  # type: ignore[no-any-return]  # a dict stays one
+        return join_surrogates_in(message)  # type: ignore[no-any-return]  # a dict stays one
 
 
 def _keep_extra(call: _Call, fragment: object, body: object) -> None:
@@ -359,12 +359,12 @@ def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
     return name if name.startswith(call.name) else call.name + name
 
 
-# --- Two writings of one call: some servers tell a call both in `tool_calls` and in OpenAI's old `function_call`. ---
-#
-# llama-cpp-python's "chatml-function-calling" does so in each delta. Such a call is one call, and runs once.
-
 Writing: TypeAlias = tuple[str, str]
-"""(name, arguments) of a call, as a server wrote them."""
+"""(name, arguments) of a call, as a server wrote them.
+
+Some servers write a call both in `tool_calls` and in OpenAI's old `function_call` (llama-cpp-python's
+"chatml-function-calling" in each delta). Such a call is one call, and runs once.
+"""
 
 
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
@@ -391,7 +391,7 @@ def _are_same(one: str, other: str) -> bool:
     if one.strip() == other.strip():
         return True
     try:
-        return same_json(json.loads(one), json.loads(other))
+        return is_same_json(json.loads(one), json.loads(other))
     except (ValueError, RecursionError):
         return False
 

@@ -1,4 +1,6 @@
-"""The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
+"""One streamed model call: the request, its retries, and out of the deltas the whole message, its usage and its cost.
+
+A model of ours is asked straight, every other through LiteLLM; their chunks have one form.
 
 With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
 `Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from ..events import (
@@ -21,34 +24,39 @@ from ..events import (
     Reply,
     Request,
     Retry,
-    Tap,
     Text,
     Usage,
     plain_data,
     read_field,
 )
-from ..execution import RunEnded, attempt, message_of
+from ..execution import RunEnded, attempt, get_message
 from ..text import TooManyCalls
 from . import client, providers
 from .assembly import Assembly
-from .capabilities import is_free, priced, told_in_header
-from .client import load_litellm
-from .failures import explain
+from .capabilities import is_free, price_of
+from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
 from .options import explain_switch
 
-FINAL = (400, 401, 403, 404, 405, 413, 422)
-"""Statuses of refusals that another try would get again."""
+OnDelta = Callable[[float, Mapping[str, Any]], None]
+"""Takes each delta of the answer as plain data, with the monotonic time in seconds."""
+_WITHOUT = {
+    "stream_options": "the server takes no stream_options; asked again without, so that it may not tell the usage",
+    "stream": "the server does not stream when there are tools; asked again for the whole answer",
+}
+"""What only a streaming client sends and some servers refuse, and what is said of it."""
+_refused: dict[tuple[str, str], set[str]] = {}
+"""What of it the server at an address has refused for a model: not sent again."""
 
 
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
-    def __init__(self, request: Request, emit: Emit, *, tap: Tap | None = None) -> None:
+    def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
         self._names = frozenset(tool["function"]["name"] for tool in request.tools)
         self.assembly = Assembly(self._names)
         self._emit = emit
-        self._tap = tap
+        self._on_delta = on_delta
         self._before = ""
         """The text that a broken try has shown, until the next one has caught up with it."""
         self._caught = 0
@@ -81,31 +89,31 @@ class ModelCall:
 
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
-        litellm = load_litellm()
+        if not providers.is_ours(self.request.model):
+            await client.load()
         if wrong := explain_switch():  # set since the run's options were checked
             raise ModelCallFailed(wrong)
-        providers.ensure(self.request.model)
         again = self.request.options.get("num_retries") or 0
         started, tries = time.monotonic(), 0
         while True:
-            outcome = await attempt(self._once(litellm))
+            outcome = await attempt(self._once())
             error = outcome.error
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
                 await self._show(self.assembly.end(), "")
                 await self._take_back("the second try says less")
-                return self._reply(litellm, time.monotonic() - started)
-            self._count_broken(litellm, error)
+                return self._reply(time.monotonic() - started)
+            self._count_broken(error)
             await self._show(*self.assembly.cut())
             tries += 1
-            if tries > again or not self._may_retry(litellm, error):
+            if tries > again or is_final(error):
                 raise ModelCallFailed(*explain(error, self.request)) from None
-            await self._try_again(tries, explain(error, self.request)[0], client.retry_after(error))
+            await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
 
-    def _count_broken(self, litellm: Any, error: BaseException) -> None:
+    def _count_broken(self, error: BaseException) -> None:
         """Count a try that failed, unless it costs nothing: the server has refused the request, or has never got it."""
-        if self._under_way == "answering" or client.is_cut(litellm, error):
+        if self._under_way == "answering" or is_cut(error):
             self._broken += 1
         self._under_way = ""
 
@@ -113,16 +121,7 @@ class ModelCall:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return (
-            self.assembly.has_calls and not self.assembly.half_sent and client.CLEAN_END in message_of(error)
-        )
-
-    def _may_retry(self, litellm: Any, error: BaseException) -> bool:
-        """What another try may help: not a refusal of the request itself, also not one in the middle of the stream."""
-        cause = getattr(error, "original_exception", None) or error
-        status = getattr(cause, "status_code", None)
-        final = (litellm.BadRequestError, litellm.AuthenticationError, litellm.NotFoundError)
-        return status not in FINAL and not isinstance(cause, final)
+        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in get_message(error)
 
     async def _try_again(self, number: int, error: str, wait: float | None) -> None:
         self._before, self._caught = self.shown, 0
@@ -131,46 +130,72 @@ class ModelCall:
         await self._emit(Retry(number, error))
         await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
 
-    async def _once(self, litellm: Any) -> None:
+    async def _once(self) -> None:
+        """One try. Where the server refuses what only streaming needs, or cannot stream at all, it is asked again at once."""
         self._usage, self._cost, self._choice = None, None, None
-        keywords = {**providers.call_options(self.request.model), **self.request.keywords()}
-        if keywords.get("num_retries") is not None:
-            keywords = {"max_retries": 0, **keywords, "num_retries": 0}
-        if await self._ask(litellm, keywords):
+        keywords = self._keywords()
+        outcome = await attempt(self._ask(keywords))
+        while outcome.error is not None:
+            option = refused_option(outcome.error, keywords) if self._under_way == "asking" else ""
+            if not option:
+                raise outcome.error
+            _refused.setdefault(self._server, set()).add(option)
+            await self._emit(Retry(1, _WITHOUT[option]))
+            keywords = self._keywords()
+            outcome = await attempt(self._ask(keywords))
+        if outcome.value:
             return
         self._broken += 1
         await self._emit(
             Retry(1, "the server answered with JSON and not with a stream; asked again for that")
         )
         keywords.pop("stream_options", None)
-        await self._ask(litellm, {**keywords, "stream": False})
+        await self._ask({**keywords, "stream": False})
 
-    async def _ask(self, litellm: Any, keywords: dict[str, Any]) -> bool:
+    def _keywords(self) -> dict[str, Any]:
+        """What is sent, without what this server has refused."""
+        keywords = self.request.keywords()
+        if keywords.get("num_retries") is not None:
+            keywords = {"max_retries": 0, **keywords, "num_retries": 0}
+        refused = _refused.get(self._server, set())
+        if "stream" in refused and "tools" in keywords:
+            keywords["stream"] = False
+        if "stream_options" in refused or not keywords.get("stream"):
+            keywords.pop("stream_options", None)
+        return keywords
+
+    @property
+    def _server(self) -> tuple[str, str]:
+        given = {**self.request.options, **self.request.secrets}
+        return str(given.get("api_base") or given.get("base_url") or ""), self.request.model
+
+    async def _ask(self, keywords: dict[str, Any]) -> bool:
         """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
         self._under_way = "asking"
-        response = await providers.acompletion(litellm, keywords)
+        if providers.is_ours(self.request.model):
+            response: Any = await providers.ask(keywords)
+        else:
+            response = await client.load_litellm().acompletion(**keywords)
         if not hasattr(response, "__aiter__"):
             self._under_way = ""
             await self._take_whole(response)
             return True
         self._under_way = "answering"
-        breath, no_stream = client.Breath(), client.is_json(response)
-        hidden = getattr(response, "_hidden_params", None)
-        refusals = client.watch_stream(response)
+        breath, stream = client.Breath(), client.LiteLLMStream(response)
         try:
             async for chunk in response:
                 await self._take(chunk)
                 await breath.take()
         finally:
-            await client.close(response)
-        if refusals and not self.assembly.text:
-            await self._show(self.assembly.refuse("".join(refusals)), "")
-        if client.ended_early(response):
+            await stream.close()
+        if stream.refusal and not self.assembly.text:
+            await self._show(self.assembly.refuse(stream.refusal), "")
+        if stream.ended_early:
             self.assembly.finish_reason = None
             if self.assembly.half_sent:
-                raise client.StreamCut("the stream ended in the middle of a tool call")
-        self._cost = told_in_header(hidden)
-        return not (no_stream and self.assembly.is_empty)
+                raise StreamCut("the stream ended in the middle of a tool call")
+        self._cost = stream.cost
+        return not (stream.is_json and self.assembly.is_empty)
 
     async def _take(self, chunk: Any) -> None:
         usage = read_field(chunk, "usage")
@@ -185,8 +210,8 @@ class ModelCall:
         if choice is None:  # several choices: the first counts
             return
         delta = read_field(choice, "delta")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(delta) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(delta) or {})
         await self._add(delta)
         if reason := read_field(choice, "finish_reason"):
             self.assembly.finish_reason = reason
@@ -194,13 +219,13 @@ class ModelCall:
     async def _take_whole(self, response: Any) -> None:
         """A response that was not streamed goes the way of one big delta."""
         self._usage = read_field(response, "usage")
-        self._cost = told_in_header(getattr(response, "_hidden_params", None))
+        self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
         choices = read_field(response, "choices") or ()
         if not choices:
             return
         message = read_field(choices[0], "message")
-        if self._tap is not None:
-            self._tap(time.monotonic(), plain_data(message) or {})
+        if self._on_delta is not None:
+            self._on_delta(time.monotonic(), plain_data(message) or {})
         self.assembly.finish_reason = read_field(choices[0], "finish_reason")
         await self._add(message, whole=True)
 
@@ -252,9 +277,9 @@ class ModelCall:
         if text := self.assembly.text:
             await self._emit(Text(text))
 
-    def _reply(self, litellm: Any, seconds: float) -> Reply:
+    def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
-        cost = self._cost if self._cost is not None else priced(litellm, self.request.model, self._usage)
+        cost = self._cost if self._cost is not None else price_of(self.request.model, self._usage)
         prompt_tokens = read_field(self._usage, "prompt_tokens") or 0
         completion_tokens = read_field(self._usage, "completion_tokens") or 0
         return Reply(

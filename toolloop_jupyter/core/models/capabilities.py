@@ -1,11 +1,4 @@
-"""The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
-
-With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
-`Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
-LiteLLM (1.110) would multiply that number with the provider's client's own retries, cannot retry a stream that breaks
-in the middle, and shows nobody what it waits for; so it gets none to do. Without `num_retries`, LiteLLM and the
-provider's client do what they do by default: retry a refused call twice, mostly.
-"""
+"""What a model takes and what its calls cost: asked of LiteLLM's own tables, without a network. Models of ours need no LiteLLM."""
 
 from __future__ import annotations
 
@@ -18,7 +11,14 @@ from . import providers
 from .client import load_litellm
 
 if TYPE_CHECKING:
-    from ..results import Way, Wish
+    from ..results import ImageMode, PicturePlace
+
+REPLAY = "toolloop/replay"
+"""Recordings say themselves what their calls have cost, if that was known."""
+UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
+"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
+_IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
+"""The providers that read pictures in a tool's result."""
 
 
 def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
@@ -66,37 +66,13 @@ def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, An
     return mapped
 
 
-# --- What a model call has cost: as the provider tells it, or by LiteLLM's price list. What nobody knows is None, not $0. ---
-
-REPLAY = "toolloop/replay"
-"""Recordings say themselves what their calls have cost, if that was known."""
-UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
-
-
 def is_free(model: str) -> bool:
     """Whether a model costs nothing, whatever comes of its calls: those of ours."""
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
-def told_in_header(hidden: Any) -> float | None:
-    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out."""
-    headers = read_field(hidden or {}, "additional_headers") or {}
-    for value in (
-        headers.get("llm_provider-x-litellm-response-cost"),
-        read_field(hidden or {}, "response_cost"),
-    ):
-        try:
-            cost = float(value or "nan")
-        except (TypeError, ValueError):
-            continue
-        if cost >= 0 and cost != float("inf"):
-            return cost
-    return None
-
-
-def priced(litellm: Any, model: str, usage: Any) -> float | None:
-    """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None where neither knows."""
+def price_of(model: str, usage: Any) -> float | None:
+    """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None, not 0, where neither knows."""
     told = read_field(usage, "cost")
     if isinstance(told, int | float) and not isinstance(told, bool):
         return float(told)
@@ -104,6 +80,7 @@ def priced(litellm: Any, model: str, usage: Any) -> float | None:
         return 0.0
     if usage is None or providers.is_ours(model) or model.startswith("litellm_proxy/"):
         return None
+    litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
     except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
@@ -118,13 +95,9 @@ def priced(litellm: Any, model: str, usage: Any) -> float | None:
     return float(sum(parts))
 
 
-_IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
-
-
-# --- which model takes them -----------------------------------------------------------------------------------
-
-
-def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | None:
+def way_for(
+    model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
+) -> PicturePlace | None:
     """Where this model's provider reads pictures of results; None when it gets none.
 
     `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
@@ -134,7 +107,7 @@ def way_for(model: str, wish: Wish = "auto", answers: object = None) -> Way | No
     if wish == "never":
         return None
     if providers.is_ours(model):
-        takes = getattr(answers, "takes_images", False)
+        takes = answers.takes_images if answers is not None else False
         return takes if takes in ("tool", "user") else "tool" if takes or wish == "always" else None
     litellm = load_litellm()
     found = attempt_call(litellm.get_llm_provider, model)

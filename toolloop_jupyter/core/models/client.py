@@ -1,25 +1,39 @@
-"""The only importer of litellm: one streamed model call -> deltas, and then the whole message, its usage and its cost.
+"""LiteLLM, and nothing else imports it: the import itself, one streamed request, and what its stream wrapper hides.
 
-With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
-`Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
-LiteLLM (1.110) would multiply that number with the provider's client's own retries, cannot retry a stream that breaks
-in the middle, and shows nobody what it waits for; so it gets none to do. Without `num_retries`, LiteLLM and the
-provider's client do what they do by default: retry a refused call twice, mostly.
+The import takes seconds and 200 MB, so it comes late, in a thread, and not at all for models of our own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import functools
+import gc
+import importlib
 import json
+import logging
 import os
 import sys
+import threading
 import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..events import content_text, plain_data, read_field
 from ..execution import attempt
 from .parts import is_attached
+
+_importing = threading.Lock()
+_WITH_THE_FIRST_CALL = (
+    "litellm.litellm_core_utils.default_encoding",
+    "litellm.proxy.openai_files_endpoints.common_utils",
+    "litellm.llms.github_copilot.authenticator",
+    "litellm.proxy.spend_tracking.savings",
+    "litellm._service_logger",
+    "anyio._backends._asyncio",
+)
+"""What LiteLLM (1.110.2) imports in its first call, on the caller's event loop; it builds a large pydantic model there as well.
+Both take another second, a tokenizer most of it."""
 
 
 def load_litellm() -> Any:
@@ -28,13 +42,29 @@ def load_litellm() -> Any:
     Set before the import, and only where the user has not: `LITELLM_LOCAL_MODEL_COST_MAP=True`, without which the
     import fetches a price list from the network and waits for it offline (seen on 1.110.2).
     """
-    first = "litellm" not in sys.modules
-    if first:
-        os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-    import litellm  # also waits for an import that goes on in another thread
+    with _importing:
+        if not litellm_loaded():
+            os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+            with _without_collecting():
+                import litellm
+    import litellm
 
     _quieten(litellm)
     return litellm
+
+
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Hold the garbage collector during an import: it would look at the same new objects again and again, a third of the
+    import's time, and find nothing.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 @functools.cache
@@ -44,120 +74,120 @@ def _quieten(litellm: Any) -> None:
     Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a provider list into the
     cell. Without `disable_hf_tokenizer_download`, the end of a stream that tells no usage downloads a tokenizer to
     estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
+    Where somebody's root logger shows INFO, LiteLLM tells each call twice; a level that was set for its own loggers stays.
     """
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.WARNING)
     litellm.suppress_debug_info = True
     if litellm.disable_hf_tokenizer_download is None:
         litellm.disable_hf_tokenizer_download = True
 
 
-async def loaded() -> Any:
-    """The litellm module; its first import goes on in a thread, so that the loop (a Stop button) stays alive."""
-    if not litellm_loaded():
-        await asyncio.shield(asyncio.to_thread(load_litellm))
-    return load_litellm()
-
-
 def litellm_loaded() -> bool:
-    """Whether litellm is imported, whole, already."""
-    return hasattr(sys.modules.get("litellm"), "acompletion")
+    """Whether litellm is imported already, by whomever."""
+    # Not by `hasattr`: in the middle of the import the module's `__getattr__` would start imports in this thread, too.
+    return "acompletion" in vars(sys.modules.get("litellm", sys))
 
 
-# --- What LiteLLM's stream wrapper hides or drops: how a stream ended, a refusal in the middle of it, deltas of odd types. ---
-#
-# Everything here reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2), and does
-# nothing where they are absent.
-
-CLEAN_END = "Stream ended before a finish_reason was received"
-"""How LiteLLM words the end of a stream that sent no finish_reason."""
-
-MOST_WAIT = 60.0
-"""Seconds; a provider that wants more is asked again all the same."""
-
-
-BREATH = 0.004
-"""Seconds of work on deltas that arrive without a pause, after which the event loop gets a turn."""
+@functools.cache
+def _make_ready() -> None:
+    """Import litellm and what its first call would import."""
+    load_litellm()
+    with _importing, _without_collecting():
+        for name in _WITH_THE_FIRST_CALL:
+            with suppress(ImportError):  # of another version
+                importlib.import_module(name)
+        with suppress(ImportError, AttributeError):
+            importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
 
 
-NEVER_SENT = frozenset(
-    {
-        "ConnectError",
-        "ConnectTimeout",
-        "PoolTimeout",
-        "UnsupportedProtocol",
-        "ClientConnectorError",
-        "ConnectionRefusedError",
-        "gaierror",
-    }
-)
-"""Errors of HTTP clients before a request has gone out."""
-WENT_OUT = frozenset(
-    {
-        "ReadError",
-        "ReadTimeout",
-        "RemoteProtocolError",
-        "WriteError",
-        "ServerDisconnectedError",
-        "ClientOSError",
-        "ClientPayloadError",
-    }
-)
-"""Errors of HTTP clients after it has."""
+def is_ready() -> bool:
+    """Whether a request can go out at once: litellm is imported, with what its first call needs."""
+    return _make_ready.cache_info().currsize > 0
 
 
-class StreamCut(Exception):
-    """A stream that ended, without an error, in the middle of a tool call."""
+async def load() -> None:
+    """Make ready for a request, in a thread, so that the loop (a Stop button) stays alive."""
+    if not is_ready():
+        await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
-def retry_after(error: BaseException) -> float | None:
-    """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `MOST_WAIT`."""
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    headers = getattr(error, "litellm_response_headers", None) or headers
-    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
-        try:
-            seconds = float(headers.get(name) or "nan") * unit
-        except (TypeError, ValueError):  # a date: nobody sends one
-            continue
-        if seconds >= 0:
-            return min(seconds, MOST_WAIT)
-    return None
+def start_loading() -> None:
+    """Begin to make ready for a request in a thread, and do not wait for it."""
+    if not is_ready() and not _importing.locked():
+        threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
 
 
-def is_cut(litellm: Any, error: BaseException) -> bool:
-    """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
-    broke. Not one that was refused, and not one for which there was no connection at all.
+class LiteLLMStream:
+    """What LiteLLM's stream wrapper hides of one streamed answer; to be made before the answer is read.
 
-    LiteLLM (1.110) gives both kinds of failed connections one class; what they come of is httpx's, requests' or aiohttp's.
+    Reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2), and does nothing where
+    they are absent, as in the answer of a model of ours.
     """
-    causes: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
-    names = {kind.__name__ for each in causes for kind in type(each).__mro__}
-    return bool(names & WENT_OUT or isinstance(error, litellm.Timeout)) and not names & NEVER_SENT
 
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self._hidden = getattr(response, "_hidden_params", None)
+        self._refusals: list[str] = []
+        stream = getattr(response, "completion_stream", None)
+        self._is_json = "application/json" in str(
+            read_field(getattr(getattr(stream, "response", None), "headers", None), "content-type") or ""
+        )
+        if hasattr(stream, "__anext__"):
+            response.completion_stream = _WatchedStream(stream, self._refusals)
 
-def ended_early(response: Any) -> bool:
-    """Whether a provider's stream ended without a finish reason: LiteLLM (1.110) makes up "stop" for most of them."""
-    told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
-    return hasattr(response, told[0]) and not any(getattr(response, name, None) for name in told)
+    @property
+    def is_json(self) -> bool:
+        """Whether a server that was asked for a stream has sent one JSON document instead, of which nothing is read."""
+        return self._is_json
+
+    @property
+    def refusal(self) -> str:
+        """What the provider has said in OpenAI's `refusal` field, which LiteLLM's chunks lose."""
+        return "".join(self._refusals)
+
+    @property
+    def ended_early(self) -> bool:
+        """Whether it ended without a finish reason: LiteLLM makes up "stop" for most providers."""
+        told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
+        return hasattr(self._response, told[0]) and not any(
+            getattr(self._response, name, None) for name in told
+        )
+
+    @property
+    def cost(self) -> float | None:
+        """What the provider's headers say that it has cost."""
+        return cost_in_headers(self._hidden)
+
+    async def close(self) -> None:
+        """Close the provider's connection, so that a cancelled call does not go on in the background."""
+        closer = getattr(self._response, "aclose", None) or getattr(
+            read_field(self._response, "completion_stream"), "aclose", None
+        )
+        if closer is not None:
+            await attempt(closer())
 
 
 class Breath:
-    """Gives the event loop (a Stop button, other cells' tasks) a turn when `BREATH` has gone by since the last one."""
+    """Gives the event loop (a Stop button, other cells' tasks) a turn when `SECONDS` of work have gone by without one."""
+
+    SECONDS = 0.004
 
     def __init__(self) -> None:
         self._since = time.monotonic()
 
     async def take(self) -> None:
-        if time.monotonic() - self._since > BREATH:
+        if time.monotonic() - self._since > self.SECONDS:
             await asyncio.sleep(0)
             self._since = time.monotonic()
 
 
-class _Watched:
-    """A provider's stream that is read as before, but for deltas of types that LiteLLM would drop; what it says in
+class _WatchedStream:
+    """A provider's own stream, as LiteLLM reads it: deltas of types that LiteLLM would drop are made readable, and what is in
     OpenAI's `refusal` field is collected on the side.
+
+    A `refusal` in LiteLLM's own deltas would replace the second.
     """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
@@ -167,27 +197,25 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    def __aiter__(self) -> _Watched:
-        self._iterator = (
-            self._stream.__aiter__()
-        )  # LiteLLM asks for it before each chunk; some streams need that
+    def __aiter__(self) -> _WatchedStream:
+        # LiteLLM asks for the iterator before each chunk; some streams need that.
+        self._iterator = self._stream.__aiter__()
         return self
 
     async def __anext__(self) -> Any:
-        await (
-            self._breath.take()
-        )  # here too: LiteLLM asks for the next chunk by itself after one that says nothing
+        # Here too: LiteLLM asks for the next chunk by itself after one that says nothing.
+        await self._breath.take()
         chunk = await self._iterator.__anext__()
         choices = read_field(chunk, "choices")
         if choices:
             delta = read_field(choices[0], "delta")
             if refusal := read_field(delta, "refusal"):
                 self._refusals.append(str(refusal))
-            _mend(delta)
+            _make_readable(delta)
         return chunk
 
 
-def _mend(delta: Any) -> None:
+def _make_readable(delta: Any) -> None:
     """Make text of what LiteLLM (1.110) drops without a word when it is none: content in parts (Mistral's form, with
     its thinking beside it), ids that are numbers, arguments that are JSON data.
     """
@@ -230,31 +258,17 @@ def _carry_attachments(delta: Any) -> None:
         extra["images"] = [*(extra.get("images") or ()), *map(plain_data, others)]
 
 
-def watch_stream(response: Any) -> list[str]:
-    """A list that fills with the refusal while `response` is read.
-
-    `CustomStreamWrapper.completion_stream` is private to LiteLLM (1.110), whose chunks lose the refusal of a stream;
-    where there is none, nothing is watched. A `refusal` in LiteLLM's own deltas would replace this.
-    """
-    refusals: list[str] = []
-    stream = getattr(response, "completion_stream", None)
-    if hasattr(stream, "__anext__"):
-        response.completion_stream = _Watched(stream, refusals)
-    return refusals
-
-
-def is_json(response: Any) -> bool:
-    """Whether a server that was asked for a stream has sent one JSON document instead, of which nothing is read."""
-    headers = getattr(
-        getattr(getattr(response, "completion_stream", None), "response", None), "headers", None
-    )
-    return "application/json" in str(read_field(headers, "content-type") or "")
-
-
-async def close(response: Any) -> None:
-    """Close the provider's connection behind a stream, so that a cancelled call does not go on in the background."""
-    closer = getattr(response, "aclose", None) or getattr(
-        read_field(response, "completion_stream"), "aclose", None
-    )
-    if closer is not None:
-        await attempt(closer())
+def cost_in_headers(hidden: Any) -> float | None:
+    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out, from a response's `_hidden_params`."""
+    headers: Mapping[str, Any] = read_field(hidden or {}, "additional_headers") or {}
+    for value in (
+        headers.get("llm_provider-x-litellm-response-cost"),
+        read_field(hidden or {}, "response_cost"),
+    ):
+        try:
+            cost = float(value or "nan")
+        except (TypeError, ValueError):
+            continue
+        if cost >= 0 and cost != float("inf"):
+            return cost
+    return None

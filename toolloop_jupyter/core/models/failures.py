@@ -1,4 +1,7 @@
-"""Provider errors in one line that says what to set, without a key in it."""
+"""What an error of a model call means: whether another try may help, and one line that says what to set, without a key in it.
+
+The errors are LiteLLM's, told by the names of their classes so that LiteLLM need not be loaded, or those of models of ours.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,11 @@ import logging
 import re
 import sys
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ..execution import message_of, words_of
+from ..execution import describe_error, get_message
 from ..text import (
     TooManyCalls,
     find_environment_keys,
@@ -19,12 +22,43 @@ from ..text import (
     hide_suspected,
     plain,
 )
-from .providers import PlainRefusal, is_ours
+from .providers import AnswerBroken, PlainRefusal, ProviderError, is_ours
 
 if TYPE_CHECKING:
     from ..events import Request
 
 
+CLEAN_END = "Stream ended before a finish_reason was received"
+"""How LiteLLM words the end of a stream that sent no finish_reason."""
+LONGEST_WAIT = 60.0
+"""Seconds; a provider that wants more is asked again all the same."""
+_FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
+"""Statuses of refusals that another try would get again."""
+_FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
+_NEVER_SENT = frozenset(
+    [
+        "ConnectError",
+        "ConnectTimeout",
+        "PoolTimeout",
+        "UnsupportedProtocol",
+        "ClientConnectorError",
+        "ConnectionRefusedError",
+        "gaierror",
+    ]
+)
+"""Errors of HTTP clients before a request has gone out."""
+_WENT_OUT = frozenset(
+    [
+        "ReadError",
+        "ReadTimeout",
+        "RemoteProtocolError",
+        "WriteError",
+        "ServerDisconnectedError",
+        "ClientOSError",
+        "ClientPayloadError",
+    ]
+)
+"""Errors of HTTP clients after it has."""
 _BY_STATUS = {
     401: "AuthenticationError",
     403: "PermissionDeniedError",
@@ -33,6 +67,76 @@ _BY_STATUS = {
 }
 MOST = 600
 """Characters of a provider's own error text that are shown."""
+
+
+_NO_STREAM = (r"\bstream", r"tool|function", r"\bnot\b|n't|cannot|unsupported|disable")
+"""What is in the text of servers (llama.cpp, older gateways) that do not stream beside tools, in lower case."""
+
+
+class StreamCut(Exception):
+    """A stream that ended, without an error, in the middle of a tool call."""
+
+
+def retry_after(error: BaseException) -> float | None:
+    """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `LONGEST_WAIT`."""
+    if isinstance(error, ProviderError):
+        headers: Mapping[str, str] = error.headers
+    else:
+        headers = getattr(getattr(error, "response", None), "headers", None) or {}
+        headers = getattr(error, "litellm_response_headers", None) or headers
+    for name, unit in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        try:
+            seconds = float(headers.get(name) or "nan") * unit
+        except (TypeError, ValueError):  # a date: nobody sends one
+            continue
+        if seconds >= 0:
+            return min(seconds, LONGEST_WAIT)
+    return None
+
+
+def is_cut(error: BaseException) -> bool:
+    """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
+    broke. Not one that was refused, and not one for which there was no connection at all.
+
+    LiteLLM (1.110) gives both kinds of failed connections one class; what they come of is httpx's, requests' or aiohttp's.
+    """
+    if isinstance(error, ProviderError):
+        return error.kind == "Timeout"
+    causes: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
+    names = {name for each in causes for name in _names(each)}
+    return bool(names & _WENT_OUT or "Timeout" in _names(error)) and not names & _NEVER_SENT
+
+
+def is_final(error: BaseException) -> bool:
+    """Whether another try would get the same: the request itself is refused, also in the middle of the stream."""
+    cause = getattr(error, "original_exception", None) or error
+    if isinstance(cause, ProviderError):
+        return cause.is_final
+    return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _names(cause))
+
+
+def refused_option(error: BaseException, sent: Mapping[str, Any]) -> str:
+    """Which option of streaming, of those that were sent, a server has refused by its name; "" for any other error."""
+    if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
+        return ""
+    text = get_message(error).lower()
+    if "stream_options" in sent and ("stream_options" in text or "include_usage" in text):
+        return "stream_options"
+    refuses = all(re.search(words, text) for words in _NO_STREAM)
+    return "stream" if sent.get("stream") and "tools" in sent and refuses else ""
+
+
+def _names(error: BaseException) -> set[str]:
+    return {kind.__name__ for kind in type(error).__mro__}
+
+
+def _kind_of(error: BaseException) -> str:
+    """The name of the error's class, of an error of ours that of LiteLLM's class for it."""
+    return error.kind if isinstance(error, ProviderError) else type(error).__name__
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
@@ -142,16 +246,18 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     if isinstance(error, TooManyCalls):
         return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
-    kind = type(error).__name__
-    text = redact(plain(message_of(error)), secrets_of(request))
+    kind = _kind_of(error)
+    text = redact(plain(get_message(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
     for prefix in (f"litellm.{kind}: ", f"{kind}: "):
         text = text.replace(prefix, "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
     short = text if len(text) <= MOST else text[:MOST] + " …"
-    if kind == "StreamCut" or (kind == "MidStreamFallbackError" and original is not None):
-        cause = type(original or error).__name__
+    if isinstance(error, StreamCut | AnswerBroken) or (
+        kind == "MidStreamFallbackError" and original is not None
+    ):
+        cause = _kind_of(original or error)
         happened = f"the connection broke in the middle of the answer ({cause}): {_said_once(short)}"
         broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
         return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
@@ -165,7 +271,7 @@ def log_unexpected(error: BaseException) -> str:
     """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
     told = hide("".join(traceback.format_exception(error)))
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", told)
-    return hide(words_of(error))
+    return hide(describe_error(error))
 
 
 def _said_by_ours(error: BaseException | None) -> str:
@@ -181,11 +287,6 @@ def _said_once(text: str) -> str:
     """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
     return text.split(" Original exception: ", maxsplit=1)[0]
 
-
-# --- The two first mistakes with a real model, in one line each: no key, and a name that LiteLLM cannot place. ---
-#
-# LiteLLM (1.110) words them in a paragraph that names six variables, as an `InternalServerError` for one provider and as an
-# `APIConnectionError` for another.
 
 _NO_KEY = re.compile(
     r"Missing credentials|Missing \w+ API key|api_key client option must be set|API key (?:is )?(?:missing|required|not (?:set|found|provided))"
@@ -209,9 +310,10 @@ _COMMON = (
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for an error text that means one of the two; None for any other.
+    """(what happened, what to do) for the two first mistakes with a real model: no key, and a name that LiteLLM cannot place.
 
-    `text` is the provider's error. No request has been sent in either case.
+    None for any other. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) words them in a
+    paragraph that names six variables, as an `InternalServerError` for one provider and as an `APIConnectionError` for another.
     """
     if _NO_PROVIDER in text:
         return f"LiteLLM knows no provider for the model {model!r}.", _other_name(model)

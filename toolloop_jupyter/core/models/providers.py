@@ -1,31 +1,41 @@
-"""Models of our own behind LiteLLM's door: `provide()` makes `litellm.acompletion(model="NAME/…")` ask Python code.
+"""Models of our own: Python code answers the models "NAME/…", straight (`ask`) or through LiteLLM's door (`ensure`).
 
-LiteLLM keeps a list of custom providers (`litellm.custom_provider_map`). Of the chunk types that such a provider may
-stream, only `ModelResponseStream` passes LiteLLM's stream wrapper as it stands; the documented generic chunk loses
-reasoning, thinking blocks and every tool call but the first. Two habits of that wrapper shape `_chunks()` (seen with
-1.110.2): a usage that comes with or after the finish reason is dropped, and so is every empty chunk after it.
+A run of this package asks straight, so that a lesson needs no LiteLLM; where something differs, LiteLLM's way is the
+right one (`tests/core/models/test_straight.py` compares the two). The door is for code that calls LiteLLM itself: LiteLLM keeps a list of custom
+providers (`litellm.custom_provider_map`). Of the chunk types that such a provider may stream, only `ModelResponseStream`
+passes LiteLLM's stream wrapper as it stands; the documented generic chunk loses reasoning, thinking blocks and every
+tool call but the first. Two habits of that wrapper shape `_make_chunks()` (seen with 1.110.2): a usage that comes with or
+after the finish reason is dropped, and so is every empty chunk after it.
 
-An error raised while `respond(request)` is *called* is a refused request: `await acompletion()` itself raises, as a
-real provider's HTTP status does. An error raised while the deltas are read breaks the stream in the middle.
+An error raised while `respond(request)` is *called* is a refused request, as a real provider's HTTP status is. An error
+raised while the deltas are read breaks the stream in the middle.
 """
 
 from __future__ import annotations
 
+import asyncio
 import copy
+import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from ..text import hide_in_repr
+from .assembly import Assembly
+from .client import is_ready, litellm_loaded, load_litellm
+from .options import Kind, option_of
 
 Delta: TypeAlias = dict[str, Any]
 """One OpenAI-style delta: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
 and, in any of them, "finish_reason" and "usage" ({"prompt_tokens": …, "completion_tokens": …})."""
+Chunk: TypeAlias = dict[str, Any]
+"""One chunk of a stream, or a whole response, in OpenAI's form."""
 
 _responders: dict[str, Respond] = {}
 _priced: set[str] = set()
+_asked: set[str] = set()
 
 _FREE: Mapping[str, object] = {
     "mode": "chat",
@@ -51,17 +61,36 @@ _EXCEPTIONS: Mapping[int | None, str] = {
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }
-_TRANSPORT = (
-    "api_key",
-    "api_base",
-    "base_url",
-    "extra_headers",
-    "headers",
-    "num_retries",
-    "max_retries",
-    "timeout",
-)
-"""Options of `acompletion` that LiteLLM keeps to itself: no provider gets them."""
+_KEPT = """model messages metadata stream stream_options api_key api_base base_url api_version responses_api_version
+    custom_llm_provider extra_headers headers timeout request_timeout force_timeout stream_timeout num_retries max_retries
+    litellm_metadata tags guardrails litellm_session_id litellm_trace_id litellm_call_id id cache caching ttl
+    enable_prompt_caching drop_params additional_drop_params allowed_openai_params assistant_continue_message
+    user_continue_message ensure_alternating_roles supports_system_message litellm_system_prompt
+    merge_reasoning_content_in_choices thought_signature_in_tool_call_id disable_add_transform_inline_image_block
+    enable_json_schema_validation"""
+_KEPT_BY_LITELLM = frozenset(_KEPT.split())
+"""Options of `acompletion` that no provider gets (1.110), beside those of `Kind.LOCAL`."""
+_ATTACHED = ("images", "annotations", "files")
+"""Fields of a delta with what an answer has beside words and calls."""
+_FINISH_REASONS = {
+    written: reason
+    for reason, several in (
+        (
+            "length",
+            "length max_tokens compaction pause_turn model_context_window_exceeded MAX_TOKENS CONTINUATION",
+        ),
+        ("tool_calls", "tool_calls tool_use TOOL_CALL"),
+        ("function_call", "function_call"),
+        (
+            "content_filter",
+            """content_filter refusal ERROR_TOXIC SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII
+            IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT NO_IMAGE IMAGE_RECITATION IMAGE_OTHER ESCALATION sensitive
+            guardrail_intervened content_filtered""",
+        ),
+    )
+    for written in several.split()
+}
+"""What other names of finish reasons come to, as LiteLLM (1.110) reads them; every name that is not here is "stop"."""
 # LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name.
 _PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "user", "verbosity")
 
@@ -69,7 +98,7 @@ _PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "use
 @hide_in_repr
 @dataclass(frozen=True)
 class ProviderRequest:
-    """What LiteLLM hands to a provider for one model call."""
+    """What a model of ours is asked."""
 
     model: str
     """The whole name, e.g. "toolloop/demo"."""
@@ -79,6 +108,36 @@ class ProviderRequest:
     """Every other completion option that was set (`tool_choice`, `response_format`, `temperature`, …)."""
     stream: bool = True
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+class Answers:
+    """What stands behind the name of a model of ours. Only `respond` has to be written; the rest says nothing by default."""
+
+    model: str = ""
+    """The whole name, e.g. "toolloop/scripted-1"."""
+    takes_images: bool | Literal["tool", "user"] | None = False
+    """Whether it is sent the pictures of results, or where it reads them."""
+    position: int | None = None
+    """How many calls were played, where they are played in order; set it to go on from another one."""
+    differences: Sequence[str] = ()
+    """How requests differed from those that it was made for, one text for each."""
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        """Answer a request with deltas. Raises ProviderError for one that is refused."""
+        raise NotImplementedError
+
+    @property
+    def title(self) -> str:
+        """The model as a person knows it: a recording's by the model that was recorded, a script by its variable."""
+        return self.model
+
+    @property
+    def next_title(self) -> str:
+        """The same for the call that comes next."""
+        return self.title
+
+    def name_as(self, variable: str) -> None:
+        """Take note of the variable that a person calls it by."""
 
 
 Respond: TypeAlias = Callable[[ProviderRequest], AsyncIterator[Delta]]
@@ -100,9 +159,33 @@ class ProviderError(Exception):
         self.status = status
         self.headers = dict(headers or {})
 
+    @property
+    def kind(self) -> str:
+        """The name of LiteLLM's exception for it."""
+        other = "InternalServerError" if (self.status or 0) >= 500 else "BadRequestError"
+        return _EXCEPTIONS.get(self.status, other)
+
+    @property
+    def is_final(self) -> bool:
+        """Whether it is a refusal of the request itself, which another try would get again."""
+        return self.kind in (
+            "BadRequestError",
+            "AuthenticationError",
+            "PermissionDeniedError",
+            "NotFoundError",
+        )
+
 
 class PlainRefusal(ProviderError):
     """What a model of ours says to the person, not an error that it plays: it is shown as it stands, lines and all."""
+
+
+class AnswerBroken(Exception):
+    """A model of ours that failed in the middle of its answer, in the words of LiteLLM for a broken stream."""
+
+    def __init__(self, original: ProviderError) -> None:
+        super().__init__(f"litellm.{original.kind}: {original}")
+        self.original_exception = original
 
 
 def provide(provider: str, respond: Respond) -> None:
@@ -121,16 +204,178 @@ def is_ours(model: str) -> bool:
     return _provider_of(model) in _responders
 
 
-def ensure(model: str) -> None:
-    """Make LiteLLM know the provider of `model`, and that it costs nothing, if it is one of `provide()`'s.
+def must_load(model: str) -> bool:
+    """Say whether a call of `model` has to wait for LiteLLM's import."""
+    return not is_ours(model) and not is_ready()
 
-    Cheap when there is nothing to do; call it before every model call, since code that sets
-    `litellm.custom_provider_map` for a provider of its own drops ours.
+
+def was_one_asked() -> bool:
+    """Say whether a model of ours has been asked in this process, without LiteLLM's door."""
+    return bool(_asked)
+
+
+async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
+    """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
+
+    Returns the chunks, or without `stream` the whole response. Raises ProviderError for a refused request; the
+    chunks raise it, too, or AnswerBroken for what another try may mend.
+    """
+    await asyncio.sleep(0)  # as below
+    model = keywords["model"]
+    _asked.add(model)
+    if litellm_loaded():
+        ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
+    sent = {name: value for name, value in keywords.items() if value is not None and not _is_kept(name)}
+    request = _make_request(
+        model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
+    )
+    deltas = _responders[_provider_of(model)](request)
+    if not request.stream:
+        return await _make_response(deltas, request)
+    told = (keywords.get("stream_options") or {}).get("include_usage")
+    return _stream(deltas, with_usage=bool(told))
+
+
+def _is_kept(option: str) -> bool:
+    known = option_of(option)
+    return option in _KEPT_BY_LITELLM or (known is not None and known.kind is Kind.LOCAL)
+
+
+def _make_request(
+    model: str, messages: Any, options: Mapping[str, Any], metadata: Any, *, stream: bool
+) -> ProviderRequest:
+    given = dict(options)
+    if isinstance(wanted := given.get("response_format"), type):
+        given["response_format"] = _describe_format(wanted)
+    return ProviderRequest(
+        model=model,
+        messages=list(messages),
+        tools=list(given.pop("tools", None) or ()),
+        options=given,
+        stream=stream,
+        metadata=dict(metadata or {}),
+    )
+
+
+def _describe_format(wanted: Any) -> dict[str, Any]:
+    """A class as `response_format`, as LiteLLM sends it."""
+    schema = _make_strict(wanted.model_json_schema())
+    return {"type": "json_schema", "json_schema": {"name": wanted.__name__, "schema": schema, "strict": True}}
+
+
+def _make_strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """The schema with all fields required and no other ones, at each depth, as OpenAI wants it."""
+    made = dict(schema)
+    for key in ("properties", "$defs"):
+        if isinstance(made.get(key), Mapping):
+            made[key] = {name: _make_strict(inner) for name, inner in made[key].items()}
+    for key in ("anyOf", "allOf"):
+        if isinstance(made.get(key), list):
+            made[key] = [_make_strict(inner) for inner in made[key]]
+    if isinstance(made.get("items"), Mapping):
+        made["items"] = _make_strict(made["items"])
+    if made.get("type") == "object":
+        made.setdefault("additionalProperties", False)
+    if "properties" in made:
+        made["required"] = list(made["properties"])
+    if made.get("default", "") is None:
+        del made["default"]
+    return made
+
+
+async def _stream(deltas: AsyncIterator[Delta], *, with_usage: bool) -> AsyncIterator[Chunk]:
+    try:
+        async for chunk in _make_chunks(deltas):
+            if with_usage or "usage" not in chunk:
+                yield chunk
+            await asyncio.sleep(
+                0
+            )  # a model that never waits leaves the loop (a Stop button) a turn after each delta
+    except ProviderError as error:
+        if error.is_final or error.status == 408:
+            raise
+        raise AnswerBroken(error) from error
+
+
+async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest) -> Chunk:
+    """The whole response out of the deltas."""
+    assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
+    response: Chunk = {}
+    attached: dict[str, list[Any]] = {}
+    async for chunk in _make_chunks(deltas):
+        choice = chunk["choices"][0]
+        assembly.add(choice["delta"])
+        for name in _ATTACHED:
+            attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
+        response = {**response, **chunk, "choices": [choice]}
+    message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
+    if assembly.refusal:
+        message["refusal"] = assembly.refusal
+        message["content"] = None if message["content"] == assembly.refusal else message["content"]
+    finish_reason = response["choices"][0]["finish_reason"]
+    response["choices"] = [{"index": 0, "message": message, "finish_reason": finish_reason}]
+    return response
+
+
+async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
+    """Turn deltas into chunks: usage and finish reason last, in this order, wherever they came."""
+    finish, usage, calls = "", None, False
+    try:
+        async for given in deltas:
+            delta = _complete(given)
+            finish = delta.pop("finish_reason", None) or finish
+            usage = delta.pop("usage", None) or usage
+            calls = calls or bool(delta.get("tool_calls"))
+            if delta:
+                yield _make_chunk(delta)
+    finally:
+        close = getattr(deltas, "aclose", None)
+        if close is not None:
+            await close()
+    if usage is not None:
+        total = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
+        yield {**_make_chunk({}), "usage": {"total_tokens": total, **usage}}
+    reason = _FINISH_REASONS.get(finish, "stop")
+    yield _make_chunk({}, "tool_calls" if calls and reason == "stop" else reason)
+
+
+def _complete(given: Delta) -> Delta:
+    """A copy of a delta, with what LiteLLM puts into one: another server's name for reasoning, types and indexes of calls."""
+    delta, numbers = dict(given), itertools.count()
+    if "reasoning" in delta and delta.get("reasoning_content") is None:
+        delta["reasoning_content"] = delta.pop("reasoning")
+    if fragments := delta.get("tool_calls"):
+        delta["tool_calls"] = [
+            {"type": "function", **one, "index": next(numbers) if one.get("index") is None else one["index"]}
+            for one in fragments
+        ]
+    return delta
+
+
+def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
+    return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
+
+
+def proxy_in_use() -> bool:
+    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
+    by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
+    return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
+
+
+def _provider_of(model: str) -> str:
+    return model.partition("/")[0] if "/" in model else ""
+
+
+# --- LiteLLM's door ---------------------------------------------------------------------------------------------
+
+
+def ensure(model: str) -> None:
+    """Make LiteLLM know the provider of `model`, and that it costs nothing, if it is one of `provide()`'s. Imports LiteLLM.
+
+    Cheap when there is nothing to do. Code that sets `litellm.custom_provider_map` for a provider of its own drops ours.
     """
     if not is_ours(model):
         return
-    from .client import load_litellm  # here, since model.py imports this module
-
     litellm = load_litellm()
     provider = _provider_of(model)
     if not any(item["provider"] == provider for item in litellm.custom_provider_map):
@@ -143,38 +388,8 @@ def ensure(model: str) -> None:
 
 
 def call_options(model: str) -> dict[str, Any]:
-    """Return what a call of `model` must add to its options: LiteLLM refuses some of them for a custom provider."""
+    """What a call through LiteLLM's door must add to its options: some are refused there for a custom provider."""
     return {"allowed_openai_params": list(_PASSED_PARAMETERS)} if is_ours(model) else {}
-
-
-def proxy_in_use() -> bool:
-    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
-    by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
-    return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
-
-
-async def acompletion(litellm: Any, keywords: Mapping[str, Any]) -> Any:
-    """`litellm.acompletion(**keywords)`; a model of ours is answered here, whatever LiteLLM's switches say.
-
-    With `litellm.use_litellm_proxy` LiteLLM (1.110) sends every model to the gateway, also a custom provider's: a prompt
-    for the demo model would leave the machine.
-    """
-    model = keywords["model"]
-    if not (is_ours(model) and proxy_in_use()):
-        return await litellm.acompletion(**keywords)
-    beside = {"model", "messages", "metadata", *_TRANSPORT, *call_options(model)}
-    handler, stream = _make_handler(litellm, _provider_of(model)), bool(keywords.get("stream"))
-    made = (handler.astreaming if stream else handler.acompletion)(
-        model=model.partition("/")[2],
-        messages=keywords["messages"],
-        optional_params={key: value for key, value in keywords.items() if key not in beside},
-        litellm_params={"metadata": keywords.get("metadata")},
-    )
-    return made if stream else await made
-
-
-def _provider_of(model: str) -> str:
-    return model.partition("/")[0] if "/" in model else ""
 
 
 def _make_handler(litellm: Any, provider: str) -> Any:
@@ -182,12 +397,21 @@ def _make_handler(litellm: Any, provider: str) -> Any:
 
     class Handler(litellm.CustomLLM):  # type: ignore[misc]  # LiteLLM is loaded lazily, so its types are unknown
         def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[Any]:
-            request = _request(f"{provider}/{model}", given)
+            options = dict(given["optional_params"])
+            options.pop("stream_options", None)
+            metadata = (given.get("litellm_params") or {}).get("metadata")
+            request = _make_request(
+                f"{provider}/{model}",
+                given["messages"],
+                options,
+                metadata,
+                stream=bool(options.pop("stream", False)),
+            )
             try:
                 deltas = _responders[provider](request)
             except ProviderError as error:
                 raise _litellm_error(litellm, error, request.model) from error
-            return _chunks(litellm, request.model, deltas)
+            return _stream_to_litellm(litellm, request.model, deltas)
 
         async def acompletion(self, *, model: str, **given: Any) -> Any:
             chunks = [chunk async for chunk in self.astreaming(model=model, **given)]
@@ -204,49 +428,28 @@ def _make_handler(litellm: Any, provider: str) -> Any:
     return Handler()
 
 
-def _request(model: str, given: Mapping[str, Any]) -> ProviderRequest:
-    options = dict(given["optional_params"])
-    options.pop("stream_options", None)
-    return ProviderRequest(
-        model=model,
-        messages=list(given["messages"]),
-        tools=list(options.pop("tools", None) or ()),
-        stream=bool(options.pop("stream", False)),
-        options=options,
-        metadata=dict((given.get("litellm_params") or {}).get("metadata") or {}),
-    )
-
-
-async def _chunks(litellm: Any, model: str, deltas: AsyncIterator[Delta]) -> AsyncIterator[Any]:
-    """Turn deltas into LiteLLM's chunks: usage and finish reason last, in this order, wherever they came."""
-    types = litellm.types.utils
-    finish, usage, first = "", None, True
-
-    def chunk(delta: Delta, reason: str | None = None, **more: Any) -> Any:
-        choice = types.StreamingChoices(index=0, delta=types.Delta(**delta), finish_reason=reason)
-        return types.ModelResponseStream(choices=[choice], model=model.partition("/")[2], **more)
-
+async def _stream_to_litellm(litellm: Any, model: str, deltas: AsyncIterator[Delta]) -> AsyncIterator[Any]:
+    """The chunks as LiteLLM's own objects."""
+    types, first = litellm.types.utils, True
     try:
-        async for given in deltas:
-            delta = copy.deepcopy(given)  # LiteLLM writes an index and a type into the tool calls it is given
-            finish = delta.pop("finish_reason", None) or finish
-            usage = delta.pop("usage", None) or usage
-            if delta:
-                yield chunk({"role": "assistant", **delta} if first else delta)
-                first = False
+        async for chunk in _make_chunks(deltas):
+            choice = chunk.pop("choices")[0]
+            delta = copy.deepcopy(
+                choice["delta"]
+            )  # LiteLLM writes an index and a type into the tool calls it is given
+            if delta and first:
+                delta, first = {"role": "assistant", **delta}, False
+            made = types.StreamingChoices(
+                index=0, delta=types.Delta(**delta), finish_reason=choice["finish_reason"]
+            )
+            yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
     except ProviderError as error:
         raise _litellm_error(litellm, error, model) from error
-    if usage is not None:
-        yield chunk({}, usage={"total_tokens": usage["prompt_tokens"] + usage["completion_tokens"], **usage})
-    yield chunk({}, finish or "stop")
 
 
 def _litellm_error(litellm: Any, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
-    name = _EXCEPTIONS.get(
-        error.status, "InternalServerError" if (error.status or 0) >= 500 else "BadRequestError"
-    )
     options: dict[str, Any] = {"message": str(error), "llm_provider": _provider_of(model), "model": model}
     request = httpx.Request("POST", "http://localhost/")
     if error.status is None:
@@ -255,5 +458,5 @@ def _litellm_error(litellm: Any, error: ProviderError, model: str) -> Exception:
         options["headers"] = error.headers
     else:
         options["response"] = httpx.Response(error.status, headers=error.headers, request=request)
-    made: Exception = getattr(litellm, name)(**options)
+    made: Exception = getattr(litellm, error.kind)(**options)
     return made

@@ -1,17 +1,25 @@
 """What a function returned, for the model: a bounded text, and pictures."""
 
-from .images import Way, Wish, addresses, draws_itself, figure_of, kind_of, pictures_in
+from .images import (
+    ImageMode,
+    PicturePlace,
+    detect_format,
+    find_figure,
+    find_pictures,
+    is_drawable,
+    make_addresses,
+)
 from .text import LIMIT, cut, describe
 
 __all__ = [
     "LIMIT",
-    "Way",
-    "Wish",
-    "addresses",
+    "ImageMode",
+    "PicturePlace",
     "cut",
     "describe",
-    "draws_itself",
-    "figure_of",
-    "kind_of",
-    "pictures_in",
+    "detect_format",
+    "find_figure",
+    "find_pictures",
+    "is_drawable",
+    "make_addresses",
 ]

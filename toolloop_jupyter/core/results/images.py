@@ -1,4 +1,7 @@
-"""Figures, images and bytes in words. No package for them is imported: a value of theirs brings it along."""
+"""Figures, images and bytes: which values are pictures, in words, and as data addresses for models that see.
+
+No package for them is imported: a value of theirs brings it along.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,28 @@ from ..execution import attempt_call
 _MOST = 10  # drawn things that are listed of one set of axes
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
+_CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
+
+ImageMode: TypeAlias = Literal["auto", "always", "never"]
+PicturePlace: TypeAlias = Literal["tool", "user"]
+"""Where a provider reads pictures: in the tool message, or in a user message behind it."""
+
+MOST_SIDE = 1_200
+"""Pixels of the longer side of a picture that is sent; models see no more detail than about that."""
+MOST_BYTES = 1_500_000
+"""Of one picture before base64; Anthropic takes 5 MB after it."""
+MOST_EACH = 4
+"""Pictures of one result."""
 
 
-def kind_of(data: bytes) -> str:
+def detect_format(data: bytes) -> str:
     """The format of a picture by its first bytes: "png", "jpeg", "gif" or "webp"; "" for bytes that are none."""
     if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
         return "webp"
     return next((kind for magic, kind in _MAGIC if data.startswith(magic)), "")
 
 
-def figure_of(value: Any) -> Any:
+def find_figure(value: Any) -> Any:
     """The whole matplotlib figure that a figure, a part of one or a set of axes belongs to, or None."""
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
     if figure is None or axes is None or not isinstance(value, (figure.FigureBase, axes.Axes)):
@@ -34,17 +49,17 @@ def figure_of(value: Any) -> Any:
     return value
 
 
-def draws_itself(value: Any) -> bool:
+def is_drawable(value: Any) -> bool:
     """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
     if isinstance(value, (bytes, bytearray)):
-        return kind_of(bytes(value[:16])) != ""
+        return detect_format(bytes(value[:16])) != ""
     # Looked up on the type, since proxies and mocks answer to any attribute.
     return not isinstance(value, type) and any(
         callable(getattr(type(value), name, None)) for name in _METHODS
     )
 
 
-def bytes_of(value: Any) -> bytes:
+def read_picture(value: Any) -> bytes:
     """The bytes of a picture that `draws_itself`; b"" when its method fails or gives none. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
@@ -55,8 +70,90 @@ def bytes_of(value: Any) -> bytes:
             data = data[0]
         if isinstance(data, str):
             data = attempt_call(base64.b64decode, data)
-        if isinstance(data, bytes) and kind_of(data):
+        if isinstance(data, bytes) and detect_format(data):
             return data
+    return b""
+
+
+def find_pictures(value: Any) -> list[Any]:
+    """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
+
+    Draws nothing.
+    """
+    found: dict[int, Any] = {}
+    attempt_call(_collect, value, found, 2)
+    return list(found.values())
+
+
+def _collect(value: Any, found: dict[int, Any], depth: int) -> None:
+    parts = _list_parts(value)
+    if parts is not None:
+        for part in parts if depth else ():
+            _collect(part, found, depth - 1)
+        return
+    drawable = find_figure(value)
+    if drawable is None and is_drawable(value):
+        drawable = value
+    if drawable is not None:
+        found.setdefault(id(drawable), drawable)
+
+
+def _list_parts(value: Any) -> list[Any] | None:
+    """The first items of a list, dict or array of objects; None for anything else."""
+    if isinstance(value, dict):
+        return list(itertools.islice(value.values(), 100))
+    if isinstance(value, (list, tuple)):
+        return list(value[:100])
+    if type(value).__name__ == "ndarray" and value.dtype.hasobject:
+        return list(value.flat[:100])
+    return None
+
+
+def make_addresses(drawables: Iterable[Any]) -> tuple[str, ...]:
+    """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
+
+    Takes time (a figure is drawn); never raises: what fails, or is too large and cannot be made smaller, is left out.
+    """
+    found: dict[str, None] = {}
+    for drawable in drawables:
+        if len(found) == MOST_EACH:
+            break
+        data = attempt_call(_draw, drawable)
+        if isinstance(data, bytes) and data:
+            encoded = base64.b64encode(data).decode()
+            found[f"data:image/{detect_format(data)};base64,{encoded}"] = None
+    return tuple(found)
+
+
+def _draw(drawable: Any) -> bytes:
+    figure = find_figure(drawable)
+    if figure is not None:
+        buffer = io.BytesIO()
+        dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
+        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
+        return _shrink(buffer.getvalue())
+    data = read_picture(drawable)
+    return _shrink(data) if data else b""
+
+
+def _shrink(data: bytes) -> bytes:
+    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
+    takes = detect_format(data) in ("png", "jpeg")  # Gemini takes no GIF
+    try:
+        from PIL import (
+            Image,  # matplotlib brings it along; without it pictures go as they are
+        )
+    except ImportError:
+        return data if takes and len(data) <= MOST_BYTES else b""
+    image = Image.open(io.BytesIO(data))
+    if takes and len(data) <= MOST_BYTES and max(image.size) <= MOST_SIDE:
+        return data
+    image.thumbnail((MOST_SIDE, MOST_SIDE))
+    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
+        buffer = io.BytesIO()
+        image.convert(mode).save(buffer, kind)
+        if buffer.tell() <= MOST_BYTES:
+            return buffer.getvalue()
     return b""
 
 
@@ -85,7 +182,7 @@ def describe_picture(value: Any, limit: int) -> tuple[str, int] | None:
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
     """Readable bytes as their text, said to be bytes; a picture by its size; others by their beginning."""
-    kind, told = kind_of(data), f"{len(data):,} bytes"
+    kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])
         told = f"PNG image of {width} × {height} pixels, {told}"
@@ -101,9 +198,6 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
     return told, len(told)
 
 
-_CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
-
-
 def _describe_axes(axes: Any) -> str:
     """Matplotlib's own words (title, labels), the range of both axes, the lines, and how many other things are drawn."""
     parts = [repr(axes)]
@@ -113,103 +207,3 @@ def _describe_axes(axes: Any) -> str:
     others = {"more lines": axes.lines[_MOST:], "patches (bars, areas)": axes.patches}
     others |= {"collections (points, areas)": axes.collections, "images": axes.images}
     return "; ".join([*parts, *(f"{len(drawn)} {what}" for what, drawn in others.items() if len(drawn))])
-
-
-Wish: TypeAlias = Literal["auto", "always", "never"]
-Way: TypeAlias = Literal["tool", "user"]
-"""Where a provider reads pictures: in the tool message, or in a user message behind it."""
-
-MOST_SIDE = 1_200
-"""Pixels of the longer side of a picture that is sent; models see no more detail than about that."""
-MOST_BYTES = 1_500_000
-"""Of one picture before base64; Anthropic takes 5 MB after it."""
-MOST_EACH = 4
-"""Pictures of one result."""
-
-
-# --- which values are pictures --------------------------------------------------------------------------------
-
-
-def pictures_in(value: Any) -> list[Any]:
-    """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
-
-    Draws nothing.
-    """
-    found: dict[int, Any] = {}
-    attempt_call(_collect, value, found, 2)
-    return list(found.values())
-
-
-def _collect(value: Any, found: dict[int, Any], depth: int) -> None:
-    parts = _parts(value)
-    if parts is not None:
-        for part in parts if depth else ():
-            _collect(part, found, depth - 1)
-        return
-    drawable = figure_of(value)
-    if drawable is None and draws_itself(value):
-        drawable = value
-    if drawable is not None:
-        found.setdefault(id(drawable), drawable)
-
-
-def _parts(value: Any) -> list[Any] | None:
-    """The first items of a list, dict or array of objects; None for anything else."""
-    if isinstance(value, dict):
-        return list(itertools.islice(value.values(), 100))
-    if isinstance(value, (list, tuple)):
-        return list(value[:100])
-    if type(value).__name__ == "ndarray" and value.dtype.hasobject:
-        return list(value.flat[:100])
-    return None
-
-
-# --- from a value to a data address ---------------------------------------------------------------------------
-
-
-def addresses(drawables: Iterable[Any]) -> tuple[str, ...]:
-    """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
-
-    Takes time (a figure is drawn); never raises: what fails, or is too large and cannot be made smaller, is left out.
-    """
-    found: dict[str, None] = {}
-    for drawable in drawables:
-        if len(found) == MOST_EACH:
-            break
-        data = attempt_call(_drawn, drawable)
-        if isinstance(data, bytes) and data:
-            encoded = base64.b64encode(data).decode()
-            found[f"data:image/{kind_of(data)};base64,{encoded}"] = None
-    return tuple(found)
-
-
-def _drawn(drawable: Any) -> bytes:
-    figure = figure_of(drawable)
-    if figure is not None:
-        buffer = io.BytesIO()
-        dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
-        figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
-        return _small(buffer.getvalue())
-    data = bytes_of(drawable)
-    return _small(data) if data else b""
-
-
-def _small(data: bytes) -> bytes:
-    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
-    takes = kind_of(data) in ("png", "jpeg")  # Gemini takes no GIF
-    try:
-        from PIL import (
-            Image,  # matplotlib brings it along; without it pictures go as they are
-        )
-    except ImportError:
-        return data if takes and len(data) <= MOST_BYTES else b""
-    image = Image.open(io.BytesIO(data))
-    if takes and len(data) <= MOST_BYTES and max(image.size) <= MOST_SIDE:
-        return data
-    image.thumbnail((MOST_SIDE, MOST_SIDE))
-    for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
-        buffer = io.BytesIO()
-        image.convert(mode).save(buffer, kind)
-        if buffer.tell() <= MOST_BYTES:
-            return buffer.getvalue()
-    return b""

@@ -28,8 +28,8 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ..execution import Raised, attempt_call, words_of
-from .images import bytes_of, describe_picture, draws_itself
+from ..execution import MISSING, Raised, attempt_call, explain_error
+from .images import describe_picture, is_drawable, read_picture
 
 LIMIT = 20_000
 """Characters of a result that the model gets unless the tool or the run says otherwise."""
@@ -40,6 +40,12 @@ _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
+
+_ROWS = 10  # first rows of a table that does not fit
+_ALL_ROWS = 50  # a table with no more rows is shown whole if it fits
+_COLUMNS = 40
+_MOST_COUNTED = 10_000_000  # values that are looked at for missing ones
+_SMALL_ARRAY = 1_000  # values of an array that are given whole
 
 
 @dataclass(frozen=True)
@@ -56,11 +62,11 @@ def describe(value: Any, limit: int | None = None) -> Described:
     limit = LIMIT if limit is None else max(limit, 1)
     described = attempt_call(_describe, value, limit)
     if isinstance(described, Raised):
-        text = _textless(value, described)
+        text = _name_textless(value, described)
         described = Described(text, len(text))
-    size = attempt_call(_size, value)
+    size = attempt_call(_count_items, value)
     size = "" if isinstance(size, Raised) else size
-    text = cut(_encodable(described.text), limit, size, described.full_length)
+    text = cut(_make_encodable(described.text), limit, size, described.full_length)
     return Described(text, max(described.full_length, len(text)))
 
 
@@ -90,16 +96,16 @@ class _Reading:
 
     def read(self, value: Any, depth: int = 0) -> Any:
         self.seen += 1
-        if (scalar := _read_scalar(value)) is not NO_SCALAR:
+        if (scalar := _read_scalar(value)) is not MISSING:
             return scalar
         if id(value) in self._inside:
-            return f"<the same {_type_name(value)} again>"
+            return f"<the same {_name_type(value)} again>"
         if depth > _MAX_DEPTH:
-            return f"<{_type_name(value)}, nested deeper>"
+            return f"<{_name_type(value)}, nested deeper>"
         self._inside.add(id(value))
         found = attempt_call(self._read_compound, value, depth + 1)
         self._inside.discard(id(value))
-        return _textless(value, found) if isinstance(found, Raised) else found
+        return _name_textless(value, found) if isinstance(found, Raised) else found
 
     def _read_compound(self, value: Any, depth: int) -> Any:
         if (
@@ -107,7 +113,7 @@ class _Reading:
         ) is not None:
             return cut(found[0], _NESTED_LIMIT)
         if isinstance(value, BaseModel):
-            return self.read(_model_fields(value), depth)
+            return self.read(_read_model(value), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
             value = {
                 one.name: getattr(value, one.name, None) for one in dataclasses.fields(value) if one.repr
@@ -123,7 +129,7 @@ class _Reading:
             items = [self.read(item, depth) for item in itertools.islice(value, room)]
             return sorted(items, key=lambda item: (type(item).__name__, json.dumps(item)))
         if not isinstance(value, (list, tuple, deque, ValuesView)):
-            return _words(value)
+            return _describe_object(value)
         values = value if isinstance(value, (list, tuple)) else list(value)
         note = self._note(len(values) - room, "items")
         end = room // 3 if note else 0
@@ -141,17 +147,17 @@ class _Reading:
 
 
 def _read_scalar(value: Any) -> Any:
-    """The JSON scalar for values that have one, or NO_SCALAR."""
+    """The JSON scalar for values that have one, or MISSING."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
-        return f"{value}" if inner is NO_SCALAR else inner
+        return f"{value}" if inner is MISSING else inner
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
         return int(value) if value.bit_length() < 10_000 else f"an integer of {value.bit_length():,} bits"
-    if (found := plain_scalar(value)) is not NO_SCALAR:
+    if (found := read_array_scalar(value)) is not MISSING:
         value = found
     if isinstance(value, float):
         number = float(value)
@@ -161,7 +167,7 @@ def _read_scalar(value: Any) -> Any:
     return str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)) else found
 
 
-def _model_fields(model: BaseModel) -> Any:
+def _read_model(model: BaseModel) -> Any:
     """A model as its own serialisers say; field by field where they fail or give what JSON has not."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
@@ -170,13 +176,13 @@ def _model_fields(model: BaseModel) -> Any:
         return {name: getattr(model, name, None) for name, field in names.items() if field.repr}
 
 
-def _words(value: Any) -> str:
+def _describe_object(value: Any) -> str:
     """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
     if isinstance(value, BaseException):
-        return words_of(value)
+        return explain_error(value)
     kind = type(value)
     if hasattr(kind, "__next__"):
-        return f"<{_type_name(value)}, an iterator whose items were not read>"
+        return f"<{_name_type(value)}, an iterator whose items were not read>"
     own = any("__str__" in vars(base) or "__repr__" in vars(base) for base in kind.__mro__[:-1])
     text = _ADDRESS.sub("", str(value)) if own else ""
     if text and not text.startswith("<"):
@@ -184,21 +190,21 @@ def _words(value: Any) -> str:
     # Looked up on the type, since proxies and mocks answer to any attribute.
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
-            return shown if name != "_repr_html_" else _html_text(shown)
-    if draws_itself(value) and (picture := describe_picture(bytes_of(value), LIMIT)):
-        return f"{_type_name(value)}: {picture[0]}"
-    return text or f"<{_type_name(value)} object, without a text form>"
+            return shown if name != "_repr_html_" else _strip_html(shown)
+    if is_drawable(value) and (picture := describe_picture(read_picture(value), LIMIT)):
+        return f"{_name_type(value)}: {picture[0]}"
+    return text or f"<{_name_type(value)} object, without a text form>"
 
 
-def _html_text(markup: str) -> str:
+def _strip_html(markup: str) -> str:
     return re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", markup))).strip()
 
 
-def _textless(value: Any, raised: Raised) -> str:
-    return f"<{_type_name(value)} without a text form: {type(raised.error).__name__}>"
+def _name_textless(value: Any, raised: Raised) -> str:
+    return f"<{_name_type(value)} without a text form: {type(raised.error).__name__}>"
 
 
-def _type_name(value: Any) -> str:
+def _name_type(value: Any) -> str:
     kind = type(value)
     return (
         kind.__qualname__
@@ -207,7 +213,7 @@ def _type_name(value: Any) -> str:
     )
 
 
-def _size(value: Any) -> str:
+def _count_items(value: Any) -> str:
     """What was cut, when a number of items says more than a number of characters."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
@@ -241,32 +247,24 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-def _encodable(text: str) -> str:
+def _make_encodable(text: str) -> str:
     """The text without lone surrogates (undecodable file names have them), which no request can carry."""
     if text.isascii():
         return text
     return text.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-# --- Tables and arrays of pandas, polars and NumPy as bounded text. None of them is imported: a value of theirs brings it along. ---
-#
-# A table is its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
-
-NO_SCALAR = object()
-_ROWS = 10  # first rows of a table that does not fit
-_ALL_ROWS = 50  # a table with no more rows is shown whole if it fits
-_COLUMNS = 40
-_MOST_COUNTED = 10_000_000  # values that are looked at for missing ones
-_SMALL_ARRAY = 1_000  # values of an array that are given whole
+# Tables and arrays of pandas, polars and NumPy. None of them is imported: a value of theirs brings it along. A table is
+# its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
 
 
-def plain_scalar(value: Any) -> Any:
-    """Plain data for a NumPy or pandas scalar, or NO_SCALAR."""
+def read_array_scalar(value: Any) -> Any:
+    """Plain data for a NumPy or pandas scalar, or MISSING."""
     numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
     if pandas is not None and (value is pandas.NaT or value is pandas.NA):
         return None
     if numpy is None or not isinstance(value, numpy.generic):
-        return NO_SCALAR
+        return MISSING
     if isinstance(value, numpy.floating):
         return float(str(value))  # 0.1 for float32(0.1), where item() gives 0.10000000149011612
     return value.item() if isinstance(value, (numpy.bool_, numpy.integer, numpy.str_)) else str(value)

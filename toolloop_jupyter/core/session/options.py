@@ -158,5 +158,5 @@ def build_config(
         metadata=facts,
         options=checked,
         sandbox=as_sandbox(sandbox),
-        observer=observer or Observer(),
+        observers=() if observer is None else (observer,),
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from ..events import (
     HarnessError,
     ModelCallFailed,
     Observer,
+    Observers,
     OutputInvalid,
     Request,
     Result,
@@ -25,19 +26,21 @@ from ..events import (
     ToolResult,
     Usage,
 )
-from ..execution import Outcome, RunEnded, attempt, keeping_the_loop
+from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
     Turn,
     TurnEnded,
-    asks_sometimes,
+    approver_of,
+    asks_always,
     make_request,
+    may_ask,
     output_in_words,
     run_turn,
 )
-from ..models import loaded, log_unexpected
-from ..text import whole_characters
+from ..models import load, log_unexpected, must_load, start_loading
+from ..text import join_surrogates
 from .files import Watch
 from .stream import AsyncEventStream, Channel, collect, shown_text
 
@@ -55,21 +58,22 @@ class AsyncSession:
         config: Config,
         history: Sequence[Mapping[str, Any]] = (),
         *,
-        interactive: bool = True,
+        streamed: bool = True,
         lasting: bool = True,
         turns: Sequence[int] = (),
     ) -> None:
         """Take over a conversation, or begin one.
 
-        `lasting=False`: there will be one turn, so nothing can be allowed for the whole session. `turns`: where the turns
+        `streamed`: its turns' streams may be read, by somebody who answers. `lasting=False`: there will be one turn, so nothing can be allowed for the whole session. `turns`: where the turns
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        nobody = config.on_approval is None and config.cards is None and not interactive
-        if nobody and asks_sometimes(config.permissions):
+        if asks_always(config.permissions) and approver_of(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
+        if must_load(config.route.model):
+            start_loading()  # while the caller goes on
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
@@ -95,13 +99,13 @@ class AsyncSession:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def astream(self, prompt: str) -> AsyncEventStream:
-        """Run one turn as a stream of events."""
-        return AsyncEventStream(self, prompt, interactive=True)
+    def astream(self, prompt: str, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
+        """Run one turn as a stream of events; `observers` are called before those of the session."""
+        return AsyncEventStream(self, prompt, streamed=True, observers=observers)
 
     async def arun(self, prompt: str) -> Result:
         """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed, HarnessError when busy."""
-        return await collect(AsyncEventStream(self, prompt, interactive=False))
+        return await collect(AsyncEventStream(self, prompt, streamed=False))
 
     stream = astream
     run = arun
@@ -116,11 +120,12 @@ class AsyncSession:
 
     async def preview(self, prompt: str) -> Request:
         """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
-        turn = self._turn(prompt, _nowhere, interactive=False)
+        turn = self._turn(prompt, _nowhere, streamed=False)
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
-        await loaded()
+        if must_load(self.config.route.model):
+            await load()
         return make_request(turn, in_words=output_in_words(turn))
 
     @property
@@ -183,17 +188,30 @@ class AsyncSession:
     close = aclose
 
     def _turn(
-        self, prompt: str, emit: Callable[[Event], Coroutine[Any, Any, None]], *, interactive: bool
+        self,
+        prompt: str,
+        emit: Callable[[Event], Coroutine[Any, Any, None]],
+        *,
+        streamed: bool,
+        observers: Sequence[Observer] = (),
     ) -> Turn:
-        prompt = whole_characters(prompt)
-        return Turn(self.config, self._history, prompt, emit, self._allowed, interactive, self.lasting)
+        return Turn(
+            self.config,
+            self._history,
+            join_surrogates(prompt),
+            emit,
+            self._allowed,
+            observers=Observers((*observers, *self.config.observers)),
+            approver=approver_of(self.config, streamed=streamed),
+            lasting=self.lasting,
+        )
 
     async def settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.ended()
 
-    def begin(self, prompt: str, *, interactive: bool, observer: Observer | None = None) -> Channel:
+    def begin(self, prompt: str, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
         """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy, ValueError."""
         if self._closed:
             raise SessionClosed(CLOSED)
@@ -203,28 +221,23 @@ class AsyncSession:
         if not isinstance(given, str) or not given.strip():
             raise ValueError("the prompt is empty: say what the model should do")
         channel = self._channel = Channel()
-        turn = self._turn(prompt, channel.emit, interactive=interactive)
-        if observer is not None:
-            turn.config = dataclasses.replace(turn.config, observer=observer)
+        turn = self._turn(prompt, channel.emit, streamed=streamed, observers=observers)
         turn.checkpoint = channel.checkpoint
         channel.begin(self._run(turn, channel))
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Result:
         channel.started = True
-        async with self.config.attend():
+        asks = turn.approver != "callback" and may_ask(turn.config)
+        async with turn.config.host.attend(may_ask=asks):
             return await self._to_its_end(turn, channel)
 
     async def _to_its_end(self, turn: Turn, channel: Channel) -> Result:
         """One turn, to a Result, whatever happens."""
-        loop, watch, number = asyncio.get_running_loop(), Watch(self.config.sandbox), self._history.turns
-        limit = self.config.timeout
-        timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
+        watch, number = Watch(self.config.sandbox), self._history.turns
         try:
             reason, error = await self._outcome(turn, watch, channel)
         finally:
-            if timer is not None:
-                timer.cancel()
             self._history.mark_turn(number)  # each result has a turn to go back to
         channel.reason = channel.reason or reason  # from here on a stop comes too late
         for result in _missing_results(turn, channel.recorded):
@@ -234,16 +247,31 @@ class AsyncSession:
             await channel.post(change)
         made = self._result(turn, channel, reason, error, files)
         self.results.append(made)
-        self.config.on_result(made)
+        turn.config.host.finished(made)
         return made
+
+    @contextmanager
+    def _time_limit(self, channel: Channel) -> Iterator[None]:
+        limit = self.config.timeout
+        if limit is None:
+            yield
+            return
+        timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
+        try:
+            yield
+        finally:
+            timer.cancel()
 
     async def _outcome(self, turn: Turn, watch: Watch, channel: Channel) -> tuple[StopReason, str | None]:
         outcome = Outcome()
         try:
             channel.checkpoint()
-            await watch.start()
-            with keeping_the_loop():
-                outcome = await attempt(run_turn(turn))
+            if must_load(self.config.route.model):
+                outcome = await attempt(load())  # seconds, once in a process: none of the run's time
+            if outcome.error is None:
+                with self._time_limit(channel), keep_loop_running():
+                    await watch.start()
+                    outcome = await attempt(run_turn(turn))
         except asyncio.CancelledError:
             if channel.reason is None:
                 raise  # not ours: the loop is shutting down
@@ -284,6 +312,7 @@ class AsyncSession:
             prompt=turn.prompt,
             spans=tuple(turn.spans),
             output_attempts=turn.output_attempts,
+            presenter=turn.config.host,
         )
 
     def raise_output_invalid(self, problem: tuple[str, str] | None, result: Result) -> None:
@@ -308,7 +337,9 @@ def _cut_off(turn: Turn, call_id: str, text: str) -> ToolResult:
     """The result of a call that was not seen to its end; whether its function had been started, and for how long."""
     ran = turn.at_work is not None and turn.at_work[0] == call_id
     seconds = time.monotonic() - turn.at_work[1] if turn.at_work is not None and ran else 0.0
-    return ToolResult(call_id, text, is_error=True, full_length=len(text), ran=ran, seconds=seconds)
+    return ToolResult(
+        call_id, text, is_error=True, full_length=len(text), ran=ran, seconds=seconds, status="cancelled"
+    )
 
 
 async def _let_cancel_come() -> None:

@@ -24,6 +24,7 @@ from ..events import (
     StopReason,
     Text,
 )
+from ..loop import Approver, approver_of
 
 if TYPE_CHECKING:
     from .session import AsyncSession
@@ -130,28 +131,40 @@ class AsyncEventStream:
     """
 
     def __init__(
-        self, session: AsyncSession, prompt: str, *, interactive: bool, close_session: bool = False
+        self,
+        session: AsyncSession,
+        prompt: str,
+        *,
+        streamed: bool,
+        close_session: bool = False,
+        observers: Sequence[Observer] = (),
     ) -> None:
-        self._session, self._prompt, self._interactive = session, prompt, interactive
+        """`streamed`: its reader sees the events, and answers the requests for which there is no `on_approval`."""
+        self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
         self._channel: Channel | None = None
         self._asked: Approval | None = None
         self._result: Result | None = None
         self._cancelled = False
         self._ended = False
-        self._observer: Observer | None = None
+        self._observers = tuple(observers)
 
-    def watch(self, observer: Observer) -> bool:
-        """Let `observer` be called around the steps of this turn, if it has not begun and nobody else is; tells whether."""
-        there = self._session.config.observer
-        free = self._channel is None and (type(there) is Observer or there.steps_aside)
-        self._observer = observer if free else None
-        return free
+    def observe(self, observer: Observer) -> bool:
+        """Let `observer` be called around the steps of this turn, too; False when it has begun already."""
+        if self._channel is not None:
+            return False
+        self._observers = (observer, *self._observers)
+        return True
 
     @property
-    def answers_itself(self) -> bool:
-        """Whether `on_approval` answers this turn's requests, so that its reader need not."""
-        return self._session.config.on_approval is not None
+    def model(self) -> str:
+        """The model that this turn asks."""
+        return self._session.config.route.model
+
+    @property
+    def approver(self) -> Approver:
+        """Who answers this turn's requests."""
+        return approver_of(self._session.config, streamed=self._streamed)
 
     def __aiter__(self) -> AsyncEventStream:
         return self
@@ -162,7 +175,7 @@ class AsyncEventStream:
         if self._channel is None:
             await self._session.settled()
             self._channel = self._session.begin(
-                self._prompt, interactive=self._interactive, observer=self._observer
+                self._prompt, streamed=self._streamed, observers=self._observers
             )
             if self._cancelled:
                 self._channel.stop("cancelled")
@@ -170,7 +183,7 @@ class AsyncEventStream:
             self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         event = await self._next(self._channel)
-        if isinstance(event, Approval) and self._interactive and self._session.config.on_approval is None:
+        if isinstance(event, Approval) and self.approver == "reader":
             self._asked = event  # for the reader of this stream to answer
         return event
 
@@ -197,7 +210,7 @@ class AsyncEventStream:
         if task.done() and not task.cancelled() and task.exception() is None:
             note = task.result().error
         error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
-        await self._session.config.on_stopped(error)
+        await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
         """The Done event; then, at the next call, OutputInvalid or the end."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Coroutine, Generator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ..events import Event, Result, Usage
+from ..events import Event, Result, RunSync, Usage
 from .session import AsyncSession
 from .stream import AsyncEventStream
 
@@ -14,10 +14,9 @@ from .stream import AsyncEventStream
 class Session:
     """An AsyncSession for code without `await`; works in a notebook cell, too. Use as a context manager."""
 
-    def __init__(self, inner: AsyncSession, run_sync: RunSync, one_loop: Callable[[], RunSync]) -> None:
-        """`one_loop` makes what runs the steps of one stream."""
-        self._inner, self._run_sync, self._one_loop = inner, run_sync, one_loop
-        self._on_the_turns_loop = run_sync
+    def __init__(self, inner: AsyncSession) -> None:
+        self._inner, self._run_sync = inner, inner.config.host.run_sync
+        self._on_the_turns_loop: RunSync = self._run_sync
         """Runs something where the turn of the last stream runs."""
 
     @property
@@ -40,7 +39,7 @@ class Session:
         return result
 
     def stream(self, prompt: str) -> EventStream:
-        self._on_the_turns_loop = self._one_loop()
+        self._on_the_turns_loop = self._inner.config.host.one_loop()
         return EventStream(self._inner.astream(prompt), self._on_the_turns_loop)
 
     async def arun(self, prompt: str) -> Result:
@@ -83,10 +82,6 @@ class Session:
     @property
     def closed(self) -> bool:
         return self._inner.closed
-
-
-RunSync = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
-"""Runs what it is given to its end from sync code, and returns its value."""
 
 
 async def _anext(stream: AsyncEventStream) -> Event | None:

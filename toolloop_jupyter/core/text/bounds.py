@@ -31,22 +31,22 @@ class TooManyCalls(Exception):
 
 def is_deeper(value: Any, levels: int = DEEPEST) -> bool:
     """Whether JSON data is nested deeper than `levels`; so is what holds itself. Level by level, without recursion."""
-    level = _containers([value])
+    level = _list_containers([value])
     for _ in range(levels):
         if not level:
             return False
-        level = _containers(
+        level = _list_containers(
             item for one in level for item in (one.values() if isinstance(one, Mapping) else one)
         )
     return bool(level)
 
 
-def _containers(values: Iterable[Any]) -> list[Any]:
+def _list_containers(values: Iterable[Any]) -> list[Any]:
     """Those of the values that hold others, each once."""
     return list({id(one): one for one in values if isinstance(one, (Mapping, list, tuple))}.values())
 
 
-def some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
+def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
     """`a, b and 3 more`: the first of the texts, and how many more there are."""
     listed = list(texts)
     more = len(listed) - most

@@ -144,7 +144,7 @@ _PLAIN = "[A-Za-z0-9._~-]"
 
 
 @functools.lru_cache(maxsize=512)
-def _escapes(char: str) -> str:
+def _match_escapes(char: str) -> str:
     """How a character (or a run of backslashes) of a key is written, as a pattern: as it is, or escaped, also twice."""
     if re.fullmatch(_PLAIN, char):
         return re.escape(char)
@@ -162,7 +162,7 @@ class _Writing:
 
     def __init__(self, chars: str, least: int = 0) -> None:
         """Without its end it is found where at least `least` characters are there; never for 0."""
-        steps = [_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
+        steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
         self._head = re.compile(_TAGS.join(steps[:SHORTEST]))
@@ -202,7 +202,7 @@ class _Writing:
 
 
 @functools.lru_cache(maxsize=256)
-def _writings(key: str) -> tuple[_Writing, ...]:
+def _find_writings(key: str) -> tuple[_Writing, ...]:
     """The writings of a key: itself, and the part of any base64 text that only it decides."""
     if not _may_be_key(key):
         return ()
@@ -221,7 +221,7 @@ def hide(text: str, also: Iterable[str] = ()) -> str:
     """`text` without the keys of this process's runs (and those of `also`). Cheap where there is none."""
     bare = _TAG.sub("", text) if "<" in text else ""
     for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
-        for writing in _writings(key):
+        for writing in _find_writings(key):
             if writing.seed in text or (bare and writing.seed in bare):
                 text = writing.take_out(text)
     return text
@@ -264,7 +264,7 @@ class KeyFilter:
     def add(self, delta: str) -> str:
         """What can be printed now."""
         text = self._waiting + delta
-        cut = min([len(text), *(writing.begin(text) for key in _known for writing in _writings(key))])
+        cut = min([len(text), *(writing.begin(text) for key in _known for writing in _find_writings(key))])
         self._waiting = text[cut:]
         return hide(text[:cut])
 

@@ -1,8 +1,15 @@
-"""Foreign text for terminals, diffs and error lines: no control sequence gets through, nothing is reordered or hidden."""
+"""Foreign text made plain: for terminals, diffs and error lines, for requests, and as names that providers take.
+
+No control sequence gets through, nothing is reordered or hidden; a half of a surrogate pair finds its other half; of a line
+that was rewritten (a progress bar) the last state counts.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
+from collections.abc import Collection
 from typing import Any
 
 CONTROL = "\x00-\x08\x0b-\x1f\x7f-\x9f"
@@ -20,9 +27,13 @@ _ANSI = re.compile(
     "|(?:\x1b[\\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c\n]{0,4096}(?:\x07|\x1b\\\\|\x9c)"  # OSC, DCS, …: titles
     "|\x1b[ -/][0-~]"
 )
+_MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
+"""What moves the cursor (backspace, ANSI) or erases: it is left out, and not carried out."""
+WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
+"""What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first."""
 
 
-def without_ansi(text: str) -> str:
+def remove_ansi(text: str) -> str:
     """Remove complete terminal sequences (colours, titles)."""
     return _ANSI.sub("", text) if "\x1b" in text or not text.isascii() else text
 
@@ -31,14 +42,11 @@ def plain(text: str) -> str:
     """Remove terminal sequences, control, bidi and zero-width characters: text for terminals, diffs and files."""
     return NOT_PLAIN.sub(
         lambda m: "\ufffd" if "\ud800" <= m.group() <= "\udfff" else "",
-        without_ansi(text.replace("\r\n", "\n")),
+        remove_ansi(text.replace("\r\n", "\n")),
     )
 
 
-# --- Whole characters: a half of a surrogate pair finds its other half, or becomes "�". -----------------------
-
-
-def whole_characters(text: str) -> str:
+def join_surrogates(text: str) -> str:
     """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
 
     A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
@@ -49,28 +57,22 @@ def whole_characters(text: str) -> str:
     return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
 
 
-def whole_data(value: Any) -> Any:
+def join_surrogates_in(value: Any) -> Any:
     """JSON data with `whole_characters` in all of its texts, keys too."""
     if isinstance(value, str):
-        return whole_characters(value)
+        return join_surrogates(value)
     if isinstance(value, dict):
-        return {whole_data(key): whole_data(item) for key, item in value.items()}
-    return [whole_data(item) for item in value] if isinstance(value, list) else value
+        return {join_surrogates_in(key): join_surrogates_in(item) for key, item in value.items()}
+    return [join_surrogates_in(item) for item in value] if isinstance(value, list) else value
 
 
 def cut_half(text: str) -> tuple[str, str]:
     """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
-    return whole_characters(whole), half
+    return join_surrogates(whole), half
 
 
-# --- What stands there at the end of printed text: a progress bar rewrites its line, and only its last state counts. ---
-
-_MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
-"""What moves the cursor (backspace, ANSI) or erases: it is left out, and not carried out."""
-
-
-def settled(text: str) -> str:
+def settle_lines(text: str) -> str:
     r"""The text with the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
 
     Bars that go up by lines (nested ones) leave a line for each state. Colours stay as they are.
@@ -81,3 +83,19 @@ def settled(text: str) -> str:
         return text
     lines = text.replace("\r\n", "\n").split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
+
+
+def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
+    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
+    if name not in taken and WIRE_NAME.fullmatch(name):
+        return name
+    letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
+    ascii_only = "".join(letter for letter in letters if not unicodedata.combining(letter))
+    ascii_only = re.sub(r"[^a-zA-Z0-9_-]", "_", ascii_only)
+    if not ascii_only.strip("_-"):
+        ascii_only = "tool"
+    elif not ascii_only[0].isalpha():
+        ascii_only = f"t_{ascii_only}"  # Bedrock's names begin with a letter
+    if len(ascii_only) <= 64 and ascii_only not in taken and ascii_only != "tool":
+        return ascii_only
+    return f"{ascii_only[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"

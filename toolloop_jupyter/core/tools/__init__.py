@@ -3,22 +3,34 @@
 from .identity import Version
 from .messages import InvalidArguments
 from .parsing import SentArguments, parse_arguments
-from .signature import ToolContext, python_name, understood
-from .tool import BoundCall, Tool, make_tools, marked_tools, suggest, tool, tool_name
+from .schema import (
+    JsonSchema,
+    describe_type,
+    map_schema,
+    resolve_reference,
+    walk_schema,
+)
+from .signature import ToolContext, get_python_name, rewrite_annotation
+from .tool import BoundCall, Tool, find_marked_tools, get_tool_name, make_tools, suggest, tool
 
 __all__ = [
     "BoundCall",
     "InvalidArguments",
+    "JsonSchema",
     "SentArguments",
     "Tool",
     "ToolContext",
     "Version",
+    "describe_type",
+    "find_marked_tools",
+    "get_python_name",
+    "get_tool_name",
     "make_tools",
-    "marked_tools",
+    "map_schema",
     "parse_arguments",
-    "python_name",
+    "resolve_reference",
+    "rewrite_annotation",
     "suggest",
     "tool",
-    "tool_name",
-    "understood",
+    "walk_schema",
 ]

@@ -8,30 +8,23 @@ rest goes back to the model. A number for a text parameter does, too: how it was
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
-from ..events import same_json
-from ..execution import Raised, attempt_call, words_of
-from .messages import InvalidArguments, complaint, steps
+from ..events import is_same_json
+from ..execution import MISSING, Raised, attempt_call, describe_error
+from .messages import InvalidArguments, explain_problems, find_steps
 from .parsing import parse_arguments, parse_part
-from .preview import (
-    ABSENT,
-    Told,
-    candidates,
-    is_plain,
-    spoilt,
-    tell,
-    unheeded,
-    with_marks,
-)
-from .schema import OMITTED, default_json
+from .preview import Preview, check_edit, holds_note, is_plain, merge_edit, preview
+from .schema import find_default_json
 from .signature import Parameter
 
 _NESTED = frozenset(
@@ -57,36 +50,33 @@ _NESTED = frozenset(
 """Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
 
 
-class Held(NamedTuple):
-    """The value of one parameter in one call."""
+class Argument(NamedTuple):
+    """One argument of one call: its value, and what is shown of it."""
 
+    parameter: Parameter
     value: Any
     passed: bool
     """Whether the function is given it; else its own default applies."""
     sent: Any
-    """JSON that the model sent for it, or ABSENT."""
-    told: Told | None
-    """What is shown of it; None for a default that is no JSON."""
+    """JSON that the model sent for it, or MISSING."""
+    preview: Preview | None
+    """None for a default that is no JSON: it cannot be shown, and not be edited."""
+
+    @property
+    def has_changed(self) -> bool:
+        """Whether the value is no longer what is shown: a validator gave what others can change, too."""
+        if self.preview is None or is_plain(self.value):
+            return False
+        return not is_same_json(preview(self.value, self.sent).shown, self.preview.shown)
 
 
-@dataclass(frozen=True)
-class Values:
-    """Validated arguments, private to one call."""
+ArgumentsByKey: TypeAlias = Mapping[str, Argument]
+"""A call's arguments by their names in the schema."""
 
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    json: dict[str, Any]
-    """All that `args` and `kwargs` hold, as JSON by schema names, with the defaults that apply (see `telling.py`)."""
-    held: Mapping[str, Held]
-    """By schema names."""
 
-    def changed(self) -> list[str]:
-        """The arguments whose values are no longer what `json` tells: a validator gave what others can change, too."""
-        return [
-            name
-            for name, (value, _, sent, told) in self.held.items()
-            if told is not None and not is_plain(value) and not same_json(tell(value, sent).shown, told.shown)
-        ]
+def list_shown(arguments: ArgumentsByKey) -> dict[str, Any]:
+    """What is shown of a call: its arguments as JSON by the schema's names, with the defaults that apply."""
+    return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
 
 
 @dataclass(frozen=True)
@@ -95,160 +85,129 @@ class Arguments:
 
     tool: str
     parameters: Sequence[Parameter]
-    adapter: TypeAdapter[Any]
+    adapter: TypeAdapter[dict[str, Any]]
 
-    def read(self, raw: object) -> Values:
+    def read(self, raw: object) -> ArgumentsByKey:
         """Typed values from the arguments as the model sent them: text, None or a mapping.
 
         Raises InvalidArguments.
         """
-        return self._values(*self._read(raw))
-
-    def edit(self, values: Values, edited: Mapping[str, object]) -> Values:
-        """The same call with what a person made of `values.json`; an argument they left alone keeps its very value.
-
-        An edit that is read as what was there already is none; so values that are as they were come back themselves.
-        Raises InvalidArguments, also for an edit that nothing reads.
-        """
-        untouched = {
-            key: held
-            for key, held in values.held.items()
-            if key in edited and key in values.json and same_json(edited[key], values.json[key])
-        }
-        if len(untouched) == len(edited) == len(values.json):
-            return values
-        refused: InvalidArguments | None = None
-        fallback: Values | None = None
-        as_it_was: Values | None = None
-        for given in candidates(
-            edited, values.json, {key: _again(held) for key, held in values.held.items()}
-        ):
-            try:
-                made = self._values(*self._read(given), untouched)
-            except InvalidArguments as error:
-                refused = refused or error
-                continue
-            made = replace(made, json=with_marks(made.json, edited, values.json))
-            problem, wrong = unheeded(made.json, edited, values.json)
-            if wrong:
-                refused = refused or InvalidArguments(f"{problem}; {self.tool} was not run")
-            elif problem:
-                as_it_was = as_it_was or made
-            elif same_json(made.json, values.json):
-                return values
-            elif not spoilt(made.json, edited, values.json):
-                return made
-            else:
-                fallback = fallback or made
-        if (fallback := fallback or as_it_was) is not None:
-            return fallback  # one argument depends on another: the record names both
-        assert refused is not None, "there is a candidate"
-        raise refused
-
-    def _read(self, raw: object) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(values by Python names, the JSON that they were made of by schema names)."""
-        try:
+        with self._naming_the_tool():
             given = parse_arguments(raw)
+        return self._make(*self._validate(self._rename(given)), {})
+
+    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
+        """The same call with what a person made of what they were shown; what they left alone keeps its very value.
+
+        `arguments` themselves where nothing was changed. Raises InvalidArguments, also for an edit that does something
+        else than it shows.
+        """
+        shown = list_shown(arguments)
+        if is_same_json(dict(edited), shown):
+            return arguments
+        again = {key: one.preview.again for key, one in arguments.items() if one.preview is not None}
+        with self._naming_the_tool():
+            merged = {
+                key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
+                for key, value in parse_arguments(edited).items()
+            }
+        given = self._rename({key: value for key, value in merged.items() if value is not MISSING})
+        untouched = {
+            key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
+        }
+        made = self._make(*self._validate(given), untouched)
+        with self._naming_the_tool():
+            check_edit(list_shown(made), edited, shown)
+        is_as_shown = is_same_json(list_shown(made), shown) and not holds_note(shown)
+        return arguments if is_as_shown else made
+
+    @contextlib.contextmanager
+    def _naming_the_tool(self) -> Iterator[None]:
+        try:
+            yield
         except InvalidArguments as error:
             raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-        return self._validate(given)
+
+    def _rename(self, given: dict[str, Any]) -> dict[str, Any]:
+        """The arguments by the schema's names, also where one came by the parameter's own, which providers do not take."""
+        keys = {parameter.key for parameter in self.parameters}
+        for key, own in ((parameter.key, parameter.own_key) for parameter in self.parameters):
+            if own in given and own and own not in keys and key not in given:
+                given[key] = given.pop(own)
+        return given
 
     def _validate(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """(values by Python names, the JSON that they were made of by schema names)."""
         try:
             return self._check(given), given
         except ValidationError as error:
             problems = error.errors(include_url=False)
-        if _decode(given, problems):
+        if _decode_texts(given, problems):
             try:
                 return self._check(given), given
             except ValidationError as error:
                 problems = error.errors(include_url=False)
-        if (with_null := _with_null(given, problems)) is not None:
+        if (with_null := _put_nulls(given, problems)) is not None:
             try:
                 return self._check(with_null), with_null
             except ValidationError:
                 pass  # null was not meant, or does not help: the message is about what was sent
         keys = [parameter.key for parameter in self.parameters]
-        raise InvalidArguments(complaint(self.tool, given, problems, keys))
+        raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
     def _check(self, given: dict[str, Any]) -> dict[str, Any]:
-        values: dict[str, Any] | Raised = attempt_call(self.adapter.validate_python, given)
+        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        values: dict[str, Any] | Raised = attempt_call(lambda: self.adapter.validate_json(to_json(given)))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 raise values.error
             # Raised by a validator of the person's own types.
-            text = words_of(values.error, 500)
+            text = describe_error(values.error, 500)
             raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
-        if _has_nan_text(given) and (path := next(_not_finite(values, ""), None)):
+        if _has_nan_text(given) and (path := next(_find_not_finite(values, ""), None)):
             raise InvalidArguments(
                 f"invalid arguments, {self.tool} was not run:\n- {path}: expected a finite number, got NaN or infinity"
             )
         return values
 
-    def _values(
-        self,
-        validated: Mapping[str, Any],
-        given: Mapping[str, Any],
-        untouched: Mapping[str, Held] | None = None,
-    ) -> Values:
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        shown: dict[str, Any] = {}
-        kept: dict[str, Held] = {}
+    def _make(
+        self, validated: Mapping[str, Any], given: Mapping[str, Any], untouched: ArgumentsByKey
+    ) -> ArgumentsByKey:
+        made: dict[str, Argument] = {}
         for parameter in self.parameters:
             key, value = parameter.key, validated[parameter.name]
-            if untouched and key in untouched:
-                held = untouched[key]
-            elif value is OMITTED:
-                held = _held_default(parameter)
+            if key in untouched:
+                made[key] = untouched[key]
+            elif value is MISSING:
+                made[key] = _take_default(parameter)
             else:
-                sent = given.get(key, ABSENT)
-                held = Held(value, True, sent, tell(value, sent))
-            kept[key] = held
-            if held.told is not None:
-                shown[key] = held.told.shown
-            if parameter.positional:
-                args.append(held.value)
-            elif held.passed:
-                kwargs[parameter.name] = held.value
-        return Values(tuple(args), kwargs, shown, kept)
+                sent = given.get(key, MISSING)
+                made[key] = Argument(parameter, value, True, sent, preview(value, sent))
+        return made
 
 
-def _held_default(parameter: Parameter) -> Held:
-    value, passed = _default(parameter)
-    known = is_plain(value) or default_json(parameter) is not OMITTED
-    return Held(value, passed, ABSENT, tell(value) if known else None)
-
-
-def _again(held: Held) -> Any:
-    return ABSENT if held.told is None else held.told.again
-
-
-def _default(parameter: Parameter) -> tuple[Any, bool]:
-    """The default for one call, and whether it has to be passed: a copy where calls could share what they change."""
+def _take_default(parameter: Parameter) -> Argument:
+    """The default for one call: a copy where calls could share what they change."""
+    value, passed = parameter.default, False
     if parameter.field is not None:
-        return parameter.field.get_default(call_default_factory=True), True
-    default = parameter.default
-    mutable = isinstance(default, (list, dict, set, bytearray, BaseModel)) or hasattr(
-        default, "__dataclass_fields__"
-    )
-    if not mutable:
-        return default, False
-    try:
-        return copy.deepcopy(default), True
-    except (TypeError, ValueError, RecursionError, copy.Error):  # it holds a lock, a file, a connection
-        return default, False
+        value, passed = parameter.field.get_default(call_default_factory=True), True
+    elif isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(value, "__dataclass_fields__"):
+        # It may hold a lock, a file, a connection.
+        with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
+            value, passed = copy.deepcopy(value), True
+    is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
+    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
 
 
-def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
+def _decode_texts(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
     changed, tried, count = False, set(), itertools.count()
     for problem in problems:
         text = problem["input"]
-        if problem["type"] not in _NESTED or not isinstance(text, str) or text.lstrip()[:1] not in ("[", "{"):
+        if problem["type"] not in _NESTED or type(text) is not str or text.lstrip()[:1] not in ("[", "{"):
             continue
-        holder, key = _place(given, problem["loc"])
-        if holder is None or holder[key] is not text or (id(holder), key) in tried:
+        holder, key = _find_place(given, problem["loc"])
+        if holder is None or holder[key] != text or (id(holder), key) in tried:
             continue
         tried.add((id(holder), key))  # once, also where each member of a union has refused it
         try:
@@ -259,7 +218,7 @@ def _decode(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     return changed
 
 
-def _with_null(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
+def _put_nulls(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
     """A copy with null for each refused text "null"; None when there is no such text."""
     # What a validator has made of it is never compared: it says itself what it is equal to.
     refused = [
@@ -268,16 +227,16 @@ def _with_null(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any]
     if not refused:
         return None
     copied: dict[str, Any] = copy.deepcopy(given)
-    places = [_place(copied, problem["loc"]) for problem in refused]
+    places = [_find_place(copied, problem["loc"]) for problem in refused]
     for holder, key in places:
         if holder is not None and holder[key] == "null":
             holder[key] = None
     return copied
 
 
-def _place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:
+def _find_place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:
     """The container and the key that hold what a pydantic location means; (None, None) for the whole."""
-    return next(reversed(steps(given, location)), (None, None))
+    return next(reversed(find_steps(given, location)), (None, None))
 
 
 def _has_nan_text(value: Any) -> bool:
@@ -287,7 +246,7 @@ def _has_nan_text(value: Any) -> bool:
     return any(_has_nan_text(item) for item in items)
 
 
-def _not_finite(value: Any, path: str) -> Iterator[str]:
+def _find_not_finite(value: Any, path: str) -> Iterator[str]:
     """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
 
     Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `schema.build`
@@ -302,10 +261,10 @@ def _not_finite(value: Any, path: str) -> Iterator[str]:
                 continue
             if isinstance(item, float) and not math.isfinite(item):
                 yield inside
-            yield from _not_finite(item, inside)
+            yield from _find_not_finite(item, inside)
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _not_finite(item, f"{path}.{key}".lstrip("."))
+            yield from _find_not_finite(item, f"{path}.{key}".lstrip("."))
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
-            yield from _not_finite(item, f"{path}[{index}]")
+            yield from _find_not_finite(item, f"{path}[{index}]")

@@ -38,7 +38,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..execution import Raised, attempt_call
-from .signature import layers
+from .signature import list_layers
 
 MOST = 1_000
 """Parts of a version that are looked at; one with more is not fixed."""
@@ -50,6 +50,11 @@ _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelt
 _BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
 _ROUTINES = (types.FunctionType, types.MethodType, *_BUILTIN, type(functools.lru_cache(len)))
 _CONTAINERS = (list, tuple, set, frozenset, dict, bytearray, deque)
+_STALE = (
+    "# The source of {name} is not shown: what runs is not what is written there now "
+    "(changed since it was loaded, or changed while it was).\n"
+)
+_FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 
 @dataclass(frozen=True)
@@ -75,14 +80,14 @@ class Version:
 
     def is_still(self, now: Version) -> bool:
         """Whether nothing of what runs was replaced since; the data of its closures may be other."""
-        return _same(self.parts, now.parts)
+        return _are_same(self.parts, now.parts)
 
     def covers(self, now: Version) -> bool:
         """Whether what was allowed for good when this was the version is allowed now: it is the same to the bottom."""
-        return self.fixed and now.fixed and _same(self.parts + self.data, now.parts + now.data)
+        return self.fixed and now.fixed and _are_same(self.parts + self.data, now.parts + now.data)
 
 
-def _same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
+def _are_same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
     return len(before) == len(now) and all(
         one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
         for one, other in zip(before, now, strict=True)
@@ -105,7 +110,7 @@ class _Look:
         return len(self._seen) > known
 
     def at_function(self, function: Callable[..., Any]) -> None:
-        for layer in layers(function):
+        for layer in list_layers(function):
             if inspect.ismethod(layer):  # another object at each look
                 self._at_object(layer.__self__)
             elif not self._is_new(layer):
@@ -137,7 +142,7 @@ class _Look:
             self.parts.append(value)
         elif kind in _ROUTINES or kind is functools.partial:
             self.at_function(value)
-        elif (content := _content(value)) is None:
+        elif (content := _list_content(value)) is None:
             self.parts += (value, _UNSEEN)
             if callable(value):
                 self.at_function(value)
@@ -148,7 +153,7 @@ class _Look:
                     self.at_value(item)
 
 
-def _content(value: Any) -> Collection[Any] | None:
+def _list_content(value: Any) -> Collection[Any] | None:
     """All that makes a value what it is, or None where that cannot be told."""
     if type(value) in _CONTAINERS:
         return value.items() if isinstance(value, dict) else value
@@ -159,43 +164,34 @@ def _content(value: Any) -> Collection[Any] | None:
     return tuple(vars(value).items()) if is_data else None
 
 
-# --- source -------------------------------------------------------------------------------------------------------
-
-STALE = (
-    "# The source of {name} is not shown: what runs is not what is written there now "
-    "(changed since it was loaded, or changed while it was).\n"
-)
-_FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
-
-
-def source_of(function: Callable[..., Any]) -> str:
+def read_source(function: Callable[..., Any]) -> str:
     """The source of a function and of what it wraps, in the order in which they run; "" where there is none.
 
     Where the text that Python finds is not the code that runs (a module's file that was edited after the import), a
     comment says so in its place.
     """
-    layered = [layer for layer in layers(function) if _runs(layer)]
-    texts = [_text(layer) for layer in layered]
+    layered = [layer for layer in list_layers(function) if _does_something(layer)]
+    texts = [_read_source(layer) for layer in layered]
     if len(texts) < 2 or not any(texts):
         return "".join(texts)
     return "\n".join(
-        f"# {number} of {len(texts)}, {'which runs' if number == 1 else 'which it says it wraps'}: {_name(layer)}\n"
+        f"# {number} of {len(texts)}, {'which runs' if number == 1 else 'which it says it wraps'}: {_get_code_name(layer)}\n"
         + (text or "# There is no Python source of it.\n")
         for number, (layer, text) in enumerate(zip(layered, texts, strict=True), 1)
     )
 
 
-def _runs(layer: Any) -> bool:
+def _does_something(layer: Any) -> bool:
     """Whether a layer does something by itself. A partial, a method and a callable object only lead to what does."""
     return (inspect.isroutine(layer) and not inspect.ismethod(layer)) or hasattr(layer, "__wrapped__")
 
 
-def _name(layer: Any) -> str:
+def _get_code_name(layer: Any) -> str:
     code = getattr(layer, "__code__", None)
     return str(getattr(code, "co_qualname", getattr(code, "co_name", type(layer).__qualname__)))
 
 
-def _text(layer: Any) -> str:
+def _read_source(layer: Any) -> str:
     code = getattr(layer, "__code__", None)
     if not isinstance(code, types.CodeType):
         return ""
@@ -203,14 +199,14 @@ def _text(layer: Any) -> str:
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     flags = code.co_flags & _FUTURES | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    compiled = attempt_call(_codes, written, code.co_filename, flags)
+    compiled = attempt_call(_compile_all, written, code.co_filename, flags)
     if isinstance(text, str) and not isinstance(compiled, Raised) and code in compiled:
         return textwrap.dedent(text)
-    return STALE.format(name=_name(layer)) if written else ""
+    return _STALE.format(name=_get_code_name(layer)) if written else ""
 
 
 @functools.lru_cache(maxsize=8)
-def _codes(text: str, filename: str, flags: int) -> frozenset[types.CodeType]:
+def _compile_all(text: str, filename: str, flags: int) -> frozenset[types.CodeType]:
     """All code of a file, or of a notebook's cell."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were said when the code was compiled to be run

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ..execution import Raised, attempt_call, told
+from ..execution import Raised, attempt_call, shorten_repr
 
 
 class InvalidArguments(ValueError):
@@ -78,33 +78,35 @@ _MISSING = (
 )
 
 
-def _shorter(begin: re.Match[str]) -> str:
+def _shorten_beginning(begin: re.Match[str]) -> str:
     return "must " if begin[1] == "Input should" else ""
 
 
-def complaint(tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]) -> str:
+def explain_problems(
+    tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]
+) -> str:
     """The message for the model: a line for each wrong argument.
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
     found: dict[tuple[int | str, ...], list[Any]] = {}
     for problem in problems:
-        found.setdefault(_place(given, problem), []).append(problem)
+        found.setdefault(_find_place(given, problem), []).append(problem)
     lines: list[str] = []
     for place, of_place in itertools.islice(found.items(), _MOST):
-        path = _path(place, of_place[0])
-        texts = [_words(problem, path, given, known) for problem in of_place[:_MOST_TEXTS]]
-        lines.append(_line(f"- {path}: {_join(texts)}{_got(texts, of_place[-1]['input'])}"))
+        path = _make_path(place, of_place[0])
+        texts = [_explain_one(problem, path, given, known) for problem in of_place[:_MOST_TEXTS]]
+        lines.append(_cut_line(f"- {path}: {_join_texts(texts)}{_tell_input(texts, of_place[-1]['input'])}"))
     if len(found) > _MOST:
         lines.append(f"- and {len(found) - _MOST} more")
     return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
 
 
-def _line(text: str) -> str:
+def _cut_line(text: str) -> str:
     return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
 
 
-def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
+def find_steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
     """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
     way: list[tuple[Any, int | str]] = []
     current = given
@@ -117,29 +119,29 @@ def steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | st
     return way
 
 
-def _place(given: Any, problem: Any) -> tuple[int | str, ...]:
+def _find_place(given: Any, problem: Any) -> tuple[int | str, ...]:
     """The keys of what is wrong, with pydantic's own mark for an error in a key of a dict at their end."""
     location = problem["loc"]
-    keys = [key for _, key in steps(given, location)]
+    keys = [key for _, key in find_steps(given, location)]
     if problem["type"] in _MISSING or (location and location[-1] == _KEY_MARK):
         keys.append(location[-1])
     return tuple(keys)
 
 
-def _path(place: Sequence[int | str], problem: Any) -> str:
-    """`items[0].name`, from what `_place` gives."""
+def _make_path(place: Sequence[int | str], problem: Any) -> str:
+    """`items[0].name`, from what `_find_place` gives."""
     if place and place[-1] == _KEY_MARK and problem["loc"][-1] == _KEY_MARK:
-        return f"{path_text(place[:-1])} (the key)"
-    return path_text(place)
+        return f"{write_path(place[:-1])} (the key)"
+    return write_path(place)
 
 
-def path_text(keys: Sequence[int | str]) -> str:
+def write_path(keys: Sequence[int | str]) -> str:
     """`items[0].name`; "arguments" for the whole."""
     text = "".join(f"[{key}]" if isinstance(key, int) else f".{key[:_LINE]}" for key in keys)
     return text.removeprefix(".") or "arguments"
 
 
-def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
+def _explain_one(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
     kind = problem["type"]
     if kind in _MISSING:
         return "missing, and required"
@@ -156,10 +158,10 @@ def _words(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[st
     message = str(problem["msg"])
     if kind in ("enum", "literal_error"):
         return f"expected {message.removeprefix('Input should be ')}"
-    return re.sub(r"^(Input should|Value error,|Assertion failed,) ?", _shorter, message)
+    return re.sub(r"^(Input should|Value error,|Assertion failed,) ?", _shorten_beginning, message)
 
 
-def _join(texts: Sequence[str]) -> str:
+def _join_texts(texts: Sequence[str]) -> str:
     """What each member of a union expects, as one phrase."""
     distinct = list(dict.fromkeys(texts))
     if all(text.startswith("expected ") for text in distinct):
@@ -167,12 +169,12 @@ def _join(texts: Sequence[str]) -> str:
     return "; ".join(distinct)
 
 
-def _got(texts: Sequence[str], value: Any) -> str:
+def _tell_input(texts: Sequence[str], value: Any) -> str:
     silent = all(text.startswith(("missing", "no such argument", "there is no")) for text in texts)
-    return "" if silent else f", got {shortened(value)}"
+    return "" if silent else f", got {shorten(value)}"
 
 
-def kind_of_json(value: object) -> str:
+def name_json_kind(value: object) -> str:
     """What JSON calls the value."""
     for types, name in ((bool, "boolean"), (str, "string"), (int, "number"), (float, "number")):
         if isinstance(value, types):
@@ -180,20 +182,20 @@ def kind_of_json(value: object) -> str:
     return type(value).__name__
 
 
-def shortened(value: object) -> str:
+def shorten(value: object) -> str:
     """The value as JSON, at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    parts = attempt_call(_first_parts, value)
-    text = told(value) if isinstance(parts, Raised) else parts
+    parts = attempt_call(_write_beginning, value)
+    text = shorten_repr(value) if isinstance(parts, Raised) else parts
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
-_ENCODER = json.JSONEncoder(ensure_ascii=False, default=told)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)
 
 
-def _first_parts(value: object) -> str:
+def _write_beginning(value: object) -> str:
     """The beginning of the value's JSON: no more of it is made than is shown."""
     text = ""
     for part in _ENCODER.iterencode(value):

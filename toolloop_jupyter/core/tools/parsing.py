@@ -13,8 +13,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, some
-from .messages import InvalidArguments, kind_of_json, path_text, shortened
+from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
+from .messages import InvalidArguments, name_json_kind, shorten, write_path
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
@@ -31,8 +31,8 @@ def parse_arguments(raw: object) -> dict[str, Any]:
     """
     if isinstance(raw, SentArguments):
         raw = raw.parsed()
-    value, _ = _decoded(raw)
-    return _checked_copy(value)
+    value, _ = _decode(raw)
+    return _copy_checked(value)
 
 
 class SentArguments:
@@ -44,8 +44,8 @@ class SentArguments:
         """Whether `raw` is a JSON object as text that every reader of JSON takes."""
         self._parsed: dict[str, Any] | InvalidArguments
         try:
-            value, self.is_strict = _decoded(raw)
-            self._parsed = _checked_copy(value)
+            value, self.is_strict = _decode(raw)
+            self._parsed = _copy_checked(value)
         except InvalidArguments as error:
             self._parsed, self.is_strict = error, False
 
@@ -66,7 +66,7 @@ class SentArguments:
         )
 
 
-def _decoded(raw: object) -> tuple[Mapping[str, Any], bool]:
+def _decode(raw: object) -> tuple[Mapping[str, Any], bool]:
     """(the object that was sent, whether `raw` itself is strict JSON for it)."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
@@ -79,7 +79,7 @@ def _decoded(raw: object) -> tuple[Mapping[str, Any], bool]:
         if not isinstance(value, str):
             break
         try:
-            text, (value, is_strict) = value, _loads(value)
+            text, (value, is_strict) = value, _load(value)
             is_strict = is_strict and text is raw
         except InvalidArguments:
             if value is raw or isinstance(raw, (bytes, bytearray)):
@@ -87,12 +87,12 @@ def _decoded(raw: object) -> tuple[Mapping[str, Any], bool]:
             break  # a JSON string that holds no JSON in turn: it is just a string
     if not isinstance(value, Mapping):
         raise InvalidArguments(
-            f"arguments must be a JSON object, got {kind_of_json(value)}: {shortened(value)}"
+            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten(value)}"
         )
     return value, is_strict
 
 
-def _loads(text: str) -> tuple[Any, bool]:
+def _load(text: str) -> tuple[Any, bool]:
     """(what the JSON text says, whether it is strict): a line break inside a string is what many models send, and
     means just that.
     """
@@ -110,11 +110,11 @@ def _loads(text: str) -> tuple[Any, bool]:
         return _LENIENT.decode(text), False
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            rest = shortened(text[error.pos :].strip())
+            rest = shorten(text[error.pos :].strip())
             raise InvalidArguments(
                 f"arguments are not a single JSON object: after its end comes {rest}"
             ) from None
-        near = shortened(text[max(0, error.pos - 30) : error.pos + 10])
+        near = shorten(text[max(0, error.pos - 30) : error.pos + 10])
         raise InvalidArguments(
             f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
         ) from None
@@ -126,17 +126,17 @@ def _loads(text: str) -> tuple[Any, bool]:
         raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     result = dict(pairs)
     if len(result) < len(pairs):
         counted = Counter(name for name, _ in pairs)
         twice = sorted(name for name, count in counted.items() if count > 1)
-        raise InvalidArguments(f"arguments have {some(map(shortened, twice))} more than once")
+        raise InvalidArguments(f"arguments have {list_some(map(shorten, twice))} more than once")
     return result
 
 
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique)
-_LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_unique)
+_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
+_LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
 def parse_part(text: str, count: Iterator[int]) -> Any:
@@ -144,15 +144,15 @@ def parse_part(text: str, count: Iterator[int]) -> Any:
 
     Raises InvalidArguments.
     """
-    return _private_copy(_loads(text)[0], (), count)
+    return _copy(_load(text)[0], (), count)
 
 
-def _checked_copy(value: Mapping[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = _private_copy(value, (), itertools.count())
+def _copy_checked(value: Mapping[str, Any]) -> dict[str, Any]:
+    copied: dict[str, Any] = _copy(value, (), itertools.count())
     return copied
 
 
-def _private_copy(value: Any, path: tuple[int | str, ...], count: Iterator[int]) -> Any:
+def _copy(value: Any, path: tuple[int | str, ...], count: Iterator[int]) -> Any:
     """A copy of JSON data, checked: no other call and no caller can change it later. `count` counts its values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
@@ -160,24 +160,25 @@ def _private_copy(value: Any, path: tuple[int | str, ...], count: Iterator[int])
         raise InvalidArguments(_TOO_MANY)
     if isinstance(value, Mapping):
         return {
-            _sound(str(key), path): _private_copy(item, (*path, str(key)), count)
-            for key, item in value.items()
+            _check_text(str(key), path): _copy(item, (*path, str(key)), count) for key, item in value.items()
         }
     if isinstance(value, (list, tuple)):
-        return [_private_copy(item, (*path, index), count) for index, item in enumerate(value)]
+        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments(f"{path_text(path)}: expected a finite number, got {value} (or one too large)")
-    return _sound(value, path) if isinstance(value, str) else value
+        raise InvalidArguments(
+            f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
+        )
+    return _check_text(value, path) if isinstance(value, str) else value
 
 
-def _sound(text: str, path: tuple[int | str, ...]) -> str:
+def _check_text(text: str, path: tuple[int | str, ...]) -> str:
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError:
-        sent = shortened(text)
+        sent = shorten(text)
         raise InvalidArguments(
-            f"{path_text(path)}: half of a surrogate pair is no character, got {sent}"
+            f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
         ) from None
     return text

@@ -10,8 +10,8 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, TypeAlias
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
@@ -20,16 +20,10 @@ from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import IsSubclassSchema
 
 from ..events import ToolDefinitionError
-from ..execution import Raised, attempt_call
-from .signature import EMPTY, Parameter
+from ..execution import MISSING, Raised, attempt_call
+from .signature import Parameter
 
-
-class _Omitted:
-    pass
-
-
-OMITTED: Any = _Omitted()
-"""Stands for an argument that the model did not send, so that the function's own default applies."""
+JsonSchema: TypeAlias = dict[str, Any]
 
 # An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the last five.
 _SCHEMA_ERRORS = (
@@ -48,7 +42,7 @@ _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "property
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
-ANY_VALUE: dict[str, Any] = {
+ANY_VALUE: JsonSchema = {
     "anyOf": [
         {"type": "string"},
         {"type": "number"},
@@ -62,17 +56,27 @@ ANY_VALUE: dict[str, Any] = {
 
 
 class _Generator(GenerateJsonSchema):
-    # A default that is no JSON is simply not told: `OMITTED` above all.
+    # A default that is no JSON is simply not told: `MISSING` above all.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
-    def is_subclass_schema(self, schema: IsSubclassSchema) -> dict[str, Any]:
+    def generate_inner(self, schema: Any) -> JsonSchema:
+        """Refuse what no value satisfies: an Enum without members, a union of nothing that JSON has."""
+        made: JsonSchema = super().generate_inner(schema)
+        if made.get("enum") == []:
+            name = made.get("title", "an Enum")
+            raise TypeError(f"{name} has no members; a member is written A = 'a', not A: 'a'")
+        if made.get("anyOf") == []:
+            raise TypeError("no value that JSON has satisfies it")
+        return made
+
+    def is_subclass_schema(self, schema: IsSubclassSchema) -> JsonSchema:
         """Refuse `type[...]`: pydantic describes it as any value, and takes none that JSON has."""
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
-def build(
+def build_schema(
     label: str, module: str, parameters: Sequence[Parameter]
-) -> tuple[TypeAdapter[Any], dict[str, Any]]:
+) -> tuple[TypeAdapter[Any], JsonSchema]:
     """The validator of a call's arguments and their JSON schema.
 
     The validator takes a dict by schema names and returns one by Python names. Raises ToolDefinitionError that
@@ -82,18 +86,25 @@ def build(
         return _build(module, parameters)
     except _SCHEMA_ERRORS as error:
         problems = [
-            f"{label}: parameter {p.name!r}: {text}" for p in parameters if (text := _problem(module, p))
+            f"{label}: parameter {p.name!r}: {text}"
+            for p in parameters
+            if (text := _explain_problem(module, p))
         ]
-        raise ToolDefinitionError(problems or [f"{label}: {_first_sentence(error)}"]) from None
+        raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(error)}"]) from None
 
 
-def _build(module: str, parameters: Sequence[Parameter]) -> tuple[TypeAdapter[Any], dict[str, Any]]:
-    adapter = TypeAdapter(_stand_in(module, parameters), config=ConfigDict(allow_inf_nan=False))
-    schema = adapter.json_schema(schema_generator=_Generator)
+def _build(module: str, parameters: Sequence[Parameter]) -> tuple[TypeAdapter[Any], JsonSchema]:
+    adapter = TypeAdapter(_make_stand_in(module, parameters), config=ConfigDict(allow_inf_nan=False))
+    schema = describe_type(adapter)
     return adapter, _finish(schema, parameters)
 
 
-def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
+def describe_type(adapter: TypeAdapter[Any]) -> JsonSchema:
+    """The JSON schema of a type. Raises what pydantic raises, and TypeError for a type that no value satisfies."""
+    return adapter.json_schema(schema_generator=_Generator)
+
+
+def _make_stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
     def arguments(**values: Any) -> dict[str, Any]:
         return values
 
@@ -111,7 +122,7 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
                 p.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 annotation=annotations[p.name],
-                default=p.field or (EMPTY if p.default is EMPTY else OMITTED),
+                default=p.field or (inspect.Parameter.empty if p.default is MISSING else MISSING),
             )
             for p in parameters
         ]
@@ -119,79 +130,113 @@ def _stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
     return arguments
 
 
-def _problem(module: str, parameter: Parameter) -> str:
+def _explain_problem(module: str, parameter: Parameter) -> str:
     """What is wrong with this parameter's annotation alone, and what to write instead; "" if nothing is."""
     try:
         _build(module, [parameter])
     except _SCHEMA_ERRORS as error:
         return (
             f"{inspect.formatannotation(parameter.annotation)} cannot be described to a model "
-            f"({_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
+            f"({_take_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
             f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
         )
     return ""
 
 
-def _first_sentence(error: BaseException) -> str:
+def _take_first_sentence(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
-def _finish(schema: dict[str, Any], parameters: Sequence[Parameter]) -> dict[str, Any]:
+def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
     properties = schema.get("properties", {})
     for parameter in parameters:
         node = properties[parameter.key]
         node.pop("default", None)
         node.pop("title", None)
         says_nothing = not node
-        known = default_json(parameter)
+        known = find_default_json(parameter)
         infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
-        if known is not OMITTED and known is not None and not infinite:
+        if known is not MISSING and known is not None and not infinite:
             node["default"] = known
         if parameter.description:
             node["description"] = parameter.description
         elif says_nothing:
             node["description"] = "Any JSON value."
-    finished = _inline(_clean(schema))
+    finished = _inline_definitions(map_schema(schema, _clean))
     order = ("type", "properties", "required", "additionalProperties", "$defs")
     return {key: finished[key] for key in order if key in finished}
 
 
-def default_json(parameter: Parameter) -> Any:
-    """The parameter's default as JSON, or OMITTED when there is none or it is no JSON value."""
+def find_default_json(parameter: Parameter) -> Any:
+    """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
         default = info.default
-    if default is EMPTY or hasattr(default, "__next__"):  # an iterator would be used up
-        return OMITTED
+    if default is MISSING or hasattr(default, "__next__"):  # an iterator would be used up
+        return MISSING
     told = attempt_call(lambda: to_jsonable_python(default, by_alias=True))
-    return OMITTED if isinstance(told, Raised) else strict_json(told)
+    return MISSING if isinstance(told, Raised) else make_strict_json(told)
 
 
-def strict_json(value: Any) -> Any:
+def make_strict_json(value: Any) -> Any:
     """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
     if isinstance(value, float):
         if math.isfinite(value):
             return value
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
-        return {key: strict_json(item) for key, item in value.items()}
-    return [strict_json(item) for item in value] if isinstance(value, list) else value
+        return {key: make_strict_json(item) for key, item in value.items()}
+    return [make_strict_json(item) for item in value] if isinstance(value, list) else value
 
 
-def _children(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    for key in _NAMED_SCHEMAS:
-        yield from (child for child in node.get(key, {}).values() if isinstance(child, dict))
-    for key in _LISTED_SCHEMAS:
-        yield from (child for child in node.get(key, ()) if isinstance(child, dict))
-    for key in _SINGLE_SCHEMAS:
-        if isinstance(child := node.get(key), dict):
-            yield child
+def walk_schema(schema: JsonSchema) -> Iterator[JsonSchema]:
+    """A JSON schema and every schema inside it; a property that is called like a keyword is none."""
+    yield schema
+    for child in _list_children(schema):
+        yield from walk_schema(child)
 
 
-def _clean(node: dict[str, Any]) -> dict[str, Any]:
-    """Make one schema node, and all below it, what strict providers take. Changes it in place."""
+def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
+    """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first."""
+    made = dict(schema)
+    for key, value in schema.items():
+        if key in _NAMED_SCHEMAS and isinstance(value, dict):
+            made[key] = {name: _map_part(part, change) for name, part in value.items()}
+        elif key in _LISTED_SCHEMAS and isinstance(value, list):
+            made[key] = [_map_part(part, change) for part in value]
+        elif key in _SINGLE_SCHEMAS:
+            made[key] = _map_part(value, change)
+    return change(made)
+
+
+def _map_part(part: Any, change: Callable[[JsonSchema], JsonSchema]) -> Any:
+    return map_schema(part, change) if isinstance(part, dict) else part  # `true` and `false` are schemas, too
+
+
+def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """What a schema's `$ref` refers to, with what stands beside it; the schema itself where it has none that is known."""
+    target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
+    if not isinstance(target, Mapping):
+        return schema
+    return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
+
+
+def _list_children(node: JsonSchema) -> Iterator[JsonSchema]:
+    for key, value in node.items():
+        parts: Iterable[Any] = ()
+        if key in _NAMED_SCHEMAS and isinstance(value, dict):
+            parts = value.values()
+        elif key in _LISTED_SCHEMAS and isinstance(value, list):
+            parts = value
+        elif key in _SINGLE_SCHEMAS:
+            parts = (value,)
+        yield from (part for part in parts if isinstance(part, dict))
+
+
+def _clean(node: JsonSchema) -> JsonSchema:
+    """One schema, those inside it cleaned, as strict providers take it. Changes it in place."""
     node.pop("title", None)  # pydantic's, made from the name: says nothing new
-    if node.get("default", OMITTED) is None:
+    if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node:  # a tagged union; not every provider knows the tag, and the members carry it
         node["anyOf"] = node.pop("oneOf")
@@ -199,21 +244,19 @@ def _clean(node: dict[str, Any]) -> dict[str, Any]:
     if "const" in node:
         node["enum"] = [node.pop("const")]
     if "enum" in node and "type" not in node:
-        _type_of_enum(node)
+        _say_type_of_enum(node)
     if "(?" in node.get("pattern", ""):  # lookarounds are refused by some providers; pydantic checks anyway
         del node["pattern"]
     if node.get("type") == "array" and "items" not in node:
-        node["items"] = _any_of(node.get("prefixItems", []))
+        node["items"] = _join_any_of(node.get("prefixItems", [])) or copy.deepcopy(ANY_VALUE)
     if node.get("type") == "object":  # types with fields that take more say so themselves
         node.setdefault("additionalProperties", "properties" not in node)
-    for child in _children(node):
-        _clean(child)
     if not node.keys() & _SAYS_A_TYPE or any(member == ANY_VALUE for member in node.get("anyOf", ())):
         node.update(copy.deepcopy(ANY_VALUE))
     return node
 
 
-def _type_of_enum(node: dict[str, Any]) -> None:
+def _say_type_of_enum(node: JsonSchema) -> None:
     """Say the type of allowed values, one alternative for each type where they are mixed."""
     kinds: dict[str, list[Any]] = {}
     for value in node["enum"]:
@@ -229,7 +272,7 @@ def _type_of_enum(node: dict[str, Any]) -> None:
     ]
 
 
-def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
+def _join_any_of(schemas: list[JsonSchema]) -> JsonSchema:
     """What each item of a tuple may be, for providers that do not know `prefixItems`."""
     distinct = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
     if len(distinct) == 1:
@@ -237,58 +280,43 @@ def _any_of(schemas: list[dict[str, Any]]) -> dict[str, Any]:
     return {"anyOf": [dict(schema) for schema in distinct]} if distinct else {}
 
 
-def _inline(schema: dict[str, Any]) -> dict[str, Any]:
+def _inline_definitions(schema: JsonSchema) -> JsonSchema:
     """Put definitions that are used once where they are used; keep shared and recursive ones as `$defs`.
 
     So nothing grows, whatever the models look like, and most schemas need no `$ref` at all.
     """
-    definitions: dict[str, dict[str, Any]] = schema.pop("$defs", {})
-    uses = [name for node in (schema, *definitions.values()) for name in _references(node)]
+    definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
+    uses = [name for node in (schema, *definitions.values()) for name in _list_references(node)]
     once = {
-        name for name in definitions if uses.count(name) == 1 and name not in _reachable(name, definitions)
+        name
+        for name in definitions
+        if uses.count(name) == 1 and name not in _find_reachable(name, definitions)
     }
-    kept = {name: _replace(node, definitions, once) for name, node in definitions.items() if name not in once}
-    schema = _replace(schema, definitions, once)
-    return {**schema, "$defs": kept} if kept else schema
 
-
-def _references(node: dict[str, Any]) -> Iterator[str]:
-    if "$ref" in node:
-        yield node["$ref"].removeprefix("#/$defs/")
-    for child in _children(node):
-        yield from _references(child)
-
-
-def _reachable(name: str, definitions: dict[str, dict[str, Any]]) -> set[str]:
-    found: set[str] = set()
-    waiting = list(_references(definitions[name]))
-    while waiting:
-        if (current := waiting.pop()) not in found:
-            found.add(current)
-            waiting += _references(definitions[current])
-    return found
-
-
-def _replace(node: dict[str, Any], definitions: dict[str, dict[str, Any]], once: set[str]) -> dict[str, Any]:
-    if "$ref" in node:
+    def put_in_place(node: JsonSchema) -> JsonSchema:
+        if "$ref" not in node:
+            return node
         beside = {key: value for key, value in node.items() if key != "$ref"}
         name = node["$ref"].removeprefix("#/$defs/")
         if name in once:
-            return {**_replace(definitions[name], definitions, once), **beside}
+            return {**map_schema(definitions[name], put_in_place), **beside}
         # Strict providers allow nothing beside a `$ref`.
         return {"anyOf": [{"$ref": node["$ref"]}], **beside} if beside else node
-    replaced = dict(node)
-    for key in _NAMED_SCHEMAS:
-        if key in node:
-            replaced[key] = {name: _replaced(child, definitions, once) for name, child in node[key].items()}
-    for key in _LISTED_SCHEMAS:
-        if key in node:
-            replaced[key] = [_replaced(child, definitions, once) for child in node[key]]
-    for key in _SINGLE_SCHEMAS:
-        if key in node:
-            replaced[key] = _replaced(node[key], definitions, once)
-    return replaced
+
+    kept = {name: map_schema(node, put_in_place) for name, node in definitions.items() if name not in once}
+    schema = map_schema(schema, put_in_place)
+    return {**schema, "$defs": kept} if kept else schema
 
 
-def _replaced(child: Any, definitions: dict[str, dict[str, Any]], once: set[str]) -> Any:
-    return _replace(child, definitions, once) if isinstance(child, dict) else child
+def _list_references(node: JsonSchema) -> list[str]:
+    return [part["$ref"].removeprefix("#/$defs/") for part in walk_schema(node) if "$ref" in part]
+
+
+def _find_reachable(name: str, definitions: Mapping[str, JsonSchema]) -> set[str]:
+    found: set[str] = set()
+    waiting = _list_references(definitions[name])
+    while waiting:
+        if (current := waiting.pop()) not in found:
+            found.add(current)
+            waiting += _list_references(definitions[current])
+    return found

@@ -1,6 +1,6 @@
-"""What Python knows of a function that is to be a tool: name, docstring, parameters with resolved annotations.
+"""What Python knows of a function that is to be a tool: its layers, its kind, its docstring, its parameters.
 
-Reads only; the JSON schema is made in `schema.py`.
+Annotations are resolved, and rewritten where pydantic would not take them as they are meant.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
 from ..events import Progress, ToolDefinitionError
+from ..execution import MISSING
 
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 EMPTY: Any = inspect.Parameter.empty
@@ -43,7 +44,9 @@ class Parameter:
     description: str
     positional: bool
     """Only by position: before a `/`."""
-    default: Any = EMPTY
+    own_key: str = ""
+    """The name for the model as the person wrote it, where providers do not take that."""
+    default: Any = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
 
@@ -72,7 +75,28 @@ class Documentation:
         return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
-def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def _ignore_progress(progress: Progress) -> None:
+    return None
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
+
+    `ToolContext()` makes one that reports to nobody, for calling the function by hand.
+    """
+
+    call_id: str = ""
+    """The id of the model's call, unique in a conversation."""
+    report: Callable[[Progress], None] = field(default=_ignore_progress, repr=False, compare=False)
+    """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
+
+    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
+        """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
+        self.report(Progress(done, total, note))
+
+
+def list_layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """The function and what it leads to, from the outside in: through partials, methods, callable objects, and
     decorators that keep `__wrapped__`.
     """
@@ -90,16 +114,16 @@ def layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             function = type(function).__call__
 
 
-def plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def find_plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     """The innermost of the function's layers.
 
     Its globals are where the names of the annotations live, and its docstring is the person's.
     """
-    *_, plain = layers(function)
+    *_, plain = list_layers(function)
     return plain
 
 
-def kind_of(function: Callable[..., Any]) -> Kind:
+def find_kind(function: Callable[..., Any]) -> Kind:
     """How the function runs, by its outermost layer.
 
     A plain wrapper around an async function is "sync": some wrappers return the coroutine, others run it to its
@@ -116,17 +140,20 @@ def kind_of(function: Callable[..., Any]) -> Kind:
     return "generator" if inspect.isgeneratorfunction(function) else "sync"
 
 
-def python_name(function: Callable[..., Any]) -> str:
+def get_python_name(function: Callable[..., Any]) -> str:
     """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
-def full_name(function: Callable[..., Any]) -> str:
+def make_full_name(function: Callable[..., Any]) -> str:
     """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
-    plain = plain_function(function)
-    module, name = getattr(plain, "__module__", None), getattr(plain, "__qualname__", python_name(function))
+    plain = find_plain_function(function)
+    module, name = (
+        getattr(plain, "__module__", None),
+        getattr(plain, "__qualname__", get_python_name(function)),
+    )
     shown = f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
     code = getattr(plain, "__code__", None)
     return f"{shown} (line {code.co_firstlineno})" if code else shown
@@ -134,20 +161,40 @@ def full_name(function: Callable[..., Any]) -> str:
 
 def read_documentation(function: Callable[..., Any]) -> Documentation:
     """The function's docstring: summary and long description without the sections, and the parameters' texts."""
-    text = _docstring(function)
+    text = _read_docstring(function)
     if not text:
         return Documentation("")
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
         return Documentation(text.strip())
-    described = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
-    parameters = {p.arg_name: (p.description or "").strip() for p in parsed.params}
-    types = {p.arg_name: p.type_name for p in parsed.params if p.type_name}
+    texts = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
+    sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
+    if len(sections) > _MOST_SECTIONS:
+        sections = sections[: _MOST_SECTIONS - 1] + "…"
+    described = [*texts, *([sections] if texts and sections else [])]
+    # `a, b : int` describes two parameters.
+    named = [(name.strip(), p) for p in parsed.params for name in p.arg_name.split(",")]
+    parameters = {name: (p.description or "").strip() for name, p in named}
+    types = {name: p.type_name for name, p in named if p.type_name}
     return Documentation("\n\n".join(described), parameters, types)
 
 
-def _docstring(function: Callable[..., Any]) -> str:
+_SECTIONS = ("raises", "notes", "examples")
+_MOST_SECTIONS = 2_000
+"""Characters of a docstring's sections that the model gets."""
+
+
+def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
+    """A part of a docstring that is about the whole function, such as `Raises: ValueError: if a is negative`."""
+    name = section.args[0] if section.args else ""
+    if name not in _SECTIONS:
+        return ""
+    parts = [getattr(section, "type_name", None), getattr(section, "snippet", None), section.description]
+    return f"{name.capitalize()}: {': '.join(part.strip() for part in parts if part)}"
+
+
+def _read_docstring(function: Callable[..., Any]) -> str:
     while isinstance(function, functools.partial):  # a partial's own docstring is that of the partial class
         function = function.func
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
@@ -160,10 +207,10 @@ def read_signature(function: Callable[..., Any], documentation: Documentation) -
 
     Raises ToolDefinitionError with every problem of the signature.
     """
-    label = python_name(function)
-    signature = _signature(function, label)
+    label = get_python_name(function)
+    signature = _inspect_signature(function, label)
     bound = set(function.keywords) if isinstance(function, functools.partial) else set()
-    namespace = _namespace(function)
+    namespace = _collect_names(function)
     problems: list[str] = []
     parameters: list[Parameter] = []
     contexts: list[str] = []
@@ -173,9 +220,9 @@ def read_signature(function: Callable[..., Any], documentation: Documentation) -
         try:
             annotation = _resolve(parameter, label, namespace)
             if _is_context(annotation):
-                contexts.append(_context_name(parameter, label, contexts))
+                contexts.append(_check_context(parameter, label, contexts))
             else:
-                parameters.append(_read(parameter, annotation, documentation.of(parameter), label))
+                parameters.append(_read_parameter(parameter, annotation, documentation.of(parameter), label))
         except ToolDefinitionError as error:
             problems += error.problems
     keys = [parameter.key for parameter in parameters]
@@ -187,12 +234,12 @@ def read_signature(function: Callable[..., Any], documentation: Documentation) -
     return Signature(tuple(parameters), contexts[0] if contexts else None)
 
 
-def _signature(function: Callable[..., Any], label: str) -> inspect.Signature:
+def _inspect_signature(function: Callable[..., Any], label: str) -> inspect.Signature:
     if inspect.isclass(function):
         raise ToolDefinitionError(
             [f"{label}: is a class; write a function that makes one, or give a method of an instance"]
         )
-    if owner := _unbound(function):
+    if owner := _find_missing_owner(function):
         raise ToolDefinitionError(
             [f"{owner}.{label}: is a method without its object; give {owner}().{label}, that of an instance"]
         )
@@ -213,7 +260,7 @@ def _signature(function: Callable[..., Any], label: str) -> inspect.Signature:
         ) from None
 
 
-def _unbound(function: Callable[..., Any]) -> str:
+def _find_missing_owner(function: Callable[..., Any]) -> str:
     """The class's name if this is `Class.method`, which lacks its `self`; else ""."""
     if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
         return owner_of_c_method.__name__
@@ -234,9 +281,9 @@ def _unbound(function: Callable[..., Any]) -> str:
     return owner.rpartition(".")[2] if is_self else ""
 
 
-def _namespace(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _collect_names(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Globals and locals for the annotations: the notebook's names, then closure names and type parameters."""
-    plain = plain_function(function)
+    plain = find_plain_function(function)
     local: dict[str, Any] = {}
     for cell_name, cell in zip(
         getattr(getattr(plain, "__code__", None), "co_freevars", ()),
@@ -258,7 +305,7 @@ def _resolve(
     if parameter.annotation is EMPTY:
         return Any
     try:
-        return understood(_evaluate(parameter.annotation, namespace))
+        return rewrite_annotation(_evaluate(parameter.annotation, namespace))
     except _ANNOTATION_ERRORS as error:
         written = parameter.annotation
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
@@ -272,7 +319,7 @@ def _resolve(
 def _evaluate(annotation: Any, namespace: tuple[dict[str, Any], dict[str, Any]]) -> Any:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
     found = typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
-    if sys.version_info < (3, 11) and (referring := with_references(found)) is not found:
+    if sys.version_info < (3, 11) and (referring := _put_references(found)) is not found:
         return _evaluate(referring, namespace)
     return found
 
@@ -285,7 +332,7 @@ def _is_context(annotation: Any) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, ToolContext)
 
 
-def _context_name(parameter: inspect.Parameter, label: str, taken: list[str]) -> str:
+def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -> str:
     if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD and (
         parameter.kind is not inspect.Parameter.KEYWORD_ONLY
     ):
@@ -301,7 +348,7 @@ def _context_name(parameter: inspect.Parameter, label: str, taken: list[str]) ->
     return parameter.name
 
 
-def _read(parameter: inspect.Parameter, annotation: Any, described: str, label: str) -> Parameter:
+def _read_parameter(parameter: inspect.Parameter, annotation: Any, described: str, label: str) -> Parameter:
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
         stars, instead = (
             ("*", "list[...]") if parameter.kind is parameter.VAR_POSITIONAL else ("**", "dict[str, ...]")
@@ -312,28 +359,28 @@ def _read(parameter: inspect.Parameter, annotation: Any, described: str, label: 
         )
         raise ToolDefinitionError([problem])
     info = parameter.default if isinstance(parameter.default, FieldInfo) else None
-    default = EMPTY if info else parameter.default
-    metadata = [*_metadata(annotation), *([info] if info else [])]
+    default = MISSING if info or parameter.default is EMPTY else parameter.default
+    metadata = [*_get_metadata(annotation), *([info] if info else [])]
     if default is None:
-        annotation = _with_none(annotation)
+        annotation = _allow_none(annotation)
     return Parameter(
         name=parameter.name,
-        key=_key(parameter.name, metadata, label),
+        key=_find_key(parameter.name, metadata, label),
         annotation=annotation,
-        description=_description(metadata) or described,
+        description=_find_description(metadata) or described,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         default=default,
         field=info,
     )
 
 
-def _metadata(annotation: Any) -> tuple[Any, ...]:
+def _get_metadata(annotation: Any) -> tuple[Any, ...]:
     return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
 
 
-def _with_none(annotation: Any) -> Any:
+def _allow_none(annotation: Any) -> Any:
     """`x: int = None`, an old habit, means `int | None`."""
-    inner = typing.get_args(annotation)[0] if (metadata := _metadata(annotation)) else annotation
+    inner = typing.get_args(annotation)[0] if (metadata := _get_metadata(annotation)) else annotation
     members = (
         typing.get_args(inner) if typing.get_origin(inner) in (typing.Union, types.UnionType) else (inner,)
     )
@@ -343,7 +390,7 @@ def _with_none(annotation: Any) -> Any:
     return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional
 
 
-def _key(name: str, metadata: list[Any], label: str) -> str:
+def _find_key(name: str, metadata: list[Any], label: str) -> str:
     """The parameter's name for the model: `Field(alias="from")` makes a Python keyword one."""
     aliases = [info.validation_alias or info.alias for info in metadata if isinstance(info, FieldInfo)]
     alias = next((alias for alias in reversed(aliases) if alias), name)
@@ -354,7 +401,7 @@ def _key(name: str, metadata: list[Any], label: str) -> str:
     return alias
 
 
-def _description(metadata: list[Any]) -> str:
+def _find_description(metadata: list[Any]) -> str:
     """`Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts."""
     texts = [
         item
@@ -366,7 +413,7 @@ def _description(metadata: list[Any]) -> str:
     return next((text for text in reversed(texts) if text), "")
 
 
-# --- Annotations that mean more than pydantic makes of them, rewritten before it sees them. -------------------
+# Annotations that mean more than pydantic makes of them are rewritten before it sees them:
 #
 # - `Iterable[int]` and `Collection[int]` become `list[int]`: pydantic checks an iterable only while the function
 #   reads it, so a bad item would be found in the middle of the work; and it takes no collections.
@@ -378,7 +425,7 @@ _REQUIRED = (typing_extensions.Required, getattr(typing, "Required", typing_exte
 _NOT_REQUIRED = (typing_extensions.NotRequired, getattr(typing, "NotRequired", typing_extensions.NotRequired))
 
 
-def understood(annotation: Any) -> Any:
+def rewrite_annotation(annotation: Any) -> Any:
     """The annotation in pydantic's terms; itself where nothing has to be rewritten."""
     return _convert(annotation, frozenset())
 
@@ -386,7 +433,7 @@ def understood(annotation: Any) -> Any:
 def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
     if _is_old_typed_dict(annotation):
         # A recursive one stays what it is: pydantic then says what to use instead.
-        return annotation if annotation in inside else _equal(annotation, inside | {annotation})
+        return annotation if annotation in inside else _copy_typed_dict(annotation, inside | {annotation})
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         converted = _convert(arguments[0], inside)
@@ -399,27 +446,27 @@ def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
         return list[_convert(arguments[0], inside)] if arguments else list  # type: ignore[misc]
     if origin is None or origin is typing.Literal:
         return annotation
-    return _rebuilt(annotation, tuple(_convert(argument, inside) for argument in arguments))
+    return _rebuild(annotation, tuple(_convert(argument, inside) for argument in arguments))
 
 
-def with_references(annotation: Any) -> Any:
+def _put_references(annotation: Any) -> Any:
     """`list["Node"]` with a reference in place of the text: Python 3.10 evaluates only those of `typing`'s generics."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if not arguments or origin is typing.Literal:
         return annotation
     if origin is Annotated:
-        first = with_references(arguments[0])
+        first = _put_references(arguments[0])
         return annotation if first is arguments[0] else operator.getitem(Annotated, (first, *arguments[1:]))
     builtin = isinstance(annotation, types.GenericAlias)
-    return _rebuilt(
+    return _rebuild(
         annotation,
         tuple(
-            typing.ForwardRef(a) if builtin and isinstance(a, str) else with_references(a) for a in arguments
+            typing.ForwardRef(a) if builtin and isinstance(a, str) else _put_references(a) for a in arguments
         ),
     )
 
 
-def _rebuilt(annotation: Any, members: tuple[Any, ...]) -> Any:
+def _rebuild(annotation: Any, members: tuple[Any, ...]) -> Any:
     """The same generic of other members; itself if they are the same."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if all(new is old for new, old in zip(members, arguments, strict=True)):
@@ -440,40 +487,19 @@ def _is_old_typed_dict(annotation: Any) -> bool:
     return isinstance(annotation, type) and type(annotation) is known
 
 
-def _equal(old: Any, inside: frozenset[Any]) -> Any:
+def _copy_typed_dict(old: Any, inside: frozenset[Any]) -> Any:
     hints = typing_extensions.get_type_hints(old, include_extras=True)
-    fields = {name: _field(name, hint, old, inside) for name, hint in hints.items()}
+    fields = {name: _copy_field(name, hint, old, inside) for name, hint in hints.items()}
     make: Any = typing_extensions.TypedDict
     new = make(old.__name__, fields)
     new.__doc__, new.__module__ = old.__doc__, old.__module__
     return new
 
 
-def _field(name: str, hint: Any, old: Any, inside: frozenset[Any]) -> Any:
+def _copy_field(name: str, hint: Any, old: Any, inside: frozenset[Any]) -> Any:
     required = name in old.__required_keys__
     if typing.get_origin(hint) in (*_REQUIRED, *_NOT_REQUIRED):
         required = typing.get_origin(hint) in _REQUIRED
         hint = typing.get_args(hint)[0]
     wrap: Any = typing_extensions.Required if required else typing_extensions.NotRequired
     return operator.getitem(wrap, _convert(hint, inside))
-
-
-def _nobody_watches(progress: Progress) -> None:
-    return None
-
-
-@dataclass(frozen=True)
-class ToolContext:
-    """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
-
-    `ToolContext()` makes one that reports to nobody, for calling the function by hand.
-    """
-
-    call_id: str = ""
-    """The id of the model's call, unique in a conversation."""
-    report: Callable[[Progress], None] = field(default=_nobody_watches, repr=False, compare=False)
-    """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
-
-    def progress(self, done: float, total: float | None = None, note: str = "") -> None:
-        """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
-        self.report(Progress(done, total, note))

@@ -1,11 +1,7 @@
-"""function -> Tool: what the model is told of it, and how its arguments become a call.
+"""A function -> a Tool: what the model is told of it, and how its arguments become a call.
 
-    tool = make_tools([search])[0]
-    tool.spec                         the description that goes to the model
-    tool.bind('{"query": "x"}')       BoundCall with typed values, or InvalidArguments with the model's message
-
-Where things are: `signatures.py` reads the function, `schema.py` makes the JSON schema and the validator,
-`arguments.py` reads what the model sent, `results.py` makes text of what the function returned.
+`make_tools([search])` makes them. `tool.spec` is the description that goes to the model; `tool.bind('{"query": "x"}')` gives
+a BoundCall with typed values, or raises InvalidArguments with the message for the model.
 """
 
 from __future__ import annotations
@@ -13,28 +9,26 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
-import hashlib
 import inspect
 import itertools
-import re
-import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
-from ..events import ToolDefinitionError, frozen
-from ..execution import is_exactly, told
-from .arguments import Arguments, Values
-from .identity import source_of
-from .schema import build
+from ..events import ToolDefinitionError, freeze
+from ..execution import is_exactly, shorten_repr
+from ..text import WIRE_NAME, make_wire_name
+from .arguments import Arguments, ArgumentsByKey, list_shown
+from .identity import read_source
+from .schema import build_schema
 from .signature import (
     Kind,
     Parameter,
     ToolContext,
-    full_name,
-    kind_of,
-    plain_function,
-    python_name,
+    find_kind,
+    find_plain_function,
+    get_python_name,
+    make_full_name,
     read_documentation,
     read_signature,
 )
@@ -107,7 +101,7 @@ class Tool:
     @property
     def source(self) -> str:
         """The source code of all that runs, or "" where there is none."""
-        return source_of(self.function)
+        return read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
@@ -124,20 +118,27 @@ class BoundCall:
     kwargs: dict[str, Any]
     json: dict[str, Any]
     """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
-    values: Values = field(repr=False)
+    arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
-    def of(cls, tool: Tool, values: Values) -> BoundCall:
-        return cls(tool, values.args, values.kwargs, frozen(values.json), values)
+    def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
+        """The call of `tool` with these arguments."""
+        given = arguments.values()
+        args = tuple(one.value for one in given if one.parameter.positional)
+        kwargs = {
+            one.parameter.name: one.value for one in given if one.passed and not one.parameter.positional
+        }
+        return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
-    def edited(self, arguments: Mapping[str, object]) -> BoundCall:
-        """The call with `json` as a person edited it; what they left alone stays. Raises InvalidArguments."""
+    def edited(self, edit: Mapping[str, object]) -> BoundCall:
+        """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
         assert self.tool.arguments is not None, "made by make_tools()"
-        return BoundCall.of(self.tool, self.tool.arguments.edit(self.values, arguments))
+        made = self.tool.arguments.edit(self.arguments, edit)
+        return self if made is self.arguments else BoundCall.of(self.tool, made)
 
     def changed(self) -> list[str]:
-        """The arguments whose values are no longer what `json` tells."""
-        return self.values.changed()
+        """The arguments whose values are no longer what `json` shows."""
+        return [key for key, argument in self.arguments.items() if argument.has_changed]
 
     @property
     def context_parameter(self) -> str | None:
@@ -187,7 +188,7 @@ def tool(
         capture_output: give the model what the function prints, too.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
-    _check(settings, name)
+    _check_settings(settings, name)
     name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
 
     def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
@@ -201,11 +202,11 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _check(settings: ToolSettings, name: str | None) -> None:
+def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
     own = settings.permissions
     if own is not None and not is_exactly(own, "full", "ask"):
-        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {told(own)}')
+        problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
     if settings.timeout is not None and not settings.timeout > 0:
         problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
     if settings.max_result is not None and not settings.max_result > 0:
@@ -217,7 +218,7 @@ def _check(settings: ToolSettings, name: str | None) -> None:
         raise ToolDefinitionError(problems)
 
 
-def marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
+def find_marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
     """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
     found: dict[int, Callable[..., Any]] = {}
     for value in list(namespace.values()):
@@ -237,19 +238,19 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
-    for function in _distinct(functions):
+    for function in _drop_repeated(functions):
         try:
-            tools.append(_make(function))
+            tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    problems += same_names(tools)
+    problems += find_same_names(tools)
     if problems:
         raise ToolDefinitionError(problems)
-    wire = wire_names([made.name for made in tools])
+    wire = make_wire_names([made.name for made in tools])
     return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
 
 
-def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
+def _drop_repeated(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
     distinct: list[Callable[..., Any]] = []
     for function in functions:
         same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
@@ -258,13 +259,13 @@ def _distinct(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any
     return distinct
 
 
-def _make(function: Callable[..., Any]) -> Tool:
+def _make_tool(function: Callable[..., Any]) -> Tool:
     given: object = function
     if not callable(given):
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
-    mark = _mark_of(function)
-    name = tool_name(function)
+    mark = _get_mark(function)
+    name = get_tool_name(function)
     if name == "<lambda>":
         raise ToolDefinitionError(
             ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
@@ -272,9 +273,9 @@ def _make(function: Callable[..., Any]) -> Tool:
     documentation = read_documentation(function)
     description = documentation.description if mark.description is None else mark.description
     signature = read_signature(function, documentation)
-    module = getattr(plain_function(function), "__module__", None) or "__main__"
-    parameters = with_wire_keys(signature.parameters)
-    adapter, schema = build(name, module, parameters)
+    module = getattr(find_plain_function(function), "__module__", None) or "__main__"
+    parameters = put_wire_keys(signature.parameters)
+    adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
@@ -283,77 +284,59 @@ def _make(function: Callable[..., Any]) -> Tool:
         function=function,
         settings=mark.settings,
         has_docstring=bool(description),
-        kind=kind_of(function),
+        kind=find_kind(function),
         context_parameter=signature.context_parameter,
         arguments=Arguments(name, parameters, adapter),
     )
 
 
-def tool_name(function: Callable[..., Any]) -> str:
+def get_tool_name(function: Callable[..., Any]) -> str:
     """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
-    return _mark_of(function).name or python_name(function)
+    return _get_mark(function).name or get_python_name(function)
 
 
-def _mark_of(function: Callable[..., Any]) -> _Mark:
+def _get_mark(function: Callable[..., Any]) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
-        return _mark_of(function.func)
+        return _get_mark(function.func)
     return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
 
 
-# --- Names that go to the model: what providers take for a notebook's name, and what to say of one that is made up. ---
-
-# What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first.
-_WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-
-
-def wire_names(names: Sequence[str]) -> list[str]:
+def make_wire_names(names: Sequence[str]) -> list[str]:
     """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """
-    taken = {name for name in names if _WIRE_NAME.fullmatch(name)}
+    taken = {name for name in names if WIRE_NAME.fullmatch(name)}
     wire: list[str] = []
     for name in names:
-        valid = name if _WIRE_NAME.fullmatch(name) else _valid(name, taken)
+        valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
         taken.add(valid)
         wire.append(valid)
     return wire
 
 
-def _valid(name: str, taken: set[str]) -> str:
-    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
-    letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))
-    plain = "".join(letter for letter in letters if not unicodedata.combining(letter))
-    plain = re.sub(r"[^a-zA-Z0-9_-]", "_", plain)
-    if not plain.strip("_-"):
-        plain = "tool"
-    elif not plain[0].isalpha():
-        plain = f"t_{plain}"  # Bedrock's names begin with a letter
-    if len(plain) <= 64 and plain not in taken and plain != "tool":
-        return plain
-    return f"{plain[:55]}_{hashlib.sha256(name.encode('utf-8', 'replace')).hexdigest()[:8]}"
-
-
-def with_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
     A name that had to be changed is told in the description if there is none.
     """
-    keys = wire_names([parameter.key for parameter in parameters])
+    keys = make_wire_names([parameter.key for parameter in parameters])
     return [
         parameter
         if key == parameter.key
-        else dataclasses.replace(parameter, key=key, description=parameter.description or parameter.key)
+        else dataclasses.replace(
+            parameter, key=key, own_key=parameter.key, description=parameter.description or parameter.key
+        )
         for parameter, key in zip(parameters, keys, strict=True)
     ]
 
 
-def same_names(tools: Sequence[Tool]) -> list[str]:
+def find_same_names(tools: Sequence[Tool]) -> list[str]:
     """One line for each name that two of the tools have."""
     owners: dict[str, list[str]] = {}
     for tool in tools:
-        owners.setdefault(tool.name, []).append(full_name(tool.function))
+        owners.setdefault(tool.name, []).append(make_full_name(tool.function))
     return [
         f"{len(same)} tools are called {name!r}: {' and '.join(same)}; "
         'give one of them another name: tool(name="...")(function)'

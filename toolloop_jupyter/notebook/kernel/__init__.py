@@ -1,77 +1,95 @@
-"""The kernel: the only file that imports ipykernel, with its two helpers `kernel_pump.py` and `kernel_loop.py`.
+"""The kernel: how a click reaches a cell that waits for it, how a run is stopped, and where its output goes.
 
-A cell that waits for a click, version by version
--------------------------------------------------
+Only this room knows ipykernel, asyncio's inside and the hooks on `sys.stdout`. Each touch of a private name is marked
+"private:", with the versions that have it, why it is needed, and what would replace it.
 
-A front-end sends a click as a `comm_msg` on the shell channel, behind the cell that waits for it, and a kernel
-handles one shell message at a time. Three things have to happen while our cell waits: the comm message overtakes it,
-everything else keeps its place, and Stop is noticed.
+How a click reaches a waiting cell
+----------------------------------
 
-*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`, and one
-coroutine takes them out and awaits them one by one; ours is the one being awaited. `attending()` runs a background
-coroutine (`Pump`, in `kernel_pump.py`) that takes the comm messages out of that queue, puts all else back in order,
-and lets the kernel dispatch them. Dispatching a message makes it the "parent" of whatever is printed next, for the
-whole process, and remembers the SIGINT handler in one attribute of the kernel; both are put back when it is done.
+A front-end sends a click as a `comm_msg` on the shell channel. It arrives behind the cell that waits for it, and a
+kernel handles one shell message at a time. So three things must happen while our cell waits: the comm message overtakes
+the cell, every other message keeps its place, and Stop is noticed.
 
-*ipykernel 7.0 to 7.3.* No such queue: an asyncio lock held by the running cell. Not supported (excluded by the
-dependency): clicks wait for the cell unless the front-end sends them over a subshell.
+*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`. One coroutine takes
+them out and awaits them one by one; now it awaits our cell. `serving_clicks()` runs a second coroutine (the pump of
+`comms.py`). It takes the comm messages out of that queue, leaves all others in order, and lets the kernel dispatch what
+it took. Dispatching makes a message the "parent" of whatever the process prints next, and stores the SIGINT handler
+in the kernel; the pump puts both back afterwards.
 
-*ipykernel 7.4 and later.* The kernel itself dispatches comm messages concurrently while a cell awaits, in the main
-thread, also when the front-end uses subshells. Nothing to do.
+*ipykernel 7.0 to 7.3.* There is no such queue: the running cell holds a lock. The package's dependencies exclude these
+versions. Clicks wait for the end of the cell there, unless the front-end sends them over a subshell.
 
-*All of them.* A SIGINT during a quiet await is noticed when the loop wakes for another reason, because the handler's
-`add_callback` does not wake it (tornado 6.6): so something of ours wakes it five times a second. A subshell (7.x) is
-a thread with its own loop: code called there must use `call_soon_threadsafe` to reach a future of the main one.
+*ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages, in the main thread, also when
+the front-end uses subshells. Nothing is left to do.
 
-Called from sync code (`run_sync`), the same has to hold inside a loop that is already running: `kernel_loop.py` says
-how. `%%toolloop` itself is an awaited cell and does not need that. When the sync code is a widget callback that came
-amid a waiting cell, that cell goes on, and may end, before the callback does: on ipykernel 6 it gets its parent back
-for so long, and on 7.4 the next cell begins when the callback is done (`aside`, in `kernel_pump.py`).
+*All of them.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6): Stop
+would be noticed when the loop wakes for another reason. So the pump wakes it five times a second. A subshell (7.x) is a
+thread with its own loop: code called there reaches a future of the main loop by `call_soon_threadsafe` only.
 
-Output goes to the cell that started the run: `Cell.here()` copies the kernel's own output objects (two `OutStream`s,
-one `ZMQDisplayPublisher`) and sets their parent once and for all, so neither a comm message nor a later cell can
-redirect them; `kernel_output.py` brings prints and displays there.
+Why sync calls need no nest_asyncio
+-----------------------------------
 
-Private names are marked "private:", here and in the helpers, with the versions that have them and what would replace
-them.
+`%%toolloop` is an awaited cell. `agent()` is not: it waits inside a loop that is already running, and the same three
+things must hold there. nest_asyncio replaces classes and functions of asyncio for good. Measured with a button in a
+cell, and a further cell queued behind it: with nest_asyncio the click is lost until the cell ends, and on ipykernel 7.2
+to 7.4 the queued cell never runs ("cannot enter context"). Its continuation nest_asyncio2 (1.7.4) loses the click on
+7.4. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied context what
+could not be entered: on ipykernel 6.17, 6.31 and 7.4 the click arrives and the next cell runs (`tests/system/kernels`).
+Either package may have been applied by somebody else; both ways work with it.
+
+Sync code may also be a widget's callback that came amid a waiting cell. That cell goes on, and may end, before the
+callback does. On ipykernel 6 the cell gets its parent back for so long; on 7.4 the next cell begins when the callback is
+done (`while_callback_waits` in `comms.py`).
+
+Where a run's output goes
+-------------------------
+
+It goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's own output objects, two
+`OutStream`s and one `ZMQDisplayPublisher`, and sets the parent of the copies once. Neither a comm message nor a later
+cell can redirect them. `capture.py` brings the prints and displays of tools there. One thing goes another way: an update
+of what stands there already is sent as an answer to the cell that runs now, since nbclient reads nothing else.
 """
 
-from .capture import capture, into, shell
-from .cells import Cell, unwatch_cells, watch_cells, with_cell_names
-from .comms import attending, attending_to_cell
-from .interrupts import PATIENCE, interruptible, stopped, uninterrupted
-from .sync import one_loop, run_sync
+from .capture import capture, redirect_output
+from .cells import Cell, name_cells, unwatch_cells, watch_cells
+from .comms import running_in_cell, serving_clicks
+from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
+from .sync import StreamRunner, can_run_sync, run_sync
 from .where import (
     executes_notebooks,
+    find_click_route,
+    get_shell,
     has_stdin,
     has_widget_frontend,
     has_widgets,
+    ignores_ctrl_c,
     in_kernel,
-    overtaking,
-    terminal,
+    in_terminal,
 )
 
 __all__ = [
     "PATIENCE",
     "Cell",
-    "attending",
-    "attending_to_cell",
+    "StreamRunner",
+    "allow_interrupts",
+    "await_with_cleanup",
+    "can_run_sync",
     "capture",
+    "end_interrupted_cell",
     "executes_notebooks",
+    "find_click_route",
+    "get_shell",
     "has_stdin",
     "has_widget_frontend",
     "has_widgets",
+    "ignores_ctrl_c",
     "in_kernel",
-    "interruptible",
-    "into",
-    "one_loop",
-    "overtaking",
+    "in_terminal",
+    "name_cells",
+    "redirect_output",
     "run_sync",
-    "shell",
-    "stopped",
-    "terminal",
-    "uninterrupted",
+    "running_in_cell",
+    "serving_clicks",
     "unwatch_cells",
     "watch_cells",
-    "with_cell_names",
 ]

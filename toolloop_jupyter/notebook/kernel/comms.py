@@ -1,39 +1,8 @@
-"""The kernel: the only file that imports ipykernel, with its two helpers `kernel_pump.py` and `kernel_loop.py`.
+"""While a run waits, clicks overtake its cell, and Stop is noticed at once. The essay in `__init__.py` says why.
 
-A cell that waits for a click, version by version
--------------------------------------------------
-
-A front-end sends a click as a `comm_msg` on the shell channel, behind the cell that waits for it, and a kernel
-handles one shell message at a time. Three things have to happen while our cell waits: the comm message overtakes it,
-everything else keeps its place, and Stop is noticed.
-
-*ipykernel 6.17 to 6.x.* `Kernel.schedule_dispatch` puts each shell message into `kernel.msg_queue`, and one
-coroutine takes them out and awaits them one by one; ours is the one being awaited. `attending()` runs a background
-coroutine (`Pump`, in `kernel_pump.py`) that takes the comm messages out of that queue, puts all else back in order,
-and lets the kernel dispatch them. Dispatching a message makes it the "parent" of whatever is printed next, for the
-whole process, and remembers the SIGINT handler in one attribute of the kernel; both are put back when it is done.
-
-*ipykernel 7.0 to 7.3.* No such queue: an asyncio lock held by the running cell. Not supported (excluded by the
-dependency): clicks wait for the cell unless the front-end sends them over a subshell.
-
-*ipykernel 7.4 and later.* The kernel itself dispatches comm messages concurrently while a cell awaits, in the main
-thread, also when the front-end uses subshells. Nothing to do.
-
-*All of them.* A SIGINT during a quiet await is noticed when the loop wakes for another reason, because the handler's
-`add_callback` does not wake it (tornado 6.6): so something of ours wakes it five times a second. A subshell (7.x) is
-a thread with its own loop: code called there must use `call_soon_threadsafe` to reach a future of the main one.
-
-Called from sync code (`run_sync`), the same has to hold inside a loop that is already running: `kernel_loop.py` says
-how. `%%toolloop` itself is an awaited cell and does not need that. When the sync code is a widget callback that came
-amid a waiting cell, that cell goes on, and may end, before the callback does: on ipykernel 6 it gets its parent back
-for so long, and on 7.4 the next cell begins when the callback is done (`aside`, in `kernel_pump.py`).
-
-Output goes to the cell that started the run: `Cell.here()` copies the kernel's own output objects (two `OutStream`s,
-one `ZMQDisplayPublisher`) and sets their parent once and for all, so neither a comm message nor a later cell can
-redirect them; `kernel_output.py` brings prints and displays there.
-
-Private names are marked "private:", here and in the helpers, with the versions that have them and what would replace
-them.
+`serving_clicks` and `running_in_cell` are entered around a run. One `_Pump` serves all runs that wait at once: it
+wakes the kernel's loop and, on ipykernel 6, takes comm messages out of the queue. A run that waits within a widget's
+callback needs more, so that the cell which waits around it can go on: `while_callback_waits`.
 """
 
 from __future__ import annotations
@@ -43,39 +12,45 @@ import inspect
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from typing import Any, ClassVar, TypeAlias
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from typing import Any, TypeAlias, cast
 
-from . import interrupts
-from .capture import clean_context, flush
+from ...core.execution import describe_error
+from .capture import copy_context_without_target, flush, get_target
 from .cells import Cell, in_callback
-from .where import _kernel
+from .interrupts import cancelling_on_ctrl_c
+from .where import get_kernel
 
-# --- the cell waits, clicks arrive ----------------------------------------------------------------------------
+_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+
+_WAKE_UP = 0.2
+"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
+_LOOK = 0.01
+"""Seconds between two looks into the message queue of ipykernel 6."""
 
 
 @asynccontextmanager
-async def attending() -> AsyncIterator[None]:
+async def serving_clicks() -> AsyncIterator[None]:
     """While entered, clicks arrive although the cell waits, and Stop is noticed at once.
 
-    Re-entrant and counted. In an awaited cell of a terminal IPython, Ctrl-C cancels the run instead of leaving its
-    task half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
+    May be entered many times at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run instead of
+    leaving its task half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
     """
-    with _quiet_late_clicks():
-        async with _attending(None):
+    with _silence_late_clicks():
+        async with serving_nested_run(None):
             yield
 
 
 @asynccontextmanager
-async def attending_to_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
+async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
     """The same for a run of the API, whose tools' output goes to the cell that started it, whatever runs meanwhile."""
-    async with attending():
-        with Cell.here().run(may_be_cleared=may_be_cleared):
+    async with serving_clicks():
+        with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
 
 
 @contextmanager
-def _quiet_late_clicks() -> Iterator[None]:
+def _silence_late_clicks() -> Iterator[None]:
     """While entered, a click on a card that is gone does not print "No such comm" (package comm 0.2, logger "Comm")."""
 
     def passes(record: logging.LogRecord) -> bool:
@@ -90,42 +65,31 @@ def _quiet_late_clicks() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def _attending(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
-    """`outer` is the task in whose midst a nested run waits."""
-    kernel = _kernel()
+async def serving_nested_run(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
+    """Like `serving_clicks`, for a run that waits within the task `outer`, if any: in sync code that the task called."""
+    kernel = get_kernel()
     kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
     if kernel_loop is None:
-        with interrupts.ctrl_c():
+        with cancelling_on_ctrl_c():
             yield
     elif kernel_loop is asyncio.get_running_loop():
-        pump = Pump.join(kernel, outer)
+        pump = _Pump.join(kernel, outer)
         try:
             yield
         finally:
-            await pump.leave()
+            if ending := pump.leave():
+                await asyncio.wait(ending)
     else:  # a run in another thread or in a subshell: it is the kernel's loop that has to let clicks pass
-        joined: list[Pump] = []
-        kernel_loop.call_soon_threadsafe(lambda: joined.append(Pump.join(kernel, None)))
+        joined: list[_Pump] = []
+        kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
         try:
             yield
         finally:
             if not kernel_loop.is_closed():
-                kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave_soon())
+                kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave())
 
 
-# --- How comm messages overtake the running cell on ipykernel 6, and how a quiet loop is kept awake on all versions. ---
-#
-# Why this is needed is told in `kernel.py`.
-
-_TICK = 0.2
-"""Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
-_POLL = 0.01
-"""Seconds between two looks into the message queue of ipykernel 6."""
-
-_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
-
-
-class Pump:
+class _Pump:
     """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
 
     One for all runs that wait at once. A run that waits *inside* the handling of a comm message (`run_sync` in a
@@ -133,52 +97,51 @@ class Pump:
     the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
     """
 
-    _levels: ClassVar[list[Pump]] = []
-
     def __init__(self, kernel: Any, outer: asyncio.Task[Any] | None) -> None:
         self._kernel, self._outer, self._users = kernel, outer, 0
         # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
         # comm messages overtake by themselves.
-        self._queue = getattr(kernel, "msg_queue", None)
+        self._queue: Any = getattr(kernel, "msg_queue", None)
         self._seen = -1
+        """The number of the newest message that was looked at and left."""
         self._dispatching: asyncio.Task[None] | None = None
-        self._kept: tuple[Any, ...] = ()
-        self._handler: Any = None
+        self._of_cell: tuple[Any, ...] = ()
+        """What dispatching a message changes, as the cell left it."""
+        self._new_handler: Any = None
+        """The SIGINT handler of a cell that began while a callback waited."""
         # Not in the run's own context: what a widget callback prints is not the run's output.
-        self._task: asyncio.Task[None] = clean_context().run(asyncio.ensure_future, self._run())
+        self._task: asyncio.Task[None] = copy_context_without_target().run(asyncio.ensure_future, self._run())
 
-    @classmethod
-    def join(cls, kernel: Any, outer: asyncio.Task[Any] | None) -> Pump:
-        """The pump that serves a run from now on; `outer` is the task in whose midst it waits, if any."""
-        if not cls._levels or cls._levels[-1]._holds(outer):
-            cls._levels.append(cls(kernel, outer))
-        pump = cls._levels[-1]
-        pump._users += 1
-        return pump
+    @staticmethod
+    def join(kernel: Any, outer: asyncio.Task[Any] | None) -> _Pump:
+        """The pump that serves a run from now on; `outer` is the task within which it waits, if any."""
+        if not _pumps:
+            _contain_exits(asyncio.get_running_loop())
+        if not _pumps or _pumps[-1].dispatches_in(outer):
+            _pumps.append(_Pump(kernel, outer))
+        _pumps[-1]._users += 1
+        return _pumps[-1]
 
-    async def leave(self) -> None:
-        """Leave; the last one out waits until a message that is being dispatched is done."""
-        left = self.leave_soon()
-        if left:
-            await asyncio.wait(left)
-
-    def leave_soon(self) -> list[asyncio.Task[None]]:
-        """Leave without waiting. Gives the tasks that are about to end."""
+    def leave(self) -> list[asyncio.Task[None]]:
+        """Leave. For the last user, returns the tasks that are about to end: a message that is dispatched is one."""
         self._users -= 1
         if self._users:
             return []
-        self._levels.remove(self)
+        _pumps.remove(self)
+        if not _pumps:
+            _let_exits_pass(asyncio.get_running_loop())
         self._task.cancel()
-        held_up = any(self._holds(level._outer) for level in self._levels)
+        held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
 
-    def _holds(self, task: asyncio.Task[Any] | None) -> bool:
+    def dispatches_in(self, task: asyncio.Task[Any] | None) -> bool:
+        """Whether this task handles the message that the pump has taken out."""
         return task is not None and task is self._dispatching
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(_TICK if self._queue is None else _POLL)
-            while self is self._levels[-1] and (item := self._next_comm()) is not None:
+            await asyncio.sleep(_WAKE_UP if self._queue is None else _LOOK)
+            while self is _pumps[-1] and (item := self._take_comm()) is not None:
                 self._dispatching = asyncio.ensure_future(self._dispatch(*item))
                 await asyncio.wait([self._dispatching])
                 error = self._dispatching.exception()
@@ -186,21 +149,21 @@ class Pump:
                     self._kernel.log.error("Error in message handler", exc_info=error)
                 self._dispatching = None
 
-    def _next_comm(self) -> tuple[_Dispatch, tuple[Any, ...]] | None:
+    def _take_comm(self) -> tuple[_Dispatch, tuple[Any, ...]] | None:
         """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
-        queue, found = self._queue, None
+        queue, taken = self._queue, None
         if queue is None:
             return None
         for _ in range(queue.qsize()):
             item = queue.get_nowait()
             number, dispatch, arguments = item
-            if found is None and number > self._seen and self._is_comm(arguments):
-                found = dispatch, arguments
+            if taken is None and number > self._seen and self._is_comm(arguments):
+                taken = dispatch, arguments
                 continue
-            if found is None:
+            if taken is None:
                 self._seen = max(self._seen, number)
             queue.put_nowait(item)
-        return found
+        return taken
 
     def _is_comm(self, arguments: tuple[Any, ...]) -> bool:
         if not arguments or not isinstance(arguments[0], list):
@@ -216,18 +179,17 @@ class Pump:
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[Any, ...]) -> None:
         """Let the kernel handle a message amid a cell, and give the cell its parent and SIGINT handler back."""
-        kernel, self._handler = self._kernel, None
-        self._kept = _current(kernel)
-        found = kernel.set_parent
+        kernel, self._new_handler = self._kernel, None
+        self._of_cell = _read_state(kernel)
+        set_parent_before = kernel.set_parent
 
         def set_parent(ident: Any, parent: Any, channel: str = "shell") -> None:
-            if (
-                channel == "shell"
-            ):  # the message becomes the parent now; 6.17 gives what is unsent the newest one
+            if channel == "shell":
+                # The message becomes the parent now. What is not sent yet would get it, too (6.17): send that first.
                 del kernel.set_parent
-                self._kept = _current(kernel)
+                self._of_cell = _read_state(kernel)
                 flush(None)
-            found(ident, parent, channel)
+            set_parent_before(ident, parent, channel)
 
         kernel.set_parent = set_parent
         try:
@@ -235,95 +197,114 @@ class Pump:
         finally:
             if vars(kernel).get("set_parent") is set_parent:
                 del kernel.set_parent
-            _restore(kernel, self._kept)
-            if self._handler is not None:
-                signal.signal(signal.SIGINT, self._handler)
-
-    @classmethod
-    def holding(cls, task: asyncio.Task[Any] | None) -> Pump | None:
-        """The pump that dispatches a message in this task just now."""
-        return next((level for level in cls._levels if level._holds(task)), None)
+            _write_state(kernel, self._of_cell)
+            if self._new_handler is not None:
+                signal.signal(signal.SIGINT, self._new_handler)
 
     @contextmanager
-    def aside(self) -> Iterator[None]:
-        """Around a wait in the handling of a message: the cell that it came amid goes on, as its own parent.
-
-        That cell may even end, and the next one begin.
-        """
-        callback, handler = _current(self._kernel), signal.getsignal(signal.SIGINT)
+    def giving_back_to_cell(self) -> Iterator[None]:
+        """Around a wait in the message's handling: the cell that it came amid is the parent. That cell may even end."""
+        of_callback, handler = _read_state(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
-        _restore(self._kernel, self._kept)
+        _write_state(self._kernel, self._of_cell)
         try:
             yield
         finally:
-            self._kept = _current(self._kernel)
+            self._of_cell = _read_state(self._kernel)
             flush(None)
-            _restore(self._kernel, callback)
-            now = signal.getsignal(signal.SIGINT)
-            if now is not handler:  # left by a cell that has begun since
-                self._handler = now
+            _write_state(self._kernel, of_callback)
+            handler_now = signal.getsignal(signal.SIGINT)
+            if handler_now is not handler:  # left by a cell that has begun since
+                self._new_handler = handler_now
+
+
+_pumps: list[_Pump] = []
+"""The newest last: it serves, and those before it are held up."""
 
 
 # private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x: what
 # dispatching a message sets for the whole process and the running cell still needs. From 7.4 on the kernel does it.
 
 
-def _current(kernel: Any) -> tuple[Any, ...]:
-    return (
-        kernel._parent_ident["shell"],
-        kernel.get_parent("shell"),
-        getattr(kernel, "saved_sigint_handler", None),
-    )
+def _read_state(kernel: Any) -> tuple[Any, ...]:
+    handler = getattr(kernel, "saved_sigint_handler", None)
+    return kernel._parent_ident["shell"], kernel.get_parent("shell"), handler
 
 
-def _restore(kernel: Any, state: tuple[Any, ...]) -> None:
+def _write_state(kernel: Any, state: tuple[Any, ...]) -> None:
     ident, parent, handler = state
     kernel.set_parent(ident, parent, channel="shell")
     kernel.saved_sigint_handler = handler
 
 
+def while_callback_waits(outer: asyncio.Task[Any] | None) -> AbstractContextManager[None]:
+    """Around a run that waits within the task `outer`: where that handles a comm message, the cell around goes on."""
+    kernel = get_kernel()
+    for pump in _pumps:
+        if pump.dispatches_in(outer):
+            return pump.giving_back_to_cell()
+    if outer is None or kernel is None or hasattr(kernel, "msg_queue") or not in_callback(kernel):
+        return nullcontext()
+    return _holding_back_cells(kernel)
+
+
 @contextmanager
-def aside(kernel: Any, outer: asyncio.Task[Any] | None) -> Iterator[None]:
-    """Around a run that waits in the midst of the task `outer`, which may be the handling of a comm message."""
-    pump = Pump.holding(outer)
-    if pump is not None:
-        with pump.aside():
-            yield
-    elif outer is None or kernel is None or hasattr(kernel, "msg_queue") or not in_callback(kernel):
-        yield
-    else:
-        with _HeldBack.cells(kernel):
-            yield
-
-
-class _HeldBack:
-    """On ipykernel 7, keeps the next cell from beginning while a callback's run waits (the present one may end).
+def _holding_back_cells(kernel: Any) -> Iterator[None]:
+    """On ipykernel 7, keep the next cell from beginning while a callback's run waits (the present one may end).
 
     When the callback is done, the kernel puts back the parent that was current when its message came: it would be
     the wrong one for a cell that has begun since, which then never comes to rest in the front-end.
     """
+    # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. It has no registration, so
+    # it is set on the one kernel object, for the time of the wait.
+    before, ended = kernel.should_handle, asyncio.Event()
 
-    @classmethod
-    @contextmanager
-    def cells(cls, kernel: Any) -> Iterator[None]:
-        # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. It has no registration, so
-        # it is set on the one kernel object, for the time of the wait.
-        found, ended = kernel.should_handle, asyncio.Event()
+    async def should_handle(stream: Any, msg: Any, idents: Any) -> bool:
+        if msg["header"]["msg_type"] == "execute_request":
+            await ended.wait()
+            kernel.set_parent(idents, msg, channel="shell")
+        answer = before(stream, msg, idents)
+        return bool(await answer if inspect.isawaitable(answer) else answer)
 
-        async def should_handle(stream: Any, msg: Any, idents: Any) -> bool:
-            if msg["header"]["msg_type"] == "execute_request":
-                await ended.wait()
-                kernel.set_parent(idents, msg, channel="shell")
-            answer = found(stream, msg, idents)
-            return bool(await answer if inspect.isawaitable(answer) else answer)
+    kernel.should_handle = should_handle
+    try:
+        yield
+    finally:
+        if vars(kernel).get("should_handle") is should_handle:
+            del kernel.should_handle
+            if getattr(before, "__self__", None) is not kernel:  # a run in a callback in a callback
+                kernel.should_handle = before
+        # Not before the kernel has put the parent back.
+        asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
-        kernel.should_handle = should_handle
-        try:
-            yield
-        finally:
-            if vars(kernel).get("should_handle") is should_handle:
-                del kernel.should_handle
-                if getattr(found, "__self__", None) is not kernel:  # a run in a callback in a callback
-                    kernel.should_handle = found
-            # Not before the kernel has put the parent back.
-            asyncio.get_running_loop().call_later(_TICK / 10, ended.set)
+
+# --- A task that a tool starts: SystemExit in it would end the kernel, for asyncio raises it out of the loop.
+
+
+def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
+    """Let SystemExit be an ordinary error in the tasks that code of a run starts on this loop."""
+    below: Any = loop.get_task_factory()
+
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+        contained = work if get_target() is None else _contain_exit(work)
+        task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
+        task.add_done_callback(
+            lambda _: work.close()
+        )  # one that was cancelled before it began is not awaited
+        return task
+
+    make_task._toolloop_below = below  # type: ignore[attr-defined]
+    loop.set_task_factory(cast("Any", make_task))
+
+
+def _let_exits_pass(loop: asyncio.AbstractEventLoop) -> None:
+    factory: Any = loop.get_task_factory()
+    if hasattr(factory, "_toolloop_below"):
+        loop.set_task_factory(factory._toolloop_below)
+
+
+async def _contain_exit(work: Coroutine[Any, Any, Any]) -> Any:
+    try:
+        return await work
+    except SystemExit as error:
+        raise RuntimeError(describe_error(error)) from error

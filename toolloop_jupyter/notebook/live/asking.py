@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import visible, visible_json
+from .places import Output
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
@@ -33,14 +34,14 @@ class _Clicks:
     """None before the first card has been tried."""
 
 
-def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
-    """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
-    if wish == "input" and kernel.has_stdin():
+def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]:
+    """How somebody can be asked here. `means` is the person's setting (`%config ToolLoop.ask`)."""
+    if means == "input" and kernel.has_stdin():
         return "input"
     if (
         kernel.in_kernel()
         and kernel.has_widgets()
-        and (wish == "card" or kernel.has_stdin() or _Clicks.known)
+        and (means == "card" or kernel.has_stdin() or _Clicks.known)
     ):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
@@ -51,7 +52,7 @@ async def ask(
     show_card: Callable[[Approval], Awaitable[None]],
     *,
     unattended: Unattended = "deny",
-    wish: Means = "auto",
+    means: Means = "auto",
 ) -> Decision | None:
     """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
 
@@ -61,10 +62,10 @@ async def ask(
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
-    means = means_of_asking(wish)
-    if means == "card":
+    way = means_of_asking(means)
+    if way == "card":
         await show_card(approval)
-    elif means == "input":
+    elif way == "input":
         ask_at_prompt(approval)
     elif unattended in ("deny", "leave") and _may_click():
         await _try_a_card(approval, show_card)
@@ -75,9 +76,22 @@ async def ask(
     else:
         approval.deny(NOBODY, by="unattended")
     await approval.wait()
-    if means == "nobody" and unattended == "error":
+    if way == "nobody" and unattended == "error":
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
     return approval.decision
+
+
+async def put_card(output: Output, approval: Approval, fallback: Mapping[str, object], position: str) -> None:
+    """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
+    from ..widgets import ApprovalCard
+
+    card = ApprovalCard(approval, position=position)
+    output.put({**fallback, **card.mimebundle()})
+    card.came_up()
+    try:
+        await approval.wait()
+    finally:
+        card.finish(approval.decision)
 
 
 def _may_click() -> bool:
@@ -122,7 +136,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     session = ", [s]: in this session" if "session" in approval.scopes else ""
     edit = ", [e]dit" if approval.editable else ""
     while not approval.answered:
-        with kernel.interruptible():
+        with kernel.allow_interrupts():
             answer = _read(read, f"  [y]es, [n]o (n REASON){edit}{run}{session}, [?]: ")
         word, _, rest = answer.partition(" ")
         if word.lower() in ("y", "yes"):
@@ -154,7 +168,7 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     edited: dict[str, Any] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
-        with kernel.interruptible():
+        with kernel.allow_interrupts():
             answer = _read(read, f"    {visible(name)} [{shown}]: ")
         edited[name] = value if not answer else _json_or_text(answer, value)
     try:

@@ -8,9 +8,8 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...core.models import litellm_loaded, load_litellm
+from ...core.models import Answers, litellm_loaded, load_litellm
 from ...core.text import names_key
-from . import commands
 from .options import DEMO, OPTIONS, Kind, Option, find_option
 
 if TYPE_CHECKING:
@@ -21,8 +20,8 @@ _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "olla
 """Offered until litellm, which knows the names, is loaded."""
 
 
-def find_candidates(book: Notebook, line: str, word: str) -> list[str]:
-    """What may stand where `word` is begun on `line`."""
+def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> list[str]:
+    """What may stand where `word` is begun on `line`; `commands` are those of `%toolloop`."""
     before = line[: len(line) - len(word)] if line.endswith(word) else line
     words = before.split()[1:]
     option = _find_open_option(words)
@@ -30,8 +29,8 @@ def find_candidates(book: Notebook, line: str, word: str) -> list[str]:
     if option is not None and not word.startswith("-"):
         candidates = _list_values(book, option, word)
     if line.startswith("%toolloop") and not words:
-        candidates = [*commands.COMMANDS, *candidates]
-    elif line.startswith("%toolloop") and words[0] in commands.COMMANDS:
+        candidates = [*commands, *candidates]
+    elif line.startswith("%toolloop") and words[0] in commands:
         candidates = [] if words[0] == "doctor" else book.sessions
     return sorted(one for one in candidates if one.startswith(word))
 
@@ -53,7 +52,7 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
         case Kind.MODEL:
             return [
                 *_list_models(),
-                *(name for name, value in names.items() if hasattr(value, "toolloop_model")),
+                *(name for name, value in names.items() if isinstance(value, Answers)),
             ]
         case Kind.TOOLS:
             return [name for name, value in names.items() if _is_function(value)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import keyword
 import weakref
@@ -21,17 +20,19 @@ from ...core.events import (
 )
 from ...core.loop import ToolLoopOptions
 from ...core.session import AsyncSession, Harness
-from ...core.tools import Tool, marked_tools
+from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
-from ..live import Stepper, View, follow, request_block
+from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..transcript import head, mimebundle, notice
 from .names import fill_in, leave_out_others, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete
-from .sessions import CellRun, NamedSession, ReplacedTurns, bundle
+from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
 if TYPE_CHECKING:
     from ...core.events import Reply
+    from ...core.models import Answers
+    from ...core.session import AsyncEventStream
     from ..transcript import Block
 
 
@@ -83,12 +84,12 @@ class Tapes:
         replay.loose = loose
         return replay
 
-    def go_back(self, answers: Any, cell_id: str | None, execution: str) -> None:
+    def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
         """Let a script or recording go on from where this cell began, when the cell has run before.
 
         Without an id of the cell (some front-ends send none) it just goes on; so do several runs in one execution.
         """
-        if cell_id is None or not hasattr(answers, "position"):
+        if answers is None or cell_id is None or answers.position is None:
             return
         began = self._began.setdefault(answers, {})
         position, last = began.get(cell_id, (answers.position, execution))
@@ -97,25 +98,25 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-def describe_tapes(recorder: Recorder | None, answers: object) -> str:
+def describe_tapes(recorder: Recorder | None, answers: Answers | None) -> str:
     """What a cell's head says of a recording: that it is made, or that it answers."""
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     recorded = [f"recording to {recorder.path.name}"] if recorder is not None else []
     return ", ".join(replayed + recorded)
 
 
-class ReplayNotes(Observer):
-    """Says in a run's transcript which model was recorded, and, once, that a loose replay answers another request."""
+class ModelNotes(Observer):
+    """Says in a run's transcript which model of a recording answers, and, once, that it was asked something else."""
 
-    def __init__(self, replay: Replay, view: View, head_for: Callable[[str], Block]) -> None:
+    def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
         """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
-        self._replay, self._view, self._head_for = replay, view, head_for
-        self._before = len(replay.differences)
+        self._answers, self._view, self._head_for = answers, view, head_for
+        self._before = len(answers.differences)
         self._is_said = False
 
     async def after_model(self, reply: Reply) -> None:
-        self._view.show_head(self._head_for(self._replay.recorded_model))
-        new = self._replay.differences[self._before :]
+        self._view.replace_head(self._head_for(self._answers.title))
+        new = self._answers.differences[self._before :]
         if new and not self._is_said:
             self._is_said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")
@@ -184,7 +185,7 @@ class Notebook:
         if replayed:
             keywords["model"] = self.tapes.replay(options["replay"], loose=options["replay_loose"])
         if "tools" not in keywords:
-            keywords["tools"] = marked_tools(self.names)
+            keywords["tools"] = find_marked_tools(self.names)
         named = self.sessions.get(options["session"] or "")
         keywords["permissions"] = leave_out_others(
             keywords["permissions"], self.names, keywords["tools"], named.had if named else ()
@@ -220,10 +221,12 @@ class Notebook:
         replaced = named.go_back(turn) if turn is not None else None
         if options["session"]:
             notes += self._begin_turn(named, options, cell)
-            named.add(CellRun.of(cell.cell_id, cell.execution, said))
-        view = self._view(options, named, cell, recorder, replaced)
-        async with kernel.attending():
-            return await kernel.uninterrupted(self._turn(variable, named, prompt, view, notes, replaced))
+            named.add(TurnOrigin.of(cell.cell_id, cell.execution, said))
+        notes += self._note_without_docstring(named.session.config.tools)
+        view, observers = self._view(options, named, cell, recorder, replaced)
+        stream = named.session.astream(prompt, observers=observers)
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -267,31 +270,26 @@ class Notebook:
     async def _turn(
         self,
         variable: str | None,
-        named: NamedSession,
-        prompt: str,
-        view: View,
+        stream: AsyncEventStream,
+        view: CellRun,
         notes: list[str],
         replaced: ReplacedTurns | None,
     ) -> Result:
-        session = named.session
-        config, stream = session.config, session.astream(prompt)
-        view.stop = stream.cancel
-        # The view asks by itself, as it reads the stream: so nothing is shown out of order.
-        session.config = dataclasses.replace(config, observer=view, on_approval=None)
-        place = view.place()
+        output = view.output()
         if replaced is not None:
-            place.put(mimebundle([notice(replaced.note)]))
-        for line in (*notes, *self._note_without_docstring(config.tools)):
+            output.draw(notice(replaced.note))
+        if kernel.ignores_ctrl_c():
+            notes = [*notes, "this process ignores Ctrl-C: %toolloop doctor"]
+        for line in notes:
             view.put(notice(line))
         try:
-            result = await follow(stream, view, stream.cancel)
+            result = await view.follow(stream, stream.cancel)
         except OutputInvalid as error:
             self._keep(error.result, variable)
             raise
         finally:
-            session.config = config
             if replaced is not None and (kept := replaced.settle()):
-                place.put(mimebundle([notice(kept, "warning")]))
+                output.draw(notice(kept, "warning"))
         self._keep(result, variable)
         return result
 
@@ -302,7 +300,8 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: ReplacedTurns | None,
-    ) -> View:
+    ) -> tuple[CellRun, list[Observer]]:
+        """The view of the run, and all who observe it: step mode holds before the view and the recorder see a step begin."""
         config = named.session.config
         answers = config.route.answers
         head_for = functools.partial(
@@ -313,29 +312,33 @@ class Notebook:
             session=options["session"] or None,
             tape=describe_tapes(recorder, answers),
         )
-        view = View(
+
+        def finish() -> Mapping[str, Any]:
+            if replaced is not None:
+                replaced.settle()
+            return bundle_conversation(options["session"], named) if options["keep_history"] else {}
+
+        view = CellRun(
             cell,
-            head_for(getattr(answers, "next_model", "") or config.route.title),
-            owns_cell=True,
-            whole_text=config.output is not None,
-            name=options["as"],
-            unattended=options["on_unattended"],
-            wish=options["ask"],
-            raised=True,
+            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
+            ViewOptions(
+                name=options["as"],
+                model=config.route.model,
+                hint=" (with --as result)" if options["as"] is None else "",
+                unattended=options["on_unattended"],
+                means=options["ask"],
+                raises=True,
+                owns_cell=True,
+                finish=finish,
+            ),
         )
-        if options["as"] is None:
-            view.hint = " (with --as result)"
-        if options["step"]:
-            view.stepper = Stepper(view, options["ask"])
-        if hasattr(answers, "differences"):
-            view.also(ReplayNotes(answers, view, head_for))
-        if recorder is not None:
-            view.also(recorder)
-        if options["keep_history"]:
-            view.keep = functools.partial(bundle, options["session"], named)
-        if replaced is not None:
-            view.ended = replaced.settle
-        return view
+        observers: list[Observer | None] = [
+            None if answers is None else ModelNotes(answers, view, head_for),
+            Stepper(view, options["ask"]) if options["step"] else None,
+            view.hooks,
+            recorder,
+        ]
+        return view, [observer for observer in observers if observer is not None]
 
     def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[str]:
         """What to tell, once for each tool, of those that the model gets no description of."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...core.events import Mistake
 from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
-from ...core.tools import marked_tools, tool_name
+from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
 from ..live import bundle
@@ -52,7 +52,7 @@ def run(book: Notebook, line: str) -> Any:
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
     options = book.complete({})
-    names = options["tools"] or [tool_name(function) for function in marked_tools(book.names)]
+    names = options["tools"] or [get_tool_name(function) for function in find_marked_tools(book.names)]
     values = {
         **{name: options[name] for name in ("model", "permissions")},
         **book.settings.said(),
@@ -99,7 +99,7 @@ def history(book: Notebook, words: list[str]) -> list[dict[str, Any]]:
     return messages
 
 
-def show(book: Notebook, words: list[str]) -> None:
+def show_runs(book: Notebook, words: list[str]) -> None:
     """Show the last run again, or the runs of a session."""
     results = _find_session(book, words[0]).session.results if words else [book.last] if book.last else []
     if not results:
@@ -180,6 +180,11 @@ def _find_tape(command: str, words: list[str]) -> Path | None:
     return Path(words[1]).resolve()
 
 
+def examine(book: Notebook, words: list[str]) -> None:
+    """What works on this kernel and front-end."""
+    doctor.run(words, ask=book.complete({})["ask"], awaits=book.autoawait, new_session=book.new_session)
+
+
 def _pick_session(book: Notebook, words: list[str]) -> str:
     if words:
         return words[0]
@@ -207,12 +212,12 @@ def _read_two(words: list[str], usage: str) -> tuple[str, str]:
 COMMANDS = {
     "reset": reset,
     "history": history,
-    "show": show,
+    "show": show_runs,
     "save": save,
     "load": load,
     "resume": resume,
     "export": export,
-    "doctor": doctor.run,
+    "doctor": examine,
     "record": record,
     "replay": replay,
 }

@@ -5,23 +5,25 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
+import os
 import platform
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING, Any, Literal
+from importlib.util import cache_from_source, find_spec
+from pathlib import Path
+from typing import Any, Literal
 
-from ...core.events import Mistake
-from ...core.session import collect
+from ...core.events import Host, Mistake
+from ...core.session import AsyncSession, collect
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..transcript import Block, mimebundle
 
-if TYPE_CHECKING:
-    from .cell import Notebook
-
-
+NewSession = Callable[[Mapping[str, Any]], AsyncSession]
+"""Makes a session of options, by their names."""
 WAIT = 15.0
 """Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
 
@@ -40,6 +42,9 @@ _INSTEAD = {
 }
 """What becomes of approvals, by `asking.means_of_asking()`."""
 _BUTTONS = "approval buttons"
+_NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
+_ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
+_HEED_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 _UNATTENDED = "--on-unattended allow|error decides otherwise"
 
 
@@ -54,14 +59,19 @@ class Finding:
     """What to install, switch on or type, for what is missing."""
 
 
-def run(book: Notebook, words: list[str]) -> None:
-    """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones."""
+def run(words: list[str], *, ask: Any, awaits: bool, new_session: NewSession) -> None:
+    """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones.
+
+    `ask` is the setting of that name; `awaits`: whether the shell's cells may await.
+    """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
-    click = _try_buttons(cell, book.complete({})["ask"], wait)
-    findings = [*_list_versions(), *_describe_kernel(click, awaits=book.autoawait), click]
-    if model is not None:
-        findings.append(kernel.run_sync(lambda: _ask_model(book, model)))
+    click = _try_buttons(cell, ask, wait)
+    findings = [*_list_versions(), *_check_bytecode(), *_describe_kernel(click, awaits=awaits), click]
+    if model is not None and not kernel.can_run_sync():
+        findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
+    elif model is not None:
+        findings.append(kernel.run_sync(lambda: _ask_model(new_session, model)))
     cell.display(_render(findings))
 
 
@@ -91,6 +101,29 @@ def _list_versions() -> Iterator[Finding]:
     yield Finding("versions", "ok", ", ".join(found))
 
 
+def _check_bytecode() -> Iterator[Finding]:
+    """Whether every kernel compiles LiteLLM anew: its files have no bytecode, and an import can write none."""
+    spec = find_spec("litellm")
+    if spec is None or spec.origin is None:
+        return
+    kept = Path(cache_from_source(spec.origin))
+    folder = next(folder for folder in kept.parents if folder.exists())
+    if kept.exists() or (os.access(folder, os.W_OK) and not sys.dont_write_bytecode):
+        return
+    says = "none for LiteLLM, so each kernel compiles it anew, which takes some seconds: "
+    if sys.dont_write_bytecode:
+        site = Path(spec.origin).parents[1]
+        yield Finding(
+            "bytecode",
+            "note",
+            f"{says}PYTHONDONTWRITEBYTECODE is set",
+            f"python -m compileall -q {site}",
+        )
+    else:
+        remedy = "start the kernel with PYTHONPYCACHEPREFIX=FOLDER, one that it may write to"
+        yield Finding("bytecode", "note", f"{says}{folder} may not be written to", remedy)
+
+
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     """What the kernel says of itself; `click` is what came of the button."""
     if awaits:
@@ -101,6 +134,10 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("awaited cells", "note", says, "%autoawait on")
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
+        if kernel.ignores_ctrl_c():
+            yield Finding(
+                "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
+            )
         return
     yield _describe_clicks(came=click.state == "ok")
     if kernel.has_stdin():
@@ -112,7 +149,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 def _describe_clicks(*, came: bool) -> Finding:
     """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
-    what, way = "clicks while a cell waits", kernel.overtaking()
+    what, way = "clicks while a cell waits", kernel.find_click_route()
     says = {
         "kernel": "the kernel delivers them by itself",
         "queue": "taken out of the kernel's queue while a run goes on",
@@ -143,6 +180,8 @@ def _try_buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     if not live.may_have_buttons():
         says = f"not tried: a program runs this notebook; {instead}"
         return Finding(_BUTTONS, "note", says, _UNATTENDED)
+    if not kernel.can_run_sync():
+        return Finding(_BUTTONS, "note", _NOT_WAITING, _ASYNCIO_LOOP)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)
     return kernel.run_sync(lambda: _wait_for_click(cell, seconds, means))
 
@@ -176,16 +215,17 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
     return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
 
 
-async def _ask_model(book: Notebook, model: str) -> Finding:
+async def _ask_model(new_session: NewSession, model: str) -> Finding:
     """Ask the model for one word."""
     try:
-        session = book.new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
+        session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
     # No run for `%toolloop show`.
-    session.config = dataclasses.replace(session.config, on_result=lambda _: None)
+    session.config = dataclasses.replace(session.config, host=Host())
     try:
-        result = await collect(session.astream("Answer with one word: ready"))
+        async with kernel.serving_clicks():
+            result = await collect(session.astream("Answer with one word: ready"))
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":

@@ -14,12 +14,13 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
+from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
-from .options import Settings, ToolLoop, help_text, parse
+from .options import Settings, ToolLoop, complete, help_text, parse
 
 if TYPE_CHECKING:
     from ...core.events import Result
@@ -167,7 +168,8 @@ async def run_cell(line: str, body: str) -> Result | None:
 
 
 def _cell_magic(line: str, cell: str) -> Any:
-    return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)))
+    instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
+    return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
 
 
 def _line_magic(line: str) -> Any:
@@ -177,10 +179,10 @@ def _line_magic(line: str) -> Any:
 
 
 def _complete(_shell: Any, event: Any) -> list[str]:
-    from . import assist
+    from . import assist, commands
 
     line = event.line[: len(event.text_until_cursor)]
-    return assist.find_candidates(_find_extension().notebook(), line, event.symbol)
+    return assist.find_candidates(_find_extension().notebook(), line, event.symbol, commands.COMMANDS)
 
 
 def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
@@ -193,6 +195,60 @@ def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]
 
 
 # --- registering ----------------------------------------------------------------------------------------------
+
+
+class _Warmup:
+    """Imports litellm in the background, before a run has to wait for it.
+
+    As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
+    when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
+    """
+
+    IDLE = 1.0
+
+    def __init__(self, shell: Any, settings: Settings) -> None:
+        self._shell, self._settings = shell, settings
+        self._timer: threading.Timer | None = None
+        self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
+        for event, callback in self._events.items():
+            shell.events.register(event, callback)
+        settings.observe(self._default_changed, "model")
+
+    def cancel(self) -> None:
+        """Start nothing any more."""
+        self._settings.unobserve(self._default_changed, "model")
+        self._wait_no_more()
+
+    def _wait_no_more(self) -> None:
+        self._before_cell()
+        for event, callback in self._events.items():
+            if callback in self._shell.events.callbacks[event]:
+                self._shell.events.unregister(event, callback)
+
+    def _before_cell(self, *_: object) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _after_cell(self, *_: object) -> None:
+        self._before_cell()
+        if litellm_loaded() or was_one_asked():
+            self._wait_no_more()
+        elif _needs_litellm(complete({}, self._settings.said())["model"]):
+            start_loading()
+        else:
+            self._timer = threading.Timer(self.IDLE, start_loading)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _default_changed(self, change: Mapping[str, Any]) -> None:
+        if _needs_litellm(change["new"]):
+            start_loading()
+
+
+def _needs_litellm(model: str) -> bool:
+    """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel. Does not load what models of ours are."""
+    ours = model.isidentifier() or model.startswith("toolloop/")
+    return bool(model) and not ours and must_load(model)
 
 
 class _Extension:
@@ -213,7 +269,7 @@ class _Extension:
         for word in _MAGICS:  # IPython's hook for Tab: 7.34 to 9.18
             shell.set_hook("complete_command", _complete, str_key=word)
         self._give_jedi_back = _keep_jedi_off(shell.Completer)
-        shell.events.register("post_run_cell", self.import_litellm)
+        self._warmup = _Warmup(shell, self.settings)
 
     def notebook(self) -> Notebook:
         """The state of `%%toolloop` in this kernel."""
@@ -222,18 +278,6 @@ class _Extension:
         if self._book is None:
             self._book = Notebook(self.shell, self.settings)
         return self._book
-
-    def import_litellm(self, *_: object) -> None:
-        """Import litellm in the background, once the cell that loaded the extension has ended."""
-        from ...core.models import litellm_loaded, load_litellm
-
-        self._import_no_more()
-        if not litellm_loaded():
-            threading.Thread(target=load_litellm, name="toolloop-import-litellm", daemon=True).start()
-
-    def _import_no_more(self) -> None:
-        if self.import_litellm in self.shell.events.callbacks["post_run_cell"]:
-            self.shell.events.unregister("post_run_cell", self.import_litellm)
 
     def take_out(self) -> None:
         """Take everything back out of the shell."""
@@ -244,7 +288,7 @@ class _Extension:
         for word in _MAGICS:
             self.shell.strdispatchers["complete_command"].strs.pop(word, None)
         self._give_jedi_back()
-        self._import_no_more()
+        self._warmup.cancel()
 
 
 _MAGICS = ("%%toolloop", "%toolloop")

@@ -16,6 +16,7 @@ from typing import Any
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
+from ...core.models import Answers
 from .options import Kind, Option, read_pairs
 
 Names = Mapping[str, Any]
@@ -169,9 +170,8 @@ def find_model(names: Names, name: str) -> Any:
     if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
         return name
     found = look_up(names, name, "model")
-    if hasattr(found, "toolloop_model"):
-        if hasattr(found, "shown_as"):
-            found.shown_as = name
+    if isinstance(found, Answers):
+        found.name_as(name)
         return found
     if isinstance(found, str):
         return found
@@ -195,17 +195,17 @@ def leave_out_others(policy: Any, names: Names, functions: Sequence[Any], had: I
     """A policy for a run with these functions. One mapping may serve several cells, so the rules for other functions of
     the notebook, and for tools that the session `had` in earlier cells, are left out: they are no slips.
     """
-    from ...core.tools import marked_tools, tool_name
+    from ...core.tools import find_marked_tools, get_tool_name
 
     if not isinstance(policy, Mapping):
         return policy
-    others = {tool_name(function) for function in marked_tools(names)} | {*had}
+    others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
     others |= {
         key
         for key in policy
-        if type(key) is str and callable(names.get(key)) and tool_name(names[key]) == key
+        if type(key) is str and callable(names.get(key)) and get_tool_name(names[key]) == key
     }
-    others -= {tool_name(function) for function in functions}
+    others -= {get_tool_name(function) for function in functions}
     return (
         {key: mode for key, mode in policy.items() if key not in others} if others & policy.keys() else policy
     )

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import conversation
 from ...core.events import Mistake
-from ...core.text import hide_in, some
+from ...core.text import hide_in, list_some
 from ..html import first_line, shorten
 from .options import OPTIONS, Options
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class CellRun:
+class TurnOrigin:
     """The cell behind one turn."""
 
     cell: str = ""
@@ -43,7 +43,7 @@ class CellRun:
     """What the session's cells, up to this one, have said of options that last; later cells need not say it again."""
 
     @classmethod
-    def of(cls, cell_id: str | None, execution: str, said: Options) -> CellRun:
+    def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
         """The run of the cell with this id, and what it and those before it have said."""
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
@@ -60,16 +60,16 @@ class NamedSession:
     """A conversation that cells go on with, and which cell made which turn of it."""
 
     session: AsyncSession
-    cells: list[CellRun] = field(default_factory=list)
+    cells: list[TurnOrigin] = field(default_factory=list)
     knows_that_turns_add_up: bool = False
     """Whether the person has been told that running a cell again adds a turn here."""
     had: set[str] = field(default_factory=set)
     """The tools that its cells had: the permissions that it keeps may have rules for them."""
 
-    def turns(self) -> list[CellRun]:
+    def turns(self) -> list[TurnOrigin]:
         """One for each turn of the conversation that can be gone back to."""
         count = len(self.session.starts)
-        return [*self.cells[:count], *[CellRun()] * (count - len(self.cells))]
+        return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
         """The turn that this cell made when it ran before, or None."""
@@ -84,7 +84,7 @@ class NamedSession:
         before = self.turns() if turn is None else self.turns()[:turn]
         return before[-1].said if before else {}
 
-    def add(self, run: CellRun) -> None:
+    def add(self, run: TurnOrigin) -> None:
         """Note which cell makes the turn that begins now."""
         self.cells = [*self.turns(), run]
 
@@ -119,7 +119,7 @@ class ReplacedTurns:
     later: list[str]
     """The prompts of the turns behind the cell's own."""
     put_back: Callable[[], None]
-    cells: list[CellRun]
+    cells: list[TurnOrigin]
     answers_before: int
     """How many answers there were with these turns."""
     answers_without: int
@@ -131,9 +131,7 @@ class ReplacedTurns:
         later = {0: "", 1: ", and the later turn is dropped: "}.get(
             len(self.later), f", and the {len(self.later)} later turns are dropped: "
         )
-        return (
-            f"this cell ran before: its turn is replaced{later}{some(self.later, 8)}; --append adds instead"
-        )
+        return f"this cell ran before: its turn is replaced{later}{list_some(self.later, 8)}; --append adds instead"
 
     def settle(self) -> str | None:
         """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
@@ -149,13 +147,13 @@ class ReplacedTurns:
         return f"this cell ran before, and got no answer now: its turn stays as it was{later}"
 
 
-def read_turns(turns: object) -> tuple[list[int], list[CellRun]]:
+def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
     """(starts, cells) from what `cells_of_turns` gave, as far as a file has it in good order; else nothing."""
     if not isinstance(turns, Sequence) or isinstance(turns, str):
         return [], []
     pairs = [turn for turn in turns if isinstance(turn, (list, tuple)) and len(turn) == 2]
     sound = len(pairs) == len(turns) and all(isinstance(p[0], int) and isinstance(p[1], str) for p in pairs)
-    return ([p[0] for p in pairs], [CellRun(p[1]) for p in pairs]) if sound else ([], [])
+    return ([p[0] for p in pairs], [TurnOrigin(p[1]) for p in pairs]) if sound else ([], [])
 
 
 # --- conversations that outlive their kernel -------------------------------------------------------------------
@@ -169,12 +167,12 @@ class SavedConversation:
 
     messages: list[dict[str, Any]]
     starts: list[int]
-    cells: list[CellRun]
+    cells: list[TurnOrigin]
     lost: int = 0
     """How many turns at the beginning are not in the notebook any more (of one that was kept in pieces)."""
 
 
-def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
+def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, Any]:
     """What a cell's last output keeps of the conversation, for its bundle."""
     return {
         MIME: {

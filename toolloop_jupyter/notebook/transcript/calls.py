@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
-from ...core.results import describe, pictures_in
+from ...core.results import describe, find_pictures
 from ...core.text import plain
 from ..html import (
     BLOCK,
@@ -16,6 +16,7 @@ from ..html import (
     DIM,
     INLINE_CODE,
     NAME,
+    STYLE,
     SUMMARY,
     TABLE,
     counted,
@@ -27,12 +28,12 @@ from ..html import (
     shorten,
     without_gaps,
 )
-from ..kernel import with_cell_names
+from ..kernel import name_cells
 from .blocks import (
+    MOST_CHARACTERS,
     MOST_OUTPUTS,
     OF_ARGUMENTS,
     OF_CALL,
-    TOO_LARGE,
     Block,
     clock,
     cut,
@@ -51,7 +52,8 @@ from .values import (
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
-
+_LAST_LINES = 3
+"""Printed lines that are shown of a running call."""
 _NAME = 200
 """Characters of a tool's or an argument's name."""
 _REASON = 2_000
@@ -87,7 +89,6 @@ def call_block(
     result: ToolResult | None = None,
     decision: Decision | None = None,
     outputs: Sequence[tuple[str, object]] = (),
-    elapsed: float | None = None,
     state: str = "done",
     value_name: str | None = None,
     note: str = "",
@@ -96,10 +97,10 @@ def call_block(
     """One tool call.
 
     `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
-    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `elapsed` seconds, from the result when it
-    is there; `state` "waiting", "running" or "done"; `value_name` the expression that has the whole result, such as
-    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the
-    early steps of a very long run, and for a call that is too large for its record, which `note` then says.
+    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `state` "waiting", "running" or "done";
+    `value_name` the expression that has the whole result, such as "result.tool_results[2].value"; `note` what else the
+    line says. `brief` leaves out all that is folded: for the early steps of a very long run, and for a call that is too
+    large for its record.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
@@ -111,8 +112,7 @@ def call_block(
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
     said = "" if decision is None else decision_text(decision)
-    facts = _facts(result, decision, shown, elapsed, state)
-    facts += [shorten(note, 120)] if note and (result is None or note.startswith(TOO_LARGE)) else []
+    facts = [*_facts(result, decision, shown, state), *([shorten(note, 120)] if note else [])]
     name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
@@ -137,11 +137,27 @@ def call_block(
     return Block(html, "\n".join([text, *lines]))
 
 
+def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
+    """How far a running call is, for below its row: `note` ("3 of 10 files"), its last printed lines, what it displays.
+
+    Apart from the row, so that this can be written again and again while the row stays as a person left it.
+    """
+    line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
+    prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
+    printed = "\n".join(name_cells(prints[-1]).splitlines()[-_LAST_LINES:]) if prints else ""
+    displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
+    displays.append(show_text(shorten(printed, MOST_CHARACTERS)) if printed else Shown("", ""))
+    inner = f'<div style="{DIM}">{inline(line)}</div>{"".join(shown.html for shown in displays)}'
+    words = [f"    {in_a_line(line)}", *_text_lines(None, None, displays, "")]
+    return Block(f'<div class="tlj tlj-progress" style="{CALL}">{inner}</div>', "\n".join(words))
+
+
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
-    """What was asked and what was decided, as a block of its own (calls show their decision themselves)."""
+    """What was asked and what was decided, as a block of its own, with the style sheet: no run's head stands above it."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
-    return call_block(call, arguments=approval.input, decision=decision, state=state)
+    block = call_block(call, arguments=approval.input, decision=decision, state=state)
+    return Block(STYLE + block.html, block.text)
 
 
 def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> tuple[str, str]:
@@ -155,21 +171,14 @@ def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> t
 
 
 def _facts(
-    result: ToolResult | None,
-    decision: Decision | None,
-    shown: Shown | None,
-    elapsed: float | None,
-    state: str,
+    result: ToolResult | None, decision: Decision | None, shown: Shown | None, state: str
 ) -> list[str]:
-    facts = []
     if result is None:
-        facts = ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
-        return facts + ([duration(elapsed)] if elapsed is not None else [])
-    if result.ran or elapsed is not None:
-        facts.append(duration(result.seconds if elapsed is None else elapsed))
+        return {"waiting": ["waiting for you"], "running": ["running"]}.get(state, [])
+    facts = [duration(result.seconds)] if result.ran else []
     if result.is_error:
         if decision is None or decision.allowed:
-            facts.append(first_line(result.output, 60))
+            facts.append(reason_in(_described(result)))
         return facts
     size = shown.size if shown else ""
     if result.pictures:
@@ -177,6 +186,13 @@ def _facts(
     elif result.full_length > len(result.output):
         size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
     return [*facts, size] if size else facts
+
+
+def reason_in(message: str) -> str:
+    """What a message says in one line: its first, with the list behind it where that is only announced by it."""
+    first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
+    listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
+    return shorten(f"{first} {listed}".rstrip(), 100)
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
@@ -277,9 +293,8 @@ def _indented(value: object) -> str:
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the value alone: without what was printed and what is said of edited arguments."""
-    beside = result.output.startswith(("[printed]", "The person edited"))
-    return describe(result.value).text if beside else result.output
+    """The text of the value or the error alone."""
+    return result.output if result.returned is None else result.returned
 
 
 def _without_result(
@@ -294,7 +309,7 @@ def _without_result(
         or isinstance(result.value, (str, int, float, type(None)))
     ):
         return list(outputs)
-    figures = [id(drawn) for drawn in pictures_in(result.value)]
+    figures = [id(drawn) for drawn in find_pictures(result.value)]
     same = [id(data) for data in displays if id(getattr(data, "figure", None)) in figures]
     if len(same) < len(displays):
         value = list(result.value.values()) if isinstance(result.value, dict) else result.value
@@ -321,7 +336,7 @@ def _output(kind: str, data: object) -> Shown:
         return show_value(data, describe(data, 2_000).text)
     if kind == "note":
         return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
-    shown = show_text(with_cell_names(str(data)))
+    shown = show_text(name_cells(str(data)))
     label = "printed" if kind == "stdout" else "printed to stderr"
     return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
 
@@ -332,7 +347,7 @@ def _result_html(result: ToolResult | None, shown: Shown | None, expression: str
     if result.is_error:
         failed = show_text(result.output).html
         if result.traceback:
-            trace = show_text(with_cell_names(result.traceback), language="").html
+            trace = show_text(name_cells(result.traceback), language="").html
             failed += _folded("traceback", trace)
         return failed
     html = shown.html if shown else ""
@@ -377,19 +392,13 @@ def _text_lines(
         parts.append(_WHOLE + plain(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # A cut result names its whole in its last line, which therefore stays.
-        hidden, last = len(lines) - _TEXT_LINES + 2, []
-        if lines[-1].startswith("…"):
-            if more := _MORE_LINES.match(lines[-1]):
-                hidden += int(more[1].replace(",", "")) - 1
-                last = [f"… {counted(hidden, 'more line')}{more[2]}"]
-            else:
-                last = [f"… {counted(hidden, 'more line')}", lines[-1]]
-        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {counted(hidden, 'more line')}"])]
+        more = (
+            f"and more: {plain(expression)}"
+            if expression
+            else counted(len(lines) - _TEXT_LINES + 1, "more line")
+        )
+        lines = [*lines[: _TEXT_LINES - 1], f"… {more}"]
     return ["    " + shorten(line, 400) for line in lines]
-
-
-_MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
 
 
 # --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------

@@ -23,8 +23,8 @@ from typing import Any
 
 from ...core.events import Attachment
 from ...core.execution import Raised, attempt_call
-from ...core.results import describe, draws_itself, figure_of, kind_of, pictures_in
-from ...core.text import plain, without_ansi
+from ...core.results import describe, detect_format, find_figure, find_pictures, is_drawable
+from ...core.text import plain, remove_ansi
 from ..html import (
     BLOCK,
     CELL,
@@ -94,7 +94,7 @@ def _show_value(value: Any, said: str, expression: str) -> Shown:
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     """Show text as it is, cut to what a saved notebook should hold."""
-    text = without_ansi(text)
+    text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
     shown, left_out = cut(text)
@@ -132,7 +132,7 @@ def _show_several(value: Any, expression: str) -> Shown | None:
     pictures, room = 0, MOST_OF_PARTS
     seen: set[int] = set()
     for name, item in pairs:
-        drawn = {id(picture) for picture in pictures_in(item)}
+        drawn = {id(picture) for picture in find_pictures(item)}
         if drawn and drawn <= seen:
             continue  # (figure, axes)
         seen |= drawn
@@ -156,8 +156,8 @@ def _is_rich(value: Any) -> bool:
     """Whether a notebook shows more than text of a value; its display code is not run for that."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
-    if isinstance(value, (bytes, bytearray)) or figure_of(value) is not None:
-        return draws_itself(value) or figure_of(value) is not None
+    if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
+        return is_drawable(value) or find_figure(value) is not None
     return any(
         callable(getattr(type(value), name, None)) for name in ("_repr_html_", "_repr_png_", "_repr_svg_")
     )
@@ -184,9 +184,9 @@ _WANTED = (
 
 def bundle_of(value: Any) -> Mapping[str, Any]:
     """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
-    value = figure_of(value) or value  # axes are shown as their figure
+    value = find_figure(value) or value  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
-        return {f"image/{kind_of(bytes(value))}": bytes(value)} if draws_itself(value) else {}
+        return {f"image/{detect_format(bytes(value))}": bytes(value)} if is_drawable(value) else {}
     bundle: dict[str, Any] = {}
     given = _foreign(getattr(value, "_repr_mimebundle_", None))
     if isinstance(given, tuple):
@@ -288,7 +288,7 @@ def _picture(kind: str, data: Any, words: str) -> Shown | None:
         return None
     if not encoded or not re.fullmatch(r"[A-Za-z0-9+/]*={0,2}", encoded):
         return None
-    if kind != "image/svg+xml" and f"image/{kind_of(start)}" != kind:
+    if kind != "image/svg+xml" and f"image/{detect_format(start)}" != kind:
         return None
     size = f"{kind.split('/')[1].split('+', maxsplit=1)[0].upper()} picture, {len(encoded) * 3 // 4 / 1000:,.0f} kB"
     if len(encoded) > MOST_IMAGE:
@@ -311,7 +311,7 @@ def answer_block(text: str, output: Any = None) -> Block:
     With an output, the text is the model's raw answer: kept, folded.
     """
     if output is None:
-        return text_block(text, final=True)
+        return text_block(text)
     raw = ""
     if text.strip():
         shown, left_out = cut(text)
@@ -447,6 +447,6 @@ def picture_of(bundle: Any) -> bytes:
         data = bundle.get(kind)
         if isinstance(data, str):
             data = attempt_call(base64.b64decode, data)
-        if isinstance(data, bytes) and kind_of(data):
+        if isinstance(data, bytes) and detect_format(data):
             return data
     return b""

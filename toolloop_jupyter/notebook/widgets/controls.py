@@ -18,10 +18,8 @@ import ipywidgets
 from ...core.events import Usage
 from ...core.text import plain
 from ..html import CARD_STYLE, DIM, STYLE, counted, inline
-from ..transcript import money
+from ..transcript import WIDGET, money
 from .edit_form import FieldSpec
-
-WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
 class _Panel:
@@ -34,7 +32,7 @@ class _Panel:
     def mimebundle(self) -> dict[str, Any]:
         """What to put into a display message: the reference that a front-end replaces by the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {WIDGET_MIME: reference}
+        return {WIDGET: reference}
 
     def _close(self) -> None:
         self._finished = True
@@ -114,9 +112,11 @@ class Toolbar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
+        # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
+        styles = ipywidgets.HTML(STYLE + CARD_STYLE, layout=ipywidgets.Layout(display="none"))
         self._status = ipywidgets.HTML("")
         self._stop = _button("Stop", "Stop this run", "", self._clicked)
-        bar = ipywidgets.Box([self._status, self._stop])
+        bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
         self.update("starting", Usage(), 0.0, 0.0)
         super().__init__(bar)
@@ -130,7 +130,7 @@ class Toolbar(_Panel):
                 f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
             )
         rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
-        value = f'{CARD_STYLE}<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        value = f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
         if self._status.value != value:
             self._status.value = value
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from ...core.tools import resolve_reference
 from ..html import DIM, escaped_json, hides, inline
 
 _EXACT = 2**53
@@ -57,19 +58,12 @@ def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> li
     described: dict[str, Any] = dict(properties) if isinstance(properties, Mapping) else {}
     names = [*described, *(name for name in given if name not in described)]
     definitions = schema.get("$defs")
-    return [_field(name, _resolved(described.get(name), definitions), given) for name in names]
-
-
-def _resolved(part: Any, definitions: Any) -> Mapping[str, Any]:
-    """A property's schema, with its reference followed once."""
-    if not isinstance(part, Mapping):
-        return {}
-    reference = part.get("$ref")
-    if isinstance(reference, str) and isinstance(definitions, Mapping):
-        target = definitions.get(reference.rpartition("/")[2])
-        if isinstance(target, Mapping):
-            return {**target, **{key: value for key, value in part.items() if key != "$ref"}}
-    return part
+    known = definitions if isinstance(definitions, Mapping) else {}
+    parts = {name: described.get(name) for name in names}
+    return [
+        _field(name, resolve_reference(part, known) if isinstance(part, Mapping) else {}, given)
+        for name, part in parts.items()
+    ]
 
 
 def _field(name: str, schema: Mapping[str, Any], given: Mapping[str, object]) -> FieldSpec:

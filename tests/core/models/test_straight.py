@@ -1,0 +1,327 @@
+"""Models of ours are answered without LiteLLM; here they are asked through its door as well, and nothing differs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+
+from core.models.streams.corpus import CASES
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models import client, providers
+from toolloop_jupyter.teaching import (
+    Recorder,
+    Replay,
+    ScriptedModel,
+    call,
+    deltas,
+    end,
+    error,
+    expect,
+    reasoning,
+    reply_with,
+)
+
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+SOURCE = {"type": "url_citation", "url_citation": {"url": "http://a.example", "title": "A"}}
+
+
+def look_up(word: str, limit: int = 1) -> str:
+    """Look a word up.
+
+    Args:
+        word: what to look for
+        limit: how many lines
+    """
+    if word == "bad":
+        raise ValueError("no such word")
+    return f"{word} stands in {limit} lines"
+
+
+class Part(pydantic.BaseModel):
+    """A part of a verdict."""
+
+    note: str | None = None
+
+
+class Verdict(pydantic.BaseModel):
+    """A verdict with a grade."""
+
+    text: str
+    grade: int = 3
+    parts: list[Part] = []
+
+
+def raising(messages: Any) -> str:
+    """A turn that fails."""
+    raise IndexError("nothing there")
+
+
+SCRIPTS: dict[str, tuple[Any, ...]] = {
+    "text": ("Hello, world.",),
+    "reasoning with a signature": ([reasoning("Hm, hm.", signature="SIG"), "Yes."],),
+    "a call": (["I look. ", call("look_up", word="x")], "Found."),
+    "calls beside one another": ([call("look_up", word="x"), call("look_up", word="bad")], "Found."),
+    "broken arguments": (call("look_up", '{"word": '), "Sorry."),
+    "an unknown tool": (call("nobody", a=1), "Sorry."),
+    "a function of the messages": (lambda messages: f"It said {messages[-1]['content']}",),
+    "a function that fails": (reply_with(raising),),
+    "a turn that does not fit": (["a", expect("nothing like it")],),
+    "a script that is over": (call("look_up", word="x"),),
+    "a refusal": (deltas([{"refusal": "I "}, {"refusal": "won't."}]),),
+    "a refusal and text": (deltas([{"refusal": "I "}, {"content": "text"}]),),
+    "pictures": (deltas([{"images": [PICTURE]}, {"content": "Look."}]),),
+    "sources": (deltas([{"content": "See."}, {"annotations": [SOURCE]}]),),  # twice in a recording through the door
+    "content in parts": (deltas([{"content": [{"type": "text", "text": "yes"}]}]),),
+    "the old field": (deltas([{"function_call": {"name": "look_up", "arguments": '{"word": "x"}'}}]), "Found."),
+    "fragments without index, type and id": (
+        deltas([{"tool_calls": [{"function": {"name": "look_up", "arguments": '{"word":'}}]},
+                {"tool_calls": [{"function": {"arguments": '"x"}'}}]}]),
+        "Found.",
+    ),
+    "two calls without an index": (
+        deltas([{"tool_calls": [
+            {"id": "a", "function": {"name": "look_up", "arguments": '{"word": "x"}'}},
+            {"id": "b", "function": {"name": "look_up", "arguments": '{"word": "y"}'}}]}]),
+        "Found.",
+    ),
+    "fields of one provider": (
+        deltas([{"content": "x", "provider_specific_fields": {"citations": ["here"]}},
+                {"tool_calls": [{"index": 0, "id": "a", "provider_specific_fields": {"thought_signature": "T"},
+                                 "function": {"name": "look_up", "arguments": '{"word": "x"}'}}]}]),
+        "Found.",
+    ),
+    "nothing": (deltas([]),),
+    "blanks": ("  ",),
+    "usage in the middle": ([deltas([{"usage": {"prompt_tokens": 7, "completion_tokens": 3}}]), "x"],),
+    "usage of its own": (["x", end(usage={"prompt_tokens": 70, "completion_tokens": 30, "cost": 0.5})],),
+    "calls that end with stop": ([call("look_up", word="x"), end("stop")], "Found."),
+    "cut off by its length": (["par", end("length")],),
+    "a call cut off by its length": ([call("look_up", '{"word": "x"'), end("length")], "Found."),
+    "filtered": (["par", end("content_filter")],),
+}  # fmt: skip
+STATUSES = (400, 401, 403, 404, 408, 418, 429, 500, 503, 529, None)
+SCRIPTS |= {f"refused with {status}": (error("not today", status, {"x": "y"}),) for status in STATUSES}
+SCRIPTS |= {f"broken off with {status}": (["par ", error("gone", status)],) for status in STATUSES}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "usual": {},
+    "whole": {"stream": False},
+    "retried": {"num_retries": 1},
+    "without usage": {"stream_options": {"include_usage": False}},
+}
+SENT = {
+    "temperature": 0.1, "max_tokens": 9, "seed": 1, "n": 1, "stop": ["a"], "user": "u", "top_p": 0.5, "reasoning_effort": "low",
+    "thinking": {"type": "enabled", "budget_tokens": 3}, "verbosity": "low", "tool_choice": "auto", "parallel_tool_calls": True,
+    "extra_body": {"z": 1}, "custom": 3, "context_management": [{"type": "compaction"}], "response_format": Verdict,
+    "caching": True, "tags": ["a"], "metadata": {"run": "1"}, "drop_params": True, "ttl": 3, "timeout": 4, "verbose": True,
+    "headers": {"a": "b"}, "extra_headers": {"c": "d"}, "api_version": "1", "max_budget": 3, "stream_timeout": 9, "order": 1,
+    "no-log": True, "max_retries": 2, "cache": {"ttl": 1}, "base_model": "m",
+}  # fmt: skip
+"""Options of all kinds: of the models, of one provider, of LiteLLM's own."""
+
+
+LOST_IN_WHOLE = ("sources", "content in parts", "the old field", "fragments without index, type and id")
+"""What LiteLLM loses of an answer that is not streamed, or of which it makes something else."""
+TAKEN = ("ids that are numbers", "arguments that are a number")
+"""What LiteLLM takes from a server, and refuses from a model of ours."""
+
+
+async def through_the_door(keywords: dict[str, Any]) -> Any:
+    """What `providers.ask` stands for, through LiteLLM."""
+    model = keywords["model"]
+    providers.ensure(model)
+    return await client.load_litellm().acompletion(**{**providers.call_options(model), **keywords})
+
+
+@pytest.fixture
+def door(monkeypatch):
+    """Let models of ours be asked through LiteLLM from now on."""
+    return lambda: monkeypatch.setattr(providers, "ask", through_the_door)
+
+
+async def seen(
+    model: Any, recording: Path | None = None, prompts=("Go.", "And now?"), **keywords: Any
+) -> Any:
+    """All that is to be seen of two turns: events, results, the history, what the model was sent, and the recording."""
+    observer = {"observer": Recorder(recording)} if recording else {}
+    session = aagent_session(
+        Harness.TOOL_LOOP, model=model, tools=[look_up], permissions="full", **observer, **keywords
+    )
+    all_seen: list[Any] = []
+    for prompt in prompts:
+        events = [event async for event in session.astream(prompt)]
+        result = events[-1].result
+        all_seen += [(type(event).__name__, event) for event in events[:-1]]
+        all_seen.append(
+            (result.stop_reason, result.error, result.text, result.output, result.usage, result.cost)
+        )
+        all_seen.append([(span.kind, span.name, span.is_error) for span in result.spans])
+    all_seen.append(await session.history())
+    all_seen += [sent_to(request) for request in getattr(model, "requests", ())]
+    if recording:
+        all_seen += lines_of(recording)
+    return without_chance(all_seen)
+
+
+def lines_of(recording: Path) -> list[Any]:
+    return [json.loads(line) for line in recording.read_text("utf-8").splitlines()]
+
+
+def sent_to(request: Any) -> Any:
+    """A request without what LiteLLM leaves out of it (fields that are None) or puts into it (`max_retries`)."""
+    messages = [{k: v for k, v in message.items() if v is not None} for message in request.messages]
+    options = {k: v for k, v in request.options.items() if k != "max_retries"}
+    return dataclasses.replace(request, messages=messages, options=options)
+
+
+def without_chance(value: Any) -> str:
+    """As text, without what differs from run to run: ids that we made, seconds, numbers of scripts."""
+    text = json.dumps(value, sort_keys=True, default=plain, ensure_ascii=False, indent=1)
+    text = re.sub(r"(scripted|replay)-\d+", r"\1-N", text)
+    text = re.sub(r'("at"|"seconds"): [\d.e-]+', r"\1", text)
+    made = dict.fromkeys(re.findall(r"call_[0-9a-f]{24}", text))
+    for number, call_id in enumerate(made):
+        text = text.replace(call_id, f"made-{number}")
+    return text
+
+
+def plain(value: Any) -> Any:
+    """Anything as JSON: the fields of events and results, the rest as it shows itself."""
+    return dict(vars(value)) if dataclasses.is_dataclass(value) else repr(value)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("name", SCRIPTS)
+async def test_both_ways(name, options, door, tmp_path):
+    """A script gives the same events, results, history, requests and recording, straight and through LiteLLM's door."""
+    config = {"options": ToolLoopOptions(completion_kwargs=OPTIONS[options])}
+    recordings = (None, None) if name == "sources" else (tmp_path / "straight.jsonl", tmp_path / "door.jsonl")
+    straight = await seen(ScriptedModel(*SCRIPTS[name]), recordings[0], **config)
+    door()
+    if options == "whole" and name in LOST_IN_WHOLE:
+        return
+    assert straight == await seen(ScriptedModel(*SCRIPTS[name]), recordings[1], **config)
+
+
+@pytest.mark.parametrize("name", LOST_IN_WHOLE)
+async def test_a_whole_answer_says_what_its_stream_says(name):
+    """Without streaming nothing is lost of what LiteLLM's `stream_chunk_builder` leaves out."""
+    turns = []
+    for stream in (True, False):
+        session = aagent_session(
+            Harness.TOOL_LOOP,
+            model=ScriptedModel(*SCRIPTS[name]),
+            tools=[look_up],
+            options=ToolLoopOptions(completion_kwargs={"stream": stream}),
+        )
+        result = await session.arun("Go.")
+        turns.append(without_chance([result.text, result.error, await session.history()]))
+    assert turns[0] == turns[1]
+
+
+async def test_the_demo_model_both_ways(door):
+    """The demonstration model plans, calls and answers alike, also in JSON."""
+    runs: dict[str, Any] = {
+        "words": {"prompts": ("Look up the word 'tree'.", "Look up 'bad', please.")},
+        "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
+    }
+    straight = [await seen("toolloop/demo", **run) for run in runs.values()]
+    door()
+    assert straight == [await seen("toolloop/demo", **run) for run in runs.values()]
+
+
+async def test_a_replay_both_ways(door, tmp_path):
+    """A recording with calls, a failure and what it has cost answers alike."""
+    script = (
+        [call("look_up", word="x")],
+        ["Found.", end(usage={"prompt_tokens": 3, "completion_tokens": 4})],
+        error("no", 503),
+    )
+    await seen(ScriptedModel(*script), tmp_path / "lesson.jsonl")
+    lines = (
+        (tmp_path / "lesson.jsonl")
+        .read_text("utf-8")
+        .replace('"completion_tokens": 4', '"completion_tokens": 4, "cost": 0.25')
+    )
+    (tmp_path / "lesson.jsonl").write_text(lines, "utf-8")
+    straight = await seen(Replay(tmp_path / "lesson.jsonl", speed=0))
+    door()
+    assert straight == await seen(Replay(tmp_path / "lesson.jsonl", speed=0))
+
+
+async def test_options_both_ways(door):
+    """A model of ours gets the same options, straight and through the door: its own ones, and none of LiteLLM's."""
+    config = {"options": ToolLoopOptions(completion_kwargs=SENT)}
+    one, other = ScriptedModel("x", repeat_last=True), ScriptedModel("x", repeat_last=True)
+    await seen(one, **config)
+    door()
+    await seen(other, **config)
+    assert sent_to(one.requests[0]).options == sent_to(other.requests[0]).options
+    assert one.requests[0].metadata == other.requests[0].metadata == {"run": "1"}
+
+
+async def test_finish_reasons_both_ways(door):
+    """Each name of a finish reason that LiteLLM knows comes to the same."""
+    from litellm.litellm_core_utils.core_helpers import _FINISH_REASON_MAP
+
+    for reason, meant in _FINISH_REASON_MAP.items():
+        assert providers._FINISH_REASONS.get(reason, "stop") == meant, reason
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+async def test_the_corpus_both_ways(case, door):
+    """The deltas of each stream of the corpus come to the same, from a model of ours."""
+    script = [entry["chunks"] for entry in case.script if isinstance(entry, dict) and entry.get("chunks")]
+    turns = [
+        deltas(chunks) for chunks in script if not any(isinstance(c, str) or "choices" in c for c in chunks)
+    ]
+    if not turns:
+        pytest.skip("no plain deltas")
+    straight = await seen(ScriptedModel(*turns, "Done.", "Next."))
+    door()
+    through = await seen(ScriptedModel(*turns, "Done.", "Next."))
+    assert straight == through or (case.name in TAKEN and "validation error" in through)
+
+
+def test_a_run_of_ours_imports_no_litellm():
+    """Scripted, demo and replayed runs, with output, approvals, a recording and retries, import LiteLLM in no case."""
+    ran = subprocess.run(
+        [sys.executable, "-c", WITHOUT_LITELLM], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == ["done", "done", "done", "runtime_error", "False"]
+
+
+WITHOUT_LITELLM = """
+import sys, tempfile, pydantic
+from toolloop_jupyter import Harness, agent, agent_session
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error
+
+class Answer(pydantic.BaseModel):
+    value: int
+
+def f(a: int) -> int:
+    "F."
+    return a
+
+path = tempfile.mkdtemp() + "/lesson.jsonl"
+options = ToolLoopOptions(completion_kwargs={"num_retries": 1}, max_cost=1.0)
+model = ScriptedModel(call("f", a=1), error("slow", 429, {"retry-after": "0"}), Answer(value=1))
+run = dict(tools=[f], options=options, output=Answer, permissions={"*": "full"}, max_turns=3, timeout=60)
+print(agent(Harness.TOOL_LOOP, "Go.", model=model, observer=Recorder(path), **run).stop_reason)
+run["options"] = ToolLoopOptions()
+print(agent(Harness.TOOL_LOOP, "Go.", model=Replay(path, loose=True, speed=0), **run).stop_reason)
+print(agent(Harness.TOOL_LOOP, "Call f with 3.", model="toolloop/demo", tools=[f]).stop_reason)
+with agent_session(Harness.TOOL_LOOP, model=ScriptedModel(error("no", 500))) as session:
+    print(session.run("Go.").stop_reason)
+print("litellm" in sys.modules)
+"""

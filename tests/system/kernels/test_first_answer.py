@@ -1,0 +1,137 @@
+"""When LiteLLM is imported in a notebook: for whom, at which moment, and what a person sees meanwhile."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.servers import ScriptedServer, answer
+
+pytestmark = pytest.mark.kernel
+
+LOAD = "%load_ext toolloop_jupyter"
+SCRIPTED = (
+    "from toolloop_jupyter.teaching import ScriptedModel\nm = ScriptedModel('Hello.', repeat_last=True)"
+)
+STATE = """import gc, sys, threading
+print("acompletion" in vars(sys.modules.get("litellm", sys)), gc.isenabled(),
+      any(t.name == "toolloop-import-litellm" for t in threading.enumerate()))"""
+SLOW_IMPORT = """import importlib.machinery, sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "litellm":
+            sys.meta_path.remove(self)
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
+            return spec
+sys.meta_path.insert(0, Slow())
+key = "sk-test"
+"""
+"""Makes the import of litellm take 3 s longer, whatever the machine."""
+
+
+@pytest.fixture
+def kernel():
+    """A fresh kernel."""
+    with LiveKernel() as live:
+        yield live
+
+
+def test_a_lesson_stays_small(kernel):
+    """Runs of models of ours are answered without LiteLLM, also when the kernel is idle after them: under 120 MB."""
+    runs = kernel.run_all(LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi", timeout=60)
+    assert [run.status for run in runs] == ["ok"] * 4
+    assert "Hello." in runs[2].text
+    kernel.settle(2.5)  # longer than the warm-up waits
+    assert kernel.execute(STATE).stdout == "False True False\n"
+    status = Path(f"/proc/{kernel.pid}/status")
+    if status.exists():
+        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmRSS")]
+        assert int(line.split()[1]) < 120_000
+
+
+def test_an_idle_kernel_imports_it(kernel):
+    """Before the first run a kernel that is idle imports LiteLLM, and the garbage collector is on again afterwards."""
+    kernel.execute(LOAD)
+    assert kernel.execute(STATE).stdout == "False True False\n"
+    kernel.settle(2.5)
+    assert begun(kernel)
+    kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", 60, "litellm")
+
+
+def begun(kernel) -> bool:
+    """Whether the import goes on, or is over."""
+    loaded, _, goes_on = kernel.execute(STATE).stdout.split()
+    return "True" in (loaded, goes_on)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%toolloop --model openai/gpt-4o-mini",
+        "%config ToolLoop.model = 'gpt-4o-mini'",
+        "from toolloop_jupyter import *; s = agent_session(Harness.TOOL_LOOP, model='openai/gpt-4o-mini')",
+    ],
+)
+def test_a_name_that_needs_it_starts_the_import(kernel, cell):
+    """A default or a session with another model starts the import at once, also after runs of ours."""
+    kernel.run_all(SLOW_IMPORT, LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%toolloop --model m", timeout=60)
+    assert not begun(kernel)
+    kernel.execute(cell)
+    assert begun(kernel)
+
+
+def test_the_import_is_none_of_a_runs_time(kernel):
+    """A cell whose model needs LiteLLM says that it is loaded, and has its whole --timeout after that."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(SLOW_IMPORT, LOAD, timeout=60)
+        run = kernel.submit(
+            f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 2.5\nHi"
+        )
+        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
+        kernel.wait(run, timeout=60)
+    assert "Hello." in run.text
+    assert "loading litellm" not in run.text
+    assert "1 model call" in run.text
+    after = kernel.execute("import gc; gc.collect()")
+    assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
+
+
+@pytest.mark.parametrize("way", ["agent", "await aagent"])
+def test_a_call_of_the_api_says_so_too(kernel, way):
+    """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *", timeout=60)
+        model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
+        run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
+        kernel.wait_until(lambda: "loading litellm" in run.text, 30, "the line")
+        kernel.wait(run, timeout=60)
+    assert "loading litellm" not in run.text
+    assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
+
+
+def test_stopped_while_it_waits(kernel):
+    """An interrupt during the import ends the run: no call, no cost, nothing left behind."""
+    kernel.run_all(SLOW_IMPORT, LOAD, timeout=60)
+    run = kernel.submit("%%toolloop -m openai/m --api-base http://127.0.0.1:9 --api-key key\nHi")
+    kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
+    kernel.interrupt()
+    kernel.wait(run, timeout=30)
+    after = kernel.execute("import gc; gc.collect()")
+    assert "0 model calls" in run.text or "model call" not in run.text
+    assert "not reported" not in run.text
+    assert (run.stderr, after.stderr) == ("", "")
+
+
+def test_the_door_stays_open(kernel):
+    """Code that calls LiteLLM itself finds models of ours there, after a run without it."""
+    door = "import litellm; from toolloop_jupyter.teaching import use_with_litellm; use_with_litellm(m.model)"
+    ask = "print((await litellm.acompletion(model=m.model, messages=[{'role': 'user', 'content': 'Hi'}])).choices[0].message.content)"
+    runs = kernel.run_all(
+        LOAD, SCRIPTED, "%%toolloop -m m\nHi", door, ask, "%%toolloop -m m\nHi", ask, timeout=120
+    )
+    assert [run.status for run in runs] == ["ok"] * 7
+    assert [runs[4].stdout, runs[6].stdout] == ["Hello.\n"] * 2
