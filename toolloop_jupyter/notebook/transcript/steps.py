@@ -325,6 +325,7 @@ class Page:
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
+        arguments = self._of(f"calls[{step.index}].input").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:
             return call_block(
@@ -337,6 +338,7 @@ class Page:
                 note=note,
                 brief=brief,
                 value_name=expression,
+                input_name=arguments,
             )
 
         block = draw(brief=step.is_brief)
