@@ -1,7 +1,7 @@
 """The parts of a transcript: each function takes what happened and gives back a `Block`, safe HTML and plain text.
 
 A block is one cell output. It is static, stands alone, and says the same in both forms; nothing of what it quotes
-can run, load, or end the block. Calls of tools have a module of their own, `calls.py`.
+can run, load, or end the block. Calls of tools are in `calls`, values in `values`.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ def head(
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
-        known = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
+        shown = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
         more = f" and {len(tools) - _MOST_TOOLS:,} more" if len(tools) > _MOST_TOOLS else ""
-        names = " ".join(f"<code>{esc(name)}</code>" for name in known)
+        names = " ".join(f"<code>{esc(name)}</code>" for name in shown)
         label = "tool" if len(tools) == 1 else "tools"
-        facts.append((f"{label} {names}{more}", f"tools {', '.join(known)}{more}"))
+        facts.append((f"{label} {names}{more}", f"tools {', '.join(shown)}{more}"))
     if permissions and permissions != "full":
         facts.append((inline(permissions), permissions))
     for label, value in (("output", output), ("session", session)):

@@ -109,12 +109,12 @@ def call_block(
     )
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
-    said = "" if decision is None else decision_text(decision)
+    decided = "" if decision is None else decision_text(decision)
     facts = [*_facts(result, decision, shown, state), *([shorten(note, 120)] if note else [])]
     name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
-    in_full = " · ".join([shorten(first_line(said, 200), 80), *facts] if said else facts)
+    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
@@ -126,7 +126,7 @@ def call_block(
     arguments_html = _arguments_html(given, decision, input_name)
     result_html = _result_html(result, shown, value_name)
     displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
-    by_whom = f'<div style="{DIM}">{inline(shorten(said, _REASON))}</div>' if said else ""
+    by_whom = f'<div style="{DIM}">{inline(shorten(decided, _REASON))}</div>' if decided else ""
     body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
@@ -401,7 +401,7 @@ def _text_lines(
     return ["    " + shorten(line, 400) for line in lines]
 
 
-# --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------
+# --- a decision: in a word on a call's line, in full behind it ---
 
 _DECIDED = {
     "click": "by click",
