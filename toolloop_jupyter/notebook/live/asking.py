@@ -28,9 +28,9 @@ class NobodyThere(HarnessError):
 
 
 class _Clicks:
-    """What is known of the clicks of this kernel's client, where it has no keyboard."""
+    """Whether clicks come back from this kernel's client, where it has no keyboard."""
 
-    known: bool | None = None
+    arrive: bool | None = None
     """None before the first card has been tried."""
 
 
@@ -41,7 +41,7 @@ def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]
     if (
         kernel.in_kernel()
         and kernel.has_widgets()
-        and (means == "card" or kernel.has_stdin() or _Clicks.known)
+        and (means == "card" or kernel.has_stdin() or _Clicks.arrive)
     ):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
@@ -96,7 +96,7 @@ async def put_card(output: Output, approval: Approval, fallback: Mapping[str, ob
 
 def _may_click() -> bool:
     """Whether a card is worth a try where there is no keyboard."""
-    return _Clicks.known is None and may_have_buttons()
+    return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
@@ -106,7 +106,7 @@ def may_have_buttons() -> bool:
 
 def a_click_came() -> None:
     """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
-    _Clicks.known = True
+    _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
@@ -120,7 +120,7 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         timer.cancel()
     decision = approval.decision
     if decision is not None and decision.by in ("click", "unattended"):
-        _Clicks.known = decision.by == "click"
+        _Clicks.arrive = decision.by == "click"
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
@@ -146,8 +146,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
         elif word.lower() in ("s", "session") and session:
             approval.allow(by="prompt", scope="session")
         elif word == "?":
-            said = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
-            print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
+            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            print("\n".join(f"    {visible(line)}" for line in about.split("\n")))  # noqa: T201
         elif word.lower() in ("n", "no"):
             approval.deny(rest.strip(), by="prompt")
         elif word.lower() in ("e", "edit") and edit:

@@ -266,11 +266,11 @@ class Steps:
     def _answer(self, result: Result) -> TextStep:
         """The last text becomes the output that was read from it; it may have come as a call, without any text."""
         step = TextStep(is_thought=False, is_whole=True)
-        for known in reversed(self.all):
-            if isinstance(known, CallStep):
+        for earlier in reversed(self.all):
+            if isinstance(earlier, CallStep):
                 break
-            if isinstance(known, TextStep) and not known.is_thought and known.text.strip():
-                step = known
+            if isinstance(earlier, TextStep) and not earlier.is_thought and earlier.text.strip():
+                step = earlier
                 break
         if step not in self.all:
             self._add(step)
@@ -325,6 +325,7 @@ class Page:
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
+        arguments = self._of(f"calls[{step.index}].input").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:
             return call_block(
@@ -337,6 +338,7 @@ class Page:
                 note=note,
                 brief=brief,
                 value_name=expression,
+                input_name=arguments,
             )
 
         block = draw(brief=step.is_brief)
