@@ -44,7 +44,7 @@ from .observer import (
     RunSync,
     Sink,
 )
-from .request import Emit, Reply, Request, content_text, plain_data, read_field
+from .request import Emit, Reply, Request, make_plain, read_content, read_field
 from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
@@ -100,10 +100,10 @@ __all__ = [
     "ToolStatus",
     "Usage",
     "check_values",
-    "content_text",
     "freeze",
     "is_same_json",
-    "plain_data",
+    "make_plain",
+    "read_content",
     "read_field",
     "thaw",
 ]

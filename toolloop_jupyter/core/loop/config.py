@@ -13,7 +13,7 @@ from ..events import Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
-from .permissions import ApprovalHandler, mode_of
+from .permissions import ApprovalHandler, read_mode
 
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
@@ -76,7 +76,9 @@ class Route:
         return self.model if self.answers is None else self.answers.title or self.model
 
 
-def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
+def find_route(
+    model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
+) -> Route:
     """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
 
     Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
@@ -191,7 +193,7 @@ class Config:
 Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
-def approver_of(config: Config, *, streamed: bool) -> Approver:
+def find_approver(config: Config, *, streamed: bool) -> Approver:
     """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else a person where the run lives."""
     if config.on_approval is not None:
         return "callback"
@@ -202,7 +204,7 @@ def approver_of(config: Config, *, streamed: bool) -> Approver:
 
 def may_ask(config: Config) -> bool:
     """Whether a person may have to be asked: by the run's policy or by a tool's own."""
-    return mode_of(config.permissions) not in ("full", "deny") or any(
-        tool.settings.permissions is not None and mode_of(tool.settings.permissions) != "full"
+    return read_mode(config.permissions) not in ("full", "deny") or any(
+        tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools
     )

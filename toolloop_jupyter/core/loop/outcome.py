@@ -27,7 +27,7 @@ class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
 
 
-async def result_of(
+async def make_result(
     call: Call, permit: Permit, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
 ) -> ToolResult:
     """What came of a function's run, for the model and for the person.
@@ -49,7 +49,6 @@ async def result_of(
         before, pictures = "", ()
         behind = f"\n[printed before it]\n{printed}" if printed else ""
         behind += f"\n{edits}" if edits else ""
-    left_out = described.full_length - len(described.text)
     output = before + text + behind
     return ToolResult(
         call.asked.id,
@@ -57,15 +56,13 @@ async def result_of(
         is_error=error is not None,
         value=outcome.value if error is None else error,
         seconds=seconds,
-        traceback="" if error is None or isinstance(error, ToolTimeout) else persons_traceback(error),
-        full_length=len(output) + (left_out if error is None else 0),
+        traceback="" if error is None or isinstance(error, ToolTimeout) else cut_traceback(error),
+        full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
         decision=permit.decision,
-        edited=bound.json if permit.edited else None,
         printed=printed,
         returned=text if before or behind else None,
-        cut=left_out,
     )
 
 
@@ -113,7 +110,7 @@ _MOST_FOREIGN = 3
 """Frames that are kept of a traceback without a line of the person's own."""
 
 
-def persons_traceback(error: BaseException) -> str:
+def cut_traceback(error: BaseException) -> str:
     """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
 
     Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code

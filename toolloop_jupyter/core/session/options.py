@@ -16,11 +16,11 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
-    route,
+    find_route,
 )
 from ..models import check_completion_options
 from ..tools import make_tools
-from .files import as_sandbox
+from .files import make_sandbox
 
 
 class Harness(Enum):
@@ -144,7 +144,7 @@ def build_config(
     facts = dict(metadata or {})
     made = make_tools(tools)
     check_names(permissions, made)
-    goes_to = route(model, api_key, api_base, facts)
+    goes_to = find_route(model, api_key, api_base, facts)
     check_completion_options(checked.completion_kwargs, gateway=goes_to.model.startswith(PROXY))
     return Config(
         route=goes_to,
@@ -157,6 +157,6 @@ def build_config(
         timeout=timeout,
         metadata=facts,
         options=checked,
-        sandbox=as_sandbox(sandbox),
+        sandbox=make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
     )

@@ -30,8 +30,8 @@ from ..loop import (
     Turn,
     TurnCancelled,
     TurnEnd,
-    approver_of,
     asks_always,
+    find_approver,
     make_request,
     may_ask,
     run_turn,
@@ -39,7 +39,7 @@ from ..loop import (
 from ..models import load, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
 from .files import Watch
-from .stream import AsyncEventStream, Channel, Ended, collect, shown_text
+from .stream import AsyncEventStream, Channel, Ended, collect, join_shown_text
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
@@ -65,7 +65,7 @@ class AsyncSession:
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        if asks_always(config.permissions) and approver_of(config, streamed=streamed) == "nobody":
+        if asks_always(config.permissions) and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
@@ -194,10 +194,10 @@ class AsyncSession:
             channel,
             Permissions(self._allowed, self.lasting),
             Observers((*observers, *self.config.observers)),
-            approver_of(self.config, streamed=streamed),
+            find_approver(self.config, streamed=streamed),
         )
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.ended()
@@ -236,7 +236,7 @@ class AsyncSession:
             return Ended(result, _invalid_output(turn, result))
 
     def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
-        text = turn.answer.text or shown_text(channel.recorded)
+        text = turn.answer.text or join_shown_text(channel.recorded)
         if end.reason == "runtime_error" and end.error:
             text = f"{text}\n\n{end.error}" if text else end.error
         return Result(
