@@ -60,7 +60,8 @@ class Progress:
         left = (time.monotonic() - self.began) * (1 - share) / share / 60
         bad = self.counts["failed"] + self.counts["errors"]
         words = f"{self.step} {share:4.0%}  {self.done} of {self.total}" + (f", {bad} failed" if bad else "")
-        words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
+        if share > 0.05:  # before, what is built and imported first counts too much
+            words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
         if self._writer.isatty():
             self._line(words)
         elif int(share * 10) > self.tenth:

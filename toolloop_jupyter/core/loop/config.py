@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, Observer
+from ..events import Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -26,7 +26,10 @@ _GATEWAY_HEADERS = frozenset(
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
-    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
+    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is.
+
+    Raises ArgumentInvalid or ArgumentTypeInvalid for values that no run can have.
+    """
 
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Sent with every model call; overruled by what the loop manages (model, messages, tools, routing, tags,
@@ -39,11 +42,14 @@ class ToolLoopOptions:
     max_cost: float | None = None
     """US dollars in one turn; checked between model calls. What is not told (a gateway without prices, an answer that broke
     off) does not count: `max_model_calls` limits that."""
-    on_limit: Literal["stop", "answer"] = "stop"
+    on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
-    images: Literal["auto", "always", "never"] = "auto"
+    images: ImageMode = "auto"
     """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
     gateway groups and servers that LiteLLM does not know."""
+
+    def __post_init__(self) -> None:
+        check_values(vars(self))
 
     def __repr__(self) -> str:
         told = {item.name: getattr(self, item.name) for item in fields(self)}

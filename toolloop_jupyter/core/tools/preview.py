@@ -30,6 +30,7 @@ from pydantic_core import to_jsonable_python
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
 from .messages import InvalidArguments, shorten, write_path
+from .parsing import JsonObject
 from .schema import make_strict_json
 
 _UNKNOWN: Any = object()
@@ -59,7 +60,7 @@ class _Unclear(Exception):
     """A value cannot be shown by what is known of it; what was sent for the whole that it is in can."""
 
 
-def preview(value: Any, sent: Any = MISSING) -> Preview:
+def preview(value: object, sent: Any = MISSING) -> Preview:
     """Show a value by its content and by the JSON that was sent for it. Runs no code of the value's class; never raises."""
     if is_plain(value):
         return Preview(value, sent)
@@ -74,7 +75,7 @@ def is_plain(value: object) -> bool:
     return type(value) in _PLAIN
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: object) -> Any:
     """A value as JSON data by its class's own account of it; `repr` where it has none. Never raises."""
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
@@ -82,18 +83,18 @@ def snapshot(value: Any) -> Any:
     return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
 
 
-def _make_json(value: Any) -> Any:
+def _make_json(value: object) -> Any:
     return to_jsonable_python(value, by_alias=True, fallback=_make_other_json)
 
 
-def _make_other_json(value: Any) -> Any:
+def _make_other_json(value: object) -> object:
     """What pydantic before 2.14 does not put into JSON."""
     if isinstance(value, deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
-def _look(value: Any, sent: Any) -> Preview:
+def _look(value: object, sent: Any) -> Preview:
     try:
         return _look_inside(value, type(value), sent)
     except _Unclear:
@@ -126,7 +127,7 @@ def _look_inside(value: Any, kind: type, sent: Any) -> Preview:
     return Preview(shown, shown if sent is _UNKNOWN else sent)
 
 
-def _is_leaf(value: Any, kind: type) -> bool:
+def _is_leaf(value: object, kind: type) -> bool:
     """Whether the JSON of a value is all there is to it."""
     if hasattr(kind, "__next__"):
         return False
@@ -162,8 +163,8 @@ def _look_at_fields(value: Any, kind: type, sent: Any) -> Preview:
     """An object with fields: the fields by the names that a model sends, and all else that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
         raise _Unclear  # made of a text or a list: its fields may not be all that it keeps of that
-    given: dict[str, Any] = {} if sent is MISSING else sent
-    shown: dict[str, Any] = {}
+    given: JsonObject = {} if sent is MISSING else sent
+    shown: JsonObject = {}
     again = dict(given)
     for name, info in _list_fields(value, kind):
         key = _find_sent_name(name, info, given)
@@ -242,7 +243,7 @@ def _merge_lists(edited: Sequence[Any], shown: Sequence[Any], again: Sequence[An
     return merged
 
 
-def holds_note(value: Any) -> bool:
+def holds_note(value: object) -> bool:
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
