@@ -40,11 +40,6 @@ class Permit:
     shown: Version | None = None
     """The function as it was when somebody decided."""
 
-    @property
-    def edited(self) -> bool:
-        """Whether a person has edited the arguments."""
-        return self.decision is not None and self.decision.arguments is not None
-
     def refuse_if_changed(self) -> Refusal | None:
         """Why it may not run any more: something has changed since the decision."""
         if self.decision is None:

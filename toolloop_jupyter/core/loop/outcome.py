@@ -15,7 +15,6 @@ from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe, find_pictures, make_addresses
 from ..text import settle_lines
 from ..tools import BoundCall
-from .asking import Permit
 from .turn import Call
 
 EDITED = "The person edited"
@@ -28,17 +27,18 @@ class ToolTimeout(Exception):
 
 
 async def make_result(
-    call: Call, permit: Permit, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
+    call: Call, bound: BoundCall, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
 ) -> ToolResult:
     """What came of a function's run, for the model and for the person.
 
     `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
     """
-    seconds, bound, error = call.seconds, permit.bound, outcome.error
+    seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
     described = describe(outcome.value if error is None else error, settings.max_result)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
-    edits = _tell_edits(bound) if permit.edited else ""
+    is_edited = call.decision is not None and call.decision.arguments is not None
+    edits = _tell_edits(bound) if is_edited else ""
     printed = "" if keeper is None else settle_lines(str(keeper)).rstrip("\n")
     printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
@@ -60,7 +60,7 @@ async def make_result(
         full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
-        decision=permit.decision,
+        decision=call.decision,
         printed=printed,
         returned=text if before or behind else None,
     )
