@@ -30,8 +30,10 @@ DRIVEN = TIERS[1:]
 
 
 def pytest_configure(config):
-    if os.environ.get("TOOLLOOP_STEP") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(config, os.environ["TOOLLOOP_STEP"]))
+    # Taken out: a pytest that a test starts is no step.
+    step, tally = (os.environ.pop(name, None) for name in ("TOOLLOOP_STEP", "TOOLLOOP_TALLY"))
+    if step:
+        config.pluginmanager.register(Progress(config, step, tally))
 
 
 def pytest_report_header():
@@ -69,12 +71,16 @@ def _is_in_its_place(item):
 
 
 def _group(items):
-    """Tests of one stack share its kernels, those of one file what the file starts: each group runs in one process."""
+    """Tests of one stack share its kernels, those of one file what the file starts: each group runs in one process.
+
+    Groups that take long begin first, so that no process is left alone with one: those with a slow test, then the largest.
+    """
     names = {item: _stack_of(item) or item.nodeid.split("::")[0] for item in items}
     sizes = Counter(names.values())
+    slow = {names[item] for item in items if item.get_closest_marker("slow")}
     for item in items:
         item.add_marker(pytest.mark.xdist_group(names[item]))
-    items.sort(key=lambda item: (-sizes[names[item]], names[item]))
+    items.sort(key=lambda item: (names[item] not in slow, -sizes[names[item]], names[item]))
 
 
 def _stack_of(item):
