@@ -9,7 +9,7 @@ import re
 
 from ...core.text import KeyFilter, plain
 from ..html import markdown_html
-from ..transcript import Block, Page, TextStep, text_block, written
+from ..transcript import Block, Page, TextStep, mimebundle, text_block, written
 from .places import Output, OutputColumn
 
 
@@ -42,8 +42,8 @@ class CellWriter:
             outputs[0].draw(self._page.draw(step))
             return
         self._feed(step)
-        for piece in self._text.take():
-            outputs[-1].draw(piece)
+        if finished := self._text.take():
+            outputs[-1].put(mimebundle(finished))
             outputs.append(self._column.output())
         outputs[-1].draw(self._text.block())
 

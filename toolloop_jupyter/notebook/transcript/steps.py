@@ -204,7 +204,8 @@ class Steps:
             case ToolCall():
                 return [self._begin_call(event)]
             case Approval():
-                step = self._asked_about(event)
+                asked = ToolCall(event.call_id, event.tool, event.tool, event.input)
+                step = self._calls.get(event.call_id) or self._begin_call(asked)
                 step.approval = event
                 return [step]
             case ToolResult():
@@ -226,15 +227,6 @@ class Steps:
         self._call_count += 1
         self._add(step)
         return step
-
-    def _asked_about(self, approval: Approval) -> CallStep:
-        """The call that a request is about; one of another runtime may not say which, or come before its call."""
-        if approval.call_id in self._calls:
-            return self._calls[approval.call_id]
-        for step in reversed(self._calls.values()):
-            if not step.is_over and step.call.name == approval.tool:
-                return step
-        return self._begin_call(ToolCall(approval.call_id, approval.tool, approval.tool, approval.input))
 
     def _end_call(self, result: ToolResult) -> Sequence[Step]:
         step = self._calls.get(result.id)
