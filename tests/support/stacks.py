@@ -13,7 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -99,14 +99,19 @@ def _python_of(stack: Stack) -> str:
     source = os.environ.get("TOOLLOOP_WHEEL") or str(ROOT)
     folder = ROOT / "build" / "stacks" / stack.name
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    wanted, stamp = f"{base} {stack.pins} {_fingerprint(Path(source))}", folder / "stamp"
+    around = f"{base} {stack.pins} {_digest([ROOT / 'pyproject.toml'])}"
+    wanted, stamp = f"{around} {_fingerprint(Path(source))}", folder / "stamp"
     with _alone(folder):
-        if stamp.exists() and stamp.read_text("utf-8") == wanted:
+        made = stamp.read_text("utf-8") if stamp.exists() else ""
+        if made == wanted:
             return str(python)
-        print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        _run(base, "-m", "venv", str(folder))
-        _install(str(python), source, *stack.pins)
+        if made.startswith(f"{around} "):  # only the package has changed
+            _install(str(python), "--no-deps", "--force-reinstall", source)
+        else:
+            print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
+            shutil.rmtree(folder, ignore_errors=True)
+            _run(base, "-m", "venv", str(folder))
+            _install(str(python), source, *stack.pins)
         stamp.write_text(wanted, "utf-8")
     return str(python)
 
@@ -152,6 +157,10 @@ def _fingerprint(source: Path) -> str:
         if source.is_file()
         else [source / "pyproject.toml", *sorted(source.glob("toolloop_jupyter/**/*.py"))]
     )
+    return _digest(files)
+
+
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
