@@ -1,26 +1,37 @@
-"""What all tests share: order of the tiers, a scripted server, live kernels, and parts that a machine may lack."""
+"""What all tests share: order and groups of the tiers, a scripted server, live kernels, and parts that a machine may lack."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import signal
+from collections import Counter
 from pathlib import Path
 
 # Before anything imports litellm: it would try to download its price list at import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
+# A process started by nohup, or in the background of a script, ignores SIGINT, and so do its children: no Ctrl-C would reach
+# the kernels and terminals of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 
 from support import stacks
 from support.kernels import LiveKernel
 from support.optional import find_chromium, optional
+from support.progress import Progress
 from support.servers import ScriptedServer
 
 TIERS = ("slow", "notebook", "kernel", "gateway", "browser", "stacks")
 """Markers of the slow tiers, in the order in which they run, after everything that has none."""
 DRIVEN = TIERS[1:]
-"""Tiers that drive other programs, on machines that may be busy: a test that fails there is tried once more, and the
-summary lists it as rerun. One that fails twice has failed."""
+"""Tiers that drive other programs. They are in tests/system (and tests/support, for what drives them)."""
+
+
+def pytest_configure(config):
+    if os.environ.get("TOOLLOOP_STEP") and not hasattr(config, "workerinput"):
+        config.pluginmanager.register(Progress(config, os.environ["TOOLLOOP_STEP"]))
 
 
 def pytest_report_header():
@@ -30,18 +41,47 @@ def pytest_report_header():
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """Mark what uses a stack as such; then put quick tests first, whatever their file."""
+def pytest_collection_modifyitems(config, items):
+    """Mark what uses a stack as such, and put quick tests first. With several processes (pytest-xdist), large groups first."""
     for item in items:
-        if "stack" in getattr(item, "fixturenames", ()):
+        if "stack" in item.fixturenames:
             item.add_marker("stacks")
-        if any(item.get_closest_marker(tier) for tier in DRIVEN):
-            item.add_marker(pytest.mark.flaky(reruns=2, reruns_delay=1))
+    misplaced = [item.nodeid for item in items if _is_driven(item) and not _is_in_its_place(item)]
+    if misplaced:
+        raise pytest.UsageError(f"tests that drive other programs belong in tests/system: {misplaced}")
     items.sort(
         key=lambda item: max(
             (n for n, tier in enumerate(TIERS, 1) if item.get_closest_marker(tier)), default=0
         )
     )
+    if config.getoption("loadgroup", default=False):
+        _group(items)
+
+
+def _is_driven(item):
+    return any(item.get_closest_marker(tier) for tier in DRIVEN)
+
+
+def _is_in_its_place(item):
+    return item.path.is_relative_to(Path(__file__).parent / "system") or item.path.is_relative_to(
+        Path(__file__).parent / "support"
+    )
+
+
+def _group(items):
+    """Tests of one stack share its kernels, those of one file what the file starts: each group runs in one process."""
+    names = {item: _stack_of(item) or item.nodeid.split("::")[0] for item in items}
+    sizes = Counter(names.values())
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(names[item]))
+    items.sort(key=lambda item: (-sizes[names[item]], names[item]))
+
+
+def _stack_of(item):
+    """The name of the stack that a test runs on, or None."""
+    parameters = getattr(item, "callspec", None)
+    chosen = [parameters.params.get(name) for name in ("stack", "python")] if parameters else []
+    return next((one.name for one in chosen if isinstance(one, stacks.Stack)), None)
 
 
 @pytest.fixture

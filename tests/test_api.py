@@ -13,6 +13,7 @@ import pytest
 from pydantic import BaseModel
 
 import toolloop_jupyter as tl
+from support.documented import DOCUMENTED
 from support.servers import answer, calls, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session, agent, agent_session
 
@@ -401,36 +402,6 @@ async def test_sync_under_a_running_loop(call):
     await asyncio.sleep(0)
 
 
-DOCUMENTED = '''
-    from pydantic import BaseModel
-    {imports}
-
-    class Review(BaseModel):
-        summary: str
-        bugs: list[str]
-
-    def search_code(query: str, path: str = ".") -> list[str]:
-        """Search the code for a text."""
-        return [f"{{path}}/app.py:3: {{query}}"]
-
-    async def read_file(path: str) -> str:
-        """Read a file."""
-        return "def main(): ..."
-
-    result = agent(
-        Harness.TOOL_LOOP,
-        "Review the changes in this repository.",
-        sandbox=sandbox.local("."),
-        model="openai/stub",
-        api_base={base!r},
-        api_key="sk-test",
-        tools=[search_code, read_file],
-        output=Review,
-    )
-    print(type(result.output).__name__, result.output.bugs, result.stop_reason, result.usage.calls)
-'''
-
-
 @pytest.mark.parametrize(
     "imports",
     ["from toolloop_jupyter import agent, Harness, sandbox", "from litellm import agent, Harness, sandbox"],
@@ -454,22 +425,3 @@ def test_documentation_example_in_a_script(serve, tmp_path, imports):
     assert ran.stdout.splitlines()[-1] == "Review ['main does nothing'] done 2"
     results = [m["content"] for m in server.requests[1].messages if m["role"] == "tool"]
     assert results == ['["./app.py:3: TODO"]', "def main(): ..."]
-
-
-@pytest.mark.kernel
-@pytest.mark.stacks
-def test_documentation_example_in_a_cell(serve, start_kernel, stack):
-    """The same in a notebook cell, sync, on each supported stack; the next cell runs, too."""
-    script = [
-        calls(("search_code", {"query": "TODO"}), ("read_file", {"path": "app.py"})),
-        answer('{"summary": "One bug.", "bugs": ["main does nothing"]}'),
-    ]
-    server = serve(script)
-    kernel = start_kernel(stack.python)
-    code = textwrap.dedent(DOCUMENTED).format(
-        imports="from toolloop_jupyter import agent, Harness, sandbox", base=server.base_url
-    )
-    cell, after = kernel.run_all(code, "print(result.text)", timeout=180)
-    assert (cell.status, cell.error) == ("ok", None)
-    assert cell.stdout.splitlines()[-1] == "Review ['main does nothing'] done 2"
-    assert "One bug." in after.stdout

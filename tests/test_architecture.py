@@ -1,20 +1,62 @@
 """The rules of the house, read off the syntax tree of every file. CONTRIBUTING.md says what they are for.
 
-Each rule is a function from a module to the places that break it, so that it is tried on bad code as well.
+A rule is a function from a `House` to the places that break it, so that it is tried on bad code as well. Lazy imports and
+those for typing count like all others.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib.util
-from dataclasses import dataclass
-from pathlib import Path
+import functools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
 
 import pytest
 
-PACKAGE = "toolloop_jupyter"
-MAX_FILE_LINES = 400
-MAX_FUNCTION_LINES = 60
+from support.house import PACKAGE, House, Import, Module, count_floors, find_circles, read_modules
+
+EVENTS = {"core/text", "core/execution", "core/events"}
+"""What every room may use."""
+CORE = EVENTS | {
+    *("core/results", "core/tools", "core/models"),
+    *("core/conversation", "core/loop", "core/session"),
+}
+
+MAY_USE: dict[str, set[str]] = {
+    "core": set(),
+    "core/text": set(),
+    "core/execution": set(),
+    "core/events": {"core/text", "core/execution"},
+    "core/results": EVENTS,
+    "core/tools": EVENTS | {"core/results"},
+    "core/models": EVENTS | {"core/results"},
+    "core/conversation": EVENTS | {"core/results", "core/tools", "core/models"},
+    "core/loop": CORE - {"core/loop", "core/session"},
+    "core/session": CORE - {"core/session"},
+    "teaching": CORE - {"core/tools", "core/loop", "core/session"},
+    "notebook": set(),
+    "notebook/kernel": EVENTS,
+    "notebook/html": EVENTS,
+    "notebook/transcript": EVENTS | {"core/results", "notebook/html"},
+    "notebook/widgets": EVENTS | {"core/tools", "notebook/html", "notebook/transcript"},
+    "notebook/live": CORE | {"notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets"},
+    "api": CORE | {"teaching", "notebook/kernel", "notebook/transcript", "notebook/live"},
+    "notebook/magic": CORE
+    | {"notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets", "notebook/live"}
+    | {"api", "teaching"},
+    "": CORE | {"api", "notebook", "notebook/live", "notebook/magic"},
+}
+"""Room -> the rooms that it may import. "" has the public names."""
+
+ONLY_IN = {
+    "litellm": "core/models/client.py",
+    "ipywidgets": "notebook/widgets/",
+    "ipykernel": "notebook/kernel/",
+    "nest_asyncio": "notebook/kernel/",
+    "nest_asyncio2": "notebook/kernel/",
+    "traitlets": "notebook/magic/options.py",
+}
+"""Package -> the only module or room that imports it."""
 
 JUPYTER = {
     "IPython",
@@ -26,256 +68,554 @@ JUPYTER = {
     "nbformat",
     "traitlets",
 }
-"""What the core knows nothing of."""
+"""What core and teaching know nothing of."""
 
-ONLY_IN = {
-    "litellm": "core/model.py",
-    "ipywidgets": "notebook/widgets.py",
-    "ipykernel": "notebook/kernel.py",
-    "nest_asyncio": "",  # nowhere
-    "nest_asyncio2": "",
-}
-"""Packages with one importer."""
+PUBLIC_MODULES = {f"{PACKAGE}.core.session.files"}
+"""Modules that are public names themselves (`toolloop_jupyter.sandbox`)."""
+PUBLIC_FACES = {PACKAGE, f"{PACKAGE}.teaching"}
+"""Packages whose names people import."""
 
-MAY_IMPORT = {"core": {"core"}, "teaching": {"core", "teaching"}}
-"""Rooms that may import only some; the rest may import all."""
-
-CATCHES_ALL = {"core/running.py", "core/foreign.py", "core/workers.py"}
-"""Where code that is not ours runs: a tool's body, a callback, a provider (awaited, in running.py; in a thread, in workers.py); a value's `__repr__`,
-a model's serialiser, a type's validator (called, in foreign.py). Nowhere else may everything be caught."""
-
-VAGUE_FILES = {"utils", "util", "helpers", "common", "misc"}
+MAX_FUNCTION_LINES = 60
+MAX_MODULES = 8
+SMALL_MODULE_LINES = 60
+MAX_ROOM_FLOORS = 9
+MAX_MODULE_FLOORS = 5
+VAGUE_MODULES = {"utils", "util", "helpers", "common", "misc"}
 VAGUE_CLASSES = ("Manager", "Registry")
 
-
-@dataclass(frozen=True)
-class Module:
-    """A file of the package: `name` is relative to it ("core/model.py")."""
-
-    name: str
-    source: str
-
-    @property
-    def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+Broken = Iterator[tuple[str, str]]
+"""(room, what breaks the rule and where)."""
+Rule = Callable[[House], Broken]
 
 
-@dataclass(frozen=True)
-class Import:
-    target: str
-    """Absolute: "toolloop_jupyter.core.events.request", "litellm"."""
-    line: int
-    lazy: bool
-    """Inside a function."""
-    typing_only: bool
-    """Under `if TYPE_CHECKING:`."""
+def _imports(house: House) -> Iterator[tuple[Module, Import]]:
+    for module in house.modules:
+        for item in module.imports:
+            yield module, item
 
 
-def modules():
-    """Every Python file of the installed package."""
-    root = Path(importlib.util.find_spec(PACKAGE + ".core").origin).parent.parent
-    return [Module(p.relative_to(root).as_posix(), p.read_text("utf-8")) for p in sorted(root.rglob("*.py"))]
+def _nodes(house: House) -> Iterator[tuple[Module, ast.AST]]:
+    for module in house.modules:
+        for node in ast.walk(module.tree):
+            yield module, node
 
 
-def imports(module):
-    found = []
+def _at(module: Module, line: int, words: str) -> tuple[str, str]:
+    return module.room, f"{module.name}:{line}: {words}"
 
-    def visit(node, lazy, typing_only):
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            for child in node.body:
-                visit(child, lazy, True)
-            for child in node.orelse:
-                visit(child, lazy, typing_only)
-            return
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            lazy = True
-        found.extend(Import(target, node.lineno, lazy, typing_only) for target in targets(module, node))
-        for child in ast.iter_child_nodes(node):
-            visit(child, lazy, typing_only)
 
-    visit(module.tree, False, False)
+def _own_home(house: House, target: str) -> Module | None:
+    """The module that an import names, faces not looked through."""
+    return house.by_name.get(target) or house.by_name.get(target.rpartition(".")[0])
+
+
+# --- imports ----------------------------------------------------------------------------------------------
+
+
+def rooms_import_only_rooms_of_the_table(house: House) -> Broken:
+    """A room imports only the rooms that the table gives it."""
+    for module, item in _imports(house):
+        room = house.room_of(item.target) if item.is_ours else None
+        if room is not None and room != module.room and room not in MAY_USE.get(module.room, set()):
+            yield _at(module, item.line, f"{item.target} (of {room or 'the public names'})")
+
+
+def rooms_are_entered_through_their_faces(house: House) -> Broken:
+    """Across rooms one imports only through the face."""
+    for module, item in _imports(house):
+        home = _own_home(house, item.target) if item.is_ours else None
+        if home is None or home.is_face or home.room in (module.room, "api"):
+            continue
+        if home.dotted not in PUBLIC_MODULES and item.target not in _names_of_face(house, home.room):
+            yield _at(module, item.line, f"{item.target} past the face of {home.room}")
+
+
+def _names_of_face(house: House, room: str) -> set[str]:
+    """What a room's face gives, as absolute names; `from ..text import plain` may mean a function in a module of its name."""
+    face = house.by_name.get(f"{PACKAGE}.{room.replace('/', '.')}")
+    return {f"{face.dotted}.{item.target.rpartition('.')[2]}" for item in face.imports} if face else set()
+
+
+def nothing_imports_in_circles(house: House) -> Broken:
+    """Neither modules nor rooms import each other in a circle."""
+    for circle in find_circles(house.module_graph):
+        yield house.by_name[min(circle)].room, ", ".join(sorted(circle))
+    for circle in find_circles(house.room_graph):
+        yield min(circle), ", ".join(sorted(circle))
+
+
+def packages_have_one_importer(house: House) -> Broken:
+    """Each difficult package is imported in one place."""
+    for module, item in _imports(house):
+        home = ONLY_IN.get(item.package)
+        if (
+            home is not None
+            and module.name != home
+            and not (home.endswith("/") and module.name.startswith(home))
+        ):
+            yield _at(module, item.line, f"{item.target} belongs in {home}")
+
+
+def core_knows_no_notebook(house: House) -> Broken:
+    """Core and teaching import no package of Jupyter."""
+    for module, item in _imports(house):
+        if module.name.startswith(("core/", "teaching/")) and item.package in JUPYTER:
+            yield _at(module, item.line, item.target)
+
+
+def litellm_is_imported_late(house: House) -> Broken:
+    """No import of litellm runs when a file is imported: it takes seconds."""
+    for module, item in _imports(house):
+        if item.package == "litellm" and not (item.lazy or item.typing_only):
+            yield _at(module, item.line, item.target)
+
+
+# --- modules and rooms ------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _importers(house: House) -> dict[str, set[str]]:
+    """Module -> those that use it: they import it, a name that its face has from it, or that as an attribute of the face."""
+    found: dict[str, set[str]] = {module.dotted: set() for module in house.modules}
+    attributes = {
+        m.dotted: {n.attr for n in ast.walk(m.tree) if isinstance(n, ast.Attribute)} for m in house.modules
+    }
+    given: dict[str, dict[str, str]] = defaultdict(dict)
+    for face in house.modules:
+        for item in face.imports if face.is_face else ():
+            if item.is_ours and (behind := house.module_of(item.target)):
+                given[face.dotted][item.target.rpartition(".")[2]] = behind
+                if not behind.startswith(f"{face.dotted}.") or face.dotted in PUBLIC_FACES:
+                    found[behind].add(face.dotted)
+    for module in house.modules:
+        for name in house.module_graph.get(module.dotted, ()):
+            found[name].add(module.dotted)
+        for item in module.imports:
+            for name, behind in given.get(item.target, {}).items():
+                if name in attributes[module.dotted] and behind != module.dotted:
+                    found[behind].add(module.dotted)
     return found
 
 
-def targets(module, node):
-    """The absolute names that an `import`, a `from … import` or an `import_module("…")` may load."""
-    if isinstance(node, ast.Import):
-        return [alias.name for alias in node.names]
-    if isinstance(node, ast.ImportFrom):
-        here = [PACKAGE, *module.name.removesuffix(".py").split("/")]
-        base = ".".join([*here[: -node.level], *filter(None, [node.module])]) if node.level else node.module
-        return [f"{base}.{alias.name}" for alias in node.names]
-    if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
-        "import_module",
-        "__import__",
-    ):
-        return [a.value for a in node.args[:1] if isinstance(a, ast.Constant) and isinstance(a.value, str)]
-    return []
+def every_module_is_imported(house: House) -> Broken:
+    """No module that nobody imports."""
+    for module in house.modules:
+        if not module.is_face and module.room != "api" and not _importers(house)[module.dotted]:
+            yield _at(module, 1, "nobody imports it")
 
 
-def room(name):
-    """The first part of a path or of a dotted name in the package: "core", "notebook", "agent", …"""
-    return name.removeprefix(PACKAGE + ".").replace("/", ".").removesuffix(".py").split(".")[0]
+def small_modules_have_two_importers(house: House) -> Broken:
+    """A module under 60 lines is worth a file when two others need it."""
+    for module in house.modules:
+        if (
+            not module.is_face
+            and module.lines < SMALL_MODULE_LINES
+            and len(_importers(house)[module.dotted]) < 2
+        ):
+            yield _at(
+                module, 1, f"{module.lines} lines, imported by {sorted(_importers(house)[module.dotted])}"
+            )
 
 
-def upward_imports(module):
-    """Imports from a room to one that lies above it."""
-    allowed = MAY_IMPORT.get(room(module.name))
-    ours = [i for i in imports(module) if i.target.split(".")[0] == PACKAGE]
-    return (
-        []
-        if allowed is None
-        else [f"line {i.line}: {i.target}" for i in ours if room(i.target) not in allowed]
-    )
+def public_names_have_one_home(house: House) -> Broken:
+    """A name that a face gives is defined in one module and given by one face; nobody takes a name from a module that has it from another."""
+    homes, faces = defaultdict(set), defaultdict(set)
+    for module in house.modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                homes[node.name].add(module.name)
+        for item in module.imports if module.is_face else ():
+            if item.is_ours and (
+                item.target not in house.by_name or item.target in _names_of_face(house, module.room)
+            ):
+                faces[item.target.rpartition(".")[2]].add(module)
+    for name, givers in faces.items():
+        doubled = {face.name for face in givers if face.dotted not in PUBLIC_FACES}
+        for modules in (homes[name], doubled):
+            if len(modules) > 1:
+                yield _room_of(min(modules)), f"{name} is in {', '.join(sorted(modules))}"
+    for module, item in _imports(house):
+        home, _, name = item.target.rpartition(".")
+        other = house.by_name.get(home)
+        if other is not None and not other.is_face and item.target not in house.by_name:
+            taken = [i.target for i in other.imports if i.is_ours and i.target.rpartition(".")[2] == name]
+            if taken and name not in _assigned(other):
+                yield _at(module, item.line, f"{name} from {other.name}, which has it from {taken[0]}")
 
 
-def jupyter_in_core(module):
-    """Imports of a Jupyter package in core."""
-    if room(module.name) != "core":
-        return []
-    return [f"line {i.line}: {i.target}" for i in imports(module) if i.target.split(".")[0] in JUPYTER]
+def _room_of(name: str) -> str:
+    return Module(name, "").room
 
 
-def misplaced_imports(module):
-    """Imports of a package that has one importer, elsewhere."""
-    found = [(i, ONLY_IN.get(i.target.split(".")[0])) for i in imports(module)]
-    return [
-        f"line {i.line}: {i.target} belongs in {home}" for i, home in found if home not in (None, module.name)
-    ]
+def _assigned(module: Module) -> set[str]:
+    """The names that a module binds at its top by itself."""
+    return {
+        n.id
+        for s in module.tree.body
+        for n in ast.walk(s)
+        if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+    }
 
 
-def eager_litellm(module):
-    """Imports of litellm that run when the file is imported."""
-    found = [i for i in imports(module) if i.target.split(".")[0] == "litellm"]
-    return [f"line {i.line}: {i.target} at import time" for i in found if not (i.lazy or i.typing_only)]
+def rooms_are_small(house: House) -> Broken:
+    """A room has at most eight modules."""
+    for room, number in Counter(m.room for m in house.modules if not m.is_face).items():
+        if number > MAX_MODULES:
+            yield room, f"{room} has {number} modules"
 
 
-def vague_names(module):
-    """Files and classes whose names say nothing of what they do."""
-    stem = module.name.removesuffix(".py").split("/")[-1]
-    classes = [
-        n for n in ast.walk(module.tree) if isinstance(n, ast.ClassDef) and n.name.endswith(VAGUE_CLASSES)
-    ]
-    return [f"a file {stem}.py"] * (stem in VAGUE_FILES) + [
-        f"line {c.lineno}: class {c.name}" for c in classes
-    ]
+def floors_are_few(house: House) -> Broken:
+    """The longest way down has at most nine rooms, and inside a room five modules."""
+    if not find_circles(house.room_graph) and count_floors(house.room_graph) > MAX_ROOM_FLOORS:
+        yield "", f"rooms: {count_floors(house.room_graph)} floors"
+    for room in {m.room for m in house.modules}:
+        graph = house.graph_in(room)
+        if not find_circles(graph) and count_floors(graph) > MAX_MODULE_FLOORS:
+            yield room, f"{room}: {count_floors(graph)} floors"
 
 
-def long_code(module):
-    """Files and functions that are too long to read at once."""
-    lines = module.source.count("\n")
-    functions = [n for n in ast.walk(module.tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-    long = [(f, f.end_lineno - f.lineno + 1) for f in functions]
-    return [f"{lines} lines"] * (lines > MAX_FILE_LINES) + [
-        f"line {f.lineno}: {f.name} has {length} lines" for f, length in long if length > MAX_FUNCTION_LINES
-    ]
+def names_say_something(house: House) -> Broken:
+    """No module and no class has a name that says nothing of what it does."""
+    for module in house.modules:
+        if module.name.rpartition("/")[2].removesuffix(".py") in VAGUE_MODULES:
+            yield _at(module, 1, "a name for anything")
+        for node in module.classes:
+            if node.name.endswith(VAGUE_CLASSES):
+                yield _at(module, node.lineno, f"class {node.name}")
 
 
-def catches_all(module):
-    """`except Exception`, bare `except`, and their like. A BaseException that is raised again is no catch."""
-    if module.name in CATCHES_ALL:
-        return []
-    found = []
-    for node in ast.walk(module.tree):
+# --- code -------------------------------------------------------------------------------------------------
+
+
+def functions_are_short(house: House) -> Broken:
+    """A function has at most 60 lines."""
+    for module in house.modules:
+        for function in module.functions:
+            length = (function.end_lineno or 0) - function.lineno + 1
+            if length > MAX_FUNCTION_LINES:
+                yield _at(module, function.lineno, f"{function.name} has {length} lines")
+
+
+def everything_is_caught_in_one_room(house: House) -> Broken:
+    """Only core/execution, where code that is not ours runs, catches everything. Catching to raise again is no catch."""
+    for module, node in _nodes(house):
+        if module.room == "core/execution":
+            continue
         if isinstance(node, ast.ExceptHandler):
             reraises = isinstance(node.body[-1], ast.Raise) and node.body[-1].exc is None
-            caught = {"bare"} if node.type is None else names(node.type)
+            caught = {"bare"} if node.type is None else _names(node.type)
             if caught & {"bare", "Exception"} or (caught & {"BaseException"} and not reraises):
-                found.append(f"line {node.lineno}: except {ast.unparse(node.type) if node.type else ''}")
+                yield _at(module, node.lineno, f"except {ast.unparse(node.type) if node.type else ''}")
         elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
-            found += [
-                f"line {node.lineno}: suppress"
-                for a in node.args
-                if names(a) & {"Exception", "BaseException"}
-            ]
-    return found
+            for argument in node.args:
+                if _names(argument) & {"Exception", "BaseException"}:
+                    yield _at(module, node.lineno, ast.unparse(node))
 
 
-def names(node):
+def _names(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-RULES = [
-    upward_imports,
-    jupyter_in_core,
-    misplaced_imports,
-    eager_litellm,
-    vague_names,
-    long_code,
-    catches_all,
+def nothing_is_chosen_by_the_name_of_a_class(house: House) -> Broken:
+    """What is done with an object of ours is chosen by `isinstance` or a method, not by the name of its class."""
+    ours = {node.name for module in house.modules for node in module.classes}
+    for module, node in _nodes(house):
+        if isinstance(node, ast.Compare) and any(map(_is_class_name, [node.left, *node.comparators])):
+            constants = {n.value for n in ast.walk(node) if isinstance(n, ast.Constant)}
+            if not constants or constants & ours:
+                yield _at(module, node.lineno, ast.unparse(node))
+        elif isinstance(node, ast.Match) and _is_class_name(node.subject):
+            yield _at(module, node.lineno, f"match {ast.unparse(node.subject)}")
+        elif _is_choice_by_name(node):
+            yield _at(module, node.lineno, ast.unparse(node))
+
+
+def _is_class_name(node: ast.AST) -> bool:
+    """`type(x).__name__` or `x.__class__.__name__`."""
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr in ("__name__", "__qualname__")
+        and ast.unparse(node.value).startswith(("type(", "cls"))
+        | ast.unparse(node.value).endswith("__class__")
+    )
+
+
+def _is_choice_by_name(node: ast.AST) -> bool:
+    """`getattr(self, f"_on_{…}")`, `TABLE[type(x).__name__]`, `TABLE.get(type(x).__name__)`."""
+    if isinstance(node, ast.Subscript):
+        return _is_class_name(node.slice)
+    if not isinstance(node, ast.Call):
+        return False
+    function = ast.unparse(node.func)
+    if function == "getattr":
+        return ast.unparse(node.args[0]) in ("self", "cls") and isinstance(node.args[1], ast.JoinedStr)
+    return function.endswith(".get") and any(map(_is_class_name, node.args))
+
+
+def nothing_is_assigned_on_another_module(house: House) -> Broken:
+    """No module sets an attribute of another module of ours."""
+    for module in house.modules:
+        aliases = _module_aliases(house, module)
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store | ast.Del):
+                owner = node.value
+            elif isinstance(node, ast.Call) and ast.unparse(node.func) in ("setattr", "delattr"):
+                owner = node.args[0]
+            else:
+                continue
+            if isinstance(owner, ast.Name) and owner.id in aliases:
+                yield _at(module, node.lineno, ast.unparse(node))
+
+
+def _module_aliases(house: House, module: Module) -> set[str]:
+    """The names under which a module knows other modules of ours."""
+    found = set()
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            one = Module(module.name, ast.unparse(node))
+            for alias, item in zip(node.names, one.imports, strict=True):
+                if item.target in house.by_name:
+                    found.add(alias.asname or alias.name.split(".")[0])
+    return found
+
+
+RULES: list[Rule] = [
+    rooms_import_only_rooms_of_the_table,
+    rooms_are_entered_through_their_faces,
+    nothing_imports_in_circles,
+    packages_have_one_importer,
+    core_knows_no_notebook,
+    litellm_is_imported_late,
+    every_module_is_imported,
+    small_modules_have_two_importers,
+    public_names_have_one_home,
+    rooms_are_small,
+    floors_are_few,
+    names_say_something,
+    functions_are_short,
+    everything_is_caught_in_one_room,
+    nothing_is_chosen_by_the_name_of_a_class,
+    nothing_is_assigned_on_another_module,
 ]
 
+PENDING: dict[str, dict[str, str]] = {
+    "rooms_import_only_rooms_of_the_table": {
+        "notebook/transcript": "calls.py:31: notebook.kernel.name_cells (of notebook/kernel)",
+    },
+    "public_names_have_one_home": {
+        "api": "load is in api.py, core/conversation/storage.py, core/models/client.py …",
+        "core/conversation": "load is in __init__.py, core/models/__init__.py",
+        "core/events": "Reasoning is in events.py, teaching/parts.py; Text is in events.py, teaching/parts.py",
+        "core/loop": "Output is in output.py, notebook/live/places.py; Turn is in turn.py, teaching/parts.py",
+        "core/results": "cut is in text.py, notebook/transcript/blocks.py",
+        "core/tools": "shorten is in messages.py, notebook/html/escape.py",
+    },
+    "floors_are_few": {
+        "core/loop": "core/loop: 6 floors",
+    },
+    "nothing_is_chosen_by_the_name_of_a_class": {
+        "core/session": "options.py:105: type(options).__name__ == 'ToolLoopOptions'; options.py:68: …",
+        "notebook/live": "litellm_stream.py:48: type(value).__name__ == 'Result'",
+    },
+}
+"""Rule -> room -> why it does not hold there yet. Each is expected to fail, so that an entry goes when the rule holds."""
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
-def test_rule_holds_in_every_file(rule):
-    """No file of the package breaks the rule."""
-    broken = {module.name: places for module in modules() if (places := rule(module))}
+HOUSE = House(read_modules())
+ROOMS = sorted({module.room for module in HOUSE.modules})
+
+
+def _cases() -> Iterator[object]:
+    for rule in RULES:
+        for room in ROOMS:
+            reason = PENDING.get(rule.__name__, {}).get(room)
+            marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+            yield pytest.param(rule, room, id=f"{rule.__name__}-{room or 'public'}", marks=marks)
+
+
+@functools.cache
+def _broken(rule: Rule) -> tuple[tuple[str, str], ...]:
+    return tuple(rule(HOUSE))
+
+
+@pytest.mark.parametrize(("rule", "room"), list(_cases()))
+def test_rule_holds_in_each_room(rule, room):
+    """Nothing in the room breaks the rule."""
+    broken = [words for where, words in _broken(rule) if where == room]
     assert not broken, f"{rule.__doc__} {broken}"
 
 
-BAD = [
-    (upward_imports, "core/loop.py", "from ..notebook import kernel"),
-    (upward_imports, "core/loop.py", "def f():\n    from ..teaching.demo import x"),
-    (upward_imports, "core/loop.py", "from toolloop_jupyter import agent"),
-    (upward_imports, "teaching/demo.py", "from ..notebook.widgets import x"),
-    (
-        upward_imports,
-        "core/loop.py",
-        "import importlib\nimportlib.import_module('toolloop_jupyter.notebook.kernel.where')",
+def test_what_is_pending_is_there():
+    """What is expected to fail names a rule and a room that exist."""
+    assert PENDING.keys() <= {rule.__name__ for rule in RULES}
+    assert set().union(*PENDING.values()) <= set(ROOMS)
+
+
+def test_the_table_names_every_room_and_no_other():
+    """The table of imports has a row for each room, and only rooms in it."""
+    assert set(MAY_USE) == set(ROOMS)
+    assert set().union(*MAY_USE.values()) <= set(ROOMS)
+
+
+FACE = {
+    "core/models/__init__.py": "from .call import call_model",
+    "core/models/call.py": "def call_model(): ...",
+}
+LONG = "x = 1\n" * SMALL_MODULE_LINES
+
+BAD: list[tuple[Rule, dict[str, str]]] = [
+    *(
+        (
+            rooms_import_only_rooms_of_the_table,
+            {"notebook/kernel/__init__.py": "def f(): ...", "api.py": "", **code},
+        )
+        for code in (
+            {"core/loop/loop.py": "from ...notebook.kernel import f"},
+            {"core/loop/loop.py": "def g():\n    from ...notebook.kernel import f"},
+            {
+                "core/loop/loop.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ...notebook import kernel"
+            },
+            {"core/loop/loop.py": f"import importlib\nimportlib.import_module('{PACKAGE}.notebook.kernel')"},
+            {"core/loop/loop.py": "from ... import api"},
+            {"core/models/call.py": "from ..loop import run", "core/loop/__init__.py": ""},
+        )
     ),
-    (jupyter_in_core, "core/loop.py", "def f():\n    import traitlets"),
-    (misplaced_imports, "notebook/magic.py", "from litellm import acompletion"),
-    (misplaced_imports, "notebook/transcript.py", "def f():\n    import ipywidgets as w"),
-    (misplaced_imports, "core/session.py", "import nest_asyncio"),
-    (misplaced_imports, "notebook/kernel.py", "def f():\n    import nest_asyncio2"),
-    (eager_litellm, "core/model.py", "import litellm.utils"),
-    (eager_litellm, "core/model.py", "try:\n    import litellm\nexcept ImportError:\n    pass"),
-    (vague_names, "core/utils.py", ""),
-    (vague_names, "core/tools.py", "class ToolRegistry: ..."),
-    (long_code, "core/loop.py", "x = 1\n" * 401),
-    (long_code, "core/loop.py", "class A:\n    async def f():\n" + "        x = 1\n" * 60),
-    (catches_all, "core/loop.py", "try:\n    x\nexcept (ValueError, Exception):\n    pass"),
-    (catches_all, "core/loop.py", "try:\n    x\nexcept:\n    raise"),
-    (catches_all, "core/loop.py", "try:\n    x\nexcept BaseException as e:\n    raise ValueError from e"),
-    (catches_all, "core/loop.py", "import contextlib\nwith contextlib.suppress(Exception):\n    x"),
+    (
+        rooms_are_entered_through_their_faces,
+        {**FACE, "core/loop/loop.py": "from ..models.call import call_model"},
+    ),
+    (rooms_are_entered_through_their_faces, {**FACE, "core/loop/loop.py": "from ..models import call"}),
+    (
+        nothing_imports_in_circles,
+        {"core/loop/a.py": "from .b import x", "core/loop/b.py": "def f():\n    from .a import y"},
+    ),
+    (
+        nothing_imports_in_circles,
+        {
+            **FACE,
+            "core/loop/__init__.py": "from .loop import run",
+            "core/loop/loop.py": "from ..models import call_model",
+            "core/models/parts.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from ..loop import run",
+        },
+    ),
+    *(
+        (packages_have_one_importer, {name: source})
+        for name, source in (
+            ("core/models/call.py", "def f():\n    from litellm import acompletion"),
+            ("notebook/live/view.py", "import ipywidgets as w"),
+            ("notebook/live/view.py", "import importlib\nimportlib.import_module('ipykernel.comm')"),
+            ("core/session/sync.py", "import nest_asyncio2"),
+            ("notebook/magic/cell.py", "from traitlets import Unicode"),
+        )
+    ),
+    (core_knows_no_notebook, {"core/loop/loop.py": "def f():\n    import IPython"}),
+    (litellm_is_imported_late, {"core/models/client.py": "import litellm.utils"}),
+    (
+        litellm_is_imported_late,
+        {"core/models/client.py": "try:\n    import litellm\nexcept ImportError:\n    pass"},
+    ),
+    (every_module_is_imported, FACE),
+    (small_modules_have_two_importers, {**FACE, "core/loop/loop.py": "from ..models import call_model"}),
+    (
+        public_names_have_one_home,
+        {
+            "core/text/a.py": "def cut(): ...",
+            "core/text/__init__.py": "from .a import cut",
+            "core/events/b.py": "def cut(): ...",
+        },
+    ),
+    (public_names_have_one_home, {**FACE, "core/loop/__init__.py": "from ..models import call_model"}),
+    (
+        public_names_have_one_home,
+        {
+            "core/text/a.py": "def cut(): ...",
+            "core/text/b.py": "from .a import cut",
+            "core/text/c.py": "from .b import cut",
+        },
+    ),
+    (rooms_are_small, {f"core/text/{letter}.py": "" for letter in "abcdefghi"}),
+    (floors_are_few, {f"core/text/m{n}.py": f"from .m{n + 1} import x" for n in range(6)}),
+    (
+        floors_are_few,
+        {
+            f"core/{a}/__init__.py": f"from ..{b} import x"
+            for a, b in zip("abcdefghij", "bcdefghijk", strict=True)
+        },
+    ),
+    (names_say_something, {"core/text/utils.py": ""}),
+    (names_say_something, {"core/tools/tool.py": "class ToolRegistry: ..."}),
+    (functions_are_short, {"core/loop/loop.py": "class A:\n    async def f():\n" + "        x = 1\n" * 60}),
+    *(
+        (everything_is_caught_in_one_room, {"core/loop/loop.py": source})
+        for source in (
+            "try:\n    x\nexcept (ValueError, Exception):\n    pass",
+            "try:\n    x\nexcept:\n    raise",
+            "try:\n    x\nexcept BaseException as e:\n    raise ValueError from e",
+            "import contextlib\nwith contextlib.suppress(Exception):\n    x",
+        )
+    ),
+    *(
+        (nothing_is_chosen_by_the_name_of_a_class, {"notebook/live/view.py": "class Text: ...\n" + source})
+        for source in (
+            "type(event).__name__ == 'Text'",
+            "event.__class__.__name__ in ('Text', 'Done')",
+            "type(event).__name__ == wanted",
+            "TABLE[type(event).__name__]",
+            "TABLE.get(type(event).__name__, other)",
+            "match type(event).__name__:\n    case 'Text': ...",
+            "class V:\n    def on(self, kind):\n        getattr(self, f'_on_{kind}')()",
+        )
+    ),
+    *(
+        (nothing_is_assigned_on_another_module, {"core/text/keys.py": "x = 1", "core/text/plain.py": source})
+        for source in (
+            "from . import keys\nkeys.x = 2",
+            "def f():\n    from . import keys as k\n    k.x += 2",
+            f"import {PACKAGE}.core.text.keys as k\nsetattr(k, 'x', 2)",
+            "from . import keys\nfor keys.x in range(3): ...",
+        )
+    ),
 ]
 
 
-@pytest.mark.parametrize(("rule", "name", "source"), BAD)
-def test_rule_finds_what_breaks_it(rule, name, source):
+def _house(files: dict[str, str]) -> House:
+    return House(tuple(Module(name, source) for name, source in files.items()))
+
+
+@pytest.mark.parametrize(("rule", "files"), BAD, ids=lambda value: getattr(value, "__name__", ""))
+def test_rule_finds_what_breaks_it(rule, files):
     """Each rule sees code that breaks it."""
-    assert rule(Module(name, source))
+    assert list(rule(_house(files)))
 
 
-GOOD = [
-    ("core/model.py", "def load():\n    import litellm\n    return litellm"),
-    ("core/model.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from litellm import X"),
-    ("core/loop.py", "from . import model\nfrom .model import load_litellm"),
-    ("notebook/widgets.py", "import ipywidgets\nfrom ..teaching import demo"),
-    ("notebook/kernel.py", "import ipykernel"),
-    ("teaching/demo.py", "from ..core.provider import provide"),
-    ("core/running.py", "try:\n    x\nexcept Exception:\n    pass"),
-    ("core/loop.py", "try:\n    x\nexcept BaseException:\n    y()\n    raise"),
-]
+def test_every_rule_is_tried_on_bad_code():
+    """No rule is without code that breaks it."""
+    assert {rule for rule, _ in BAD} == set(RULES)
 
 
-@pytest.mark.parametrize(("name", "source"), GOOD)
-def test_rules_let_good_code_pass(name, source):
+GOOD = {
+    "__init__.py": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from .api import run\n    from .core.session import files as sandbox",
+    "api.py": LONG
+    + "from .core.models import call_model\nfrom .core.session import keep\nfrom .notebook import live\nlive.show",
+    "core/execution/__init__.py": "from .guard import guard",
+    "core/execution/guard.py": LONG
+    + "def guard():\n    try:\n        x\n    except Exception:\n        pass",
+    "core/models/__init__.py": "from .call import call_model",
+    "core/models/call.py": LONG + "from ..execution import guard\nfrom .client import load_litellm",
+    "core/models/client.py": LONG
+    + "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from litellm import X\n"
+    + "def load_litellm():\n    import litellm\n    return litellm",
+    "core/session/__init__.py": "from .files import keep",
+    "core/session/files.py": "from ..models import call_model\ndef keep():\n    try:\n        x\n    except BaseException:\n        y()\n        raise",
+    "notebook/kernel/__init__.py": "",
+    "notebook/live/__init__.py": "from .show import show",
+    "notebook/live/show.py": LONG
+    + "import sys\nclass Text: ...\ntype(value).__name__ == 'DataFrame'\nself.x = 1\nshow = 3",
+    "teaching/__init__.py": "from .demo import demo",
+    "teaching/demo.py": LONG + "from ..core.models import call_model",
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)
+def test_rule_lets_good_code_pass(rule):
     """No rule objects to code as it is meant to be."""
-    assert [rule(Module(name, source)) for rule in RULES] == [[]] * len(RULES)
-
-
-def test_there_are_no_cycles():
-    """Imports that run at import time form no cycle: every file can be read after those it stands on."""
-    known = {
-        f"{PACKAGE}.{m.name.removesuffix('.py').removesuffix('/__init__').replace('/', '.')}": m
-        for m in modules()
-    }
-    below = {}
-    for name, module in known.items():
-        eager = [i.target for i in imports(module) if not (i.lazy or i.typing_only)]
-        below[name] = {t if t in known else t.rpartition(".")[0] for t in eager} & known.keys() - {name}
-    while leaves := [name for name, needed in below.items() if not needed & below.keys()]:
-        for name in leaves:
-            del below[name]
-    assert not below, f"these import each other, or stand on some that do: {sorted(below)}"
+    assert list(rule(_house(GOOD))) == []

@@ -21,14 +21,14 @@ from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
-from toolloop_jupyter.notebook.live.places import Column
-from toolloop_jupyter.notebook.live.writing import Written
+from toolloop_jupyter.notebook.live.places import OutputColumn
+from toolloop_jupyter.notebook.live.writing import TerminalWriter
 from toolloop_jupyter.notebook.magic import commands, doctor
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import blocks
 from toolloop_jupyter.notebook.transcript import export as exporting
-from toolloop_jupyter.notebook.transcript.steps import mimebundle
+from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, mimebundle
 from toolloop_jupyter.teaching.parts import call, reasoning
 from toolloop_jupyter.teaching.recording import Recorder
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -120,15 +120,18 @@ def printed(capsys, code, *arguments):
 
 def streamed(capsys):
     cell = SimpleNamespace(can_update=False)
-    written = Written(Column(cell), cell, whole=False)
+    writer, step = TerminalWriter(OutputColumn(cell), Page()), TextStep(is_thought=False)
     for start in range(0, 50, 7):
-        written.add_text(f"It is {KEY}, I think.            "[start : start + 7])
-    written.end_text()
+        step.pieces.append(f"It is {KEY}, I think.            "[start : start + 7])
+        writer.grow(step)
+    writer.end(step)
     return capsys.readouterr().out
 
 
 def book(run):
-    return SimpleNamespace(sessions={"s": NamedSession(run.session)}, settings=SimpleNamespace(session="s"))
+    return SimpleNamespace(
+        sessions={"s": NamedSession(run.session)}, complete=lambda said: {"session": "s", **said}
+    )
 
 
 REPRS = {
@@ -171,12 +174,12 @@ DOORS = {
     "export: json": lambda run, **_: exported(run, "run.json"),
     "recording": lambda run, **_: (run.folder / "tape.jsonl").read_text(),
     "saved conversation": lambda run, **_: saved(run),
-    "kept history": lambda run, **_: json.dumps(resuming.bundle("s", NamedSession(run.session))),
+    "kept history": lambda run, **_: json.dumps(resuming.bundle_conversation("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
     "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
     "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),
     "dry run": lambda run, **_: str(mimebundle([stepping.request_block(run.request, sent=False)])),
-    "doctor": lambda **_: str(doctor._table([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
+    "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),
     "%toolloop history": lambda run, **_: str(commands.history(book(run), [])),

@@ -9,34 +9,19 @@ from urllib.parse import unquote
 
 import pytest
 
-from support.kernels import LiveKernel
-from support.servers import ScriptedServer, answer, calls
+from support.leaks import KEY, echoing
+from support.servers import answer, calls
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.failures import redact
 from toolloop_jupyter.core.session.options import build_config
 from toolloop_jupyter.core.text import keys as hiding
-from toolloop_jupyter.notebook.live.places import Column
-from toolloop_jupyter.notebook.live.writing import Written
+from toolloop_jupyter.notebook.live.places import OutputColumn
+from toolloop_jupyter.notebook.live.writing import TerminalWriter
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import export as exporting
+from toolloop_jupyter.notebook.transcript.steps import Page, TextStep
 from toolloop_jupyter.teaching.recording import Recorder
-
-KEY = "opaque+Q7/x9.Zp3wVt"  # of no known shape: it is hidden because it is known, not because it looks like a key
-
-PASSWORD = "S3cretPw99"
-
-
-def echoing(status=401):
-    """A server that refuses each request and repeats everything it was sent in its error."""
-
-    def reply(request):
-        headers = "; ".join(f"{name}: {value}" for name, value in request.headers.items())
-        echo = f"refused. You sent {request.path} {headers} {request.raw.decode()}"
-        return {"status": status, "body": {"error": {"message": echo, "type": "x", "code": "y"}}}
-
-    return ScriptedServer(reply)
-
 
 WAYS = {
     "api_key": lambda: {"api_key": KEY},
@@ -174,7 +159,7 @@ async def test_what_tools_and_the_model_say(serve, tmp_path):
         "repr": repr(result),
         "events": repr(result.events),
         "cell": str(result._repr_mimebundle_()),
-        "kept": json.dumps(resuming.bundle("s", NamedSession(session))),
+        "kept": json.dumps(resuming.bundle_conversation("s", NamedSession(session))),
         **files,
     }
     assert [name for name, text in shown.items() if KEY in text or "[key]" not in text] == []
@@ -204,107 +189,9 @@ def test_text_in_a_terminal_as_it_comes(capsys, monkeypatch):
     """What is printed delta by delta has no piece of a key, wherever it is cut."""
     monkeypatch.setattr(hiding, "_known", {KEY: None})
     cell = SimpleNamespace(can_update=False)
-    written = Written(Column(cell), cell, whole=False)
+    writer, step = TerminalWriter(OutputColumn(cell), Page()), TextStep(is_thought=False)
     for start in range(0, 40, 7):
-        written.add_text(f"It is {KEY}, I think.       "[start : start + 7])
-    written.end_text()
+        step.pieces.append(f"It is {KEY}, I think.       "[start : start + 7])
+        writer.grow(step)
+    writer.end(step)
     assert capsys.readouterr().out.strip() == "It is [key], I think."
-
-
-# --- in a notebook --------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def kernel():
-    with LiveKernel(env={"STUB_API_KEY": KEY, "ADDRESS": f"https://me:{PASSWORD}@127.0.0.1:9/v1"}) as live:
-        live.execute("%load_ext toolloop_jupyter\nimport os", timeout=120)
-        live.execute("%%toolloop\nWarm up.", timeout=120)
-        yield live
-
-
-CELLS = {
-    "--api-key": "%%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY --as r\nGo.",
-    "defaults": "%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY\n%toolloop",
-    "recording": "%%toolloop -m openai/stub --api-base {base} --api-key STUB_API_KEY --record {folder}/tape.jsonl\nGo.",
-    "dry run": "%%toolloop --dry-run -m openai/stub --api-base {base} --api-key STUB_API_KEY\nGo.",
-    "mistake": "from toolloop_jupyter import agent, Harness\nagent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', "
-    "api_key=os.environ['STUB_API_KEY'], max_turns=0)",
-    "type mistake": "agent('tool_loop', 'Go.', model='openai/stub', api_key=os.environ['STUB_API_KEY'])",
-    "sync api": "r = agent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', api_base='{base}', "
-    "api_key=os.environ['STUB_API_KEY'])\nprint(r.text)\nr",
-    "address": "get_ipython().run_line_magic('config', 'ToolLoop.api_base = \"' + os.environ['ADDRESS'] + '\"')\n"
-    "%toolloop\n%toolloop --api-base {base}",
-    "export": "%toolloop export {folder}/run.json\n%toolloop export {folder}/run.md\n%toolloop export {folder}/run.html\n"
-    "%toolloop show",
-}
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize("mode", ["Context", "Verbose"])
-def test_no_output_has_it(kernel, tmp_path, mode):
-    """Cells that fail at an echoing server, mistakes, dry runs, recordings and exports, also under `%xmode Verbose`."""
-    kernel.execute(f"%xmode {mode}")
-    with echoing() as server:
-        for cell in CELLS.values():
-            kernel.execute(cell.format(base=server.base_url, folder=tmp_path), timeout=60)
-        assert KEY in str([r.headers for r in server.requests])
-    said = json.dumps([m["content"] for m in kernel.messages], default=str)
-    files = "".join(path.read_text() for path in tmp_path.iterdir())
-    assert KEY not in said.replace(json.dumps(KEY), "")
-    assert PASSWORD not in said
-    assert KEY not in files
-    assert sorted(path.name for path in tmp_path.iterdir())[:3] == ["run.html", "run.json", "run.md"]
-
-
-@pytest.mark.kernel
-def test_an_interrupted_call_under_verbose(kernel):
-    """■ during a sync call with a key, with `%xmode Verbose`: no frame of this package shows it."""
-    kernel.execute("%xmode Verbose")
-    with ScriptedServer([answer("late", stall=20.0)]) as server:
-        before = len(kernel.messages)
-        cell = kernel.submit(
-            f"agent(Harness.TOOL_LOOP, 'Go.', model='openai/stub', api_base='{server.base_url}', "
-            "api_key=os.environ['STUB_API_KEY'])"
-        )
-        server.wait_for_requests(1, 30)
-        kernel.interrupt()
-        kernel.wait(cell)
-    assert KEY not in str([m["content"] for m in kernel.messages[before:]])
-
-
-@pytest.mark.kernel
-@pytest.mark.parametrize(
-    "line",
-    [
-        "--set api_key=opaque-typed-key-1",
-        '--set extra_headers={"Authorization":"opaque-typed-key-1"}',
-        "--api-key opaque-typed-key-1",
-        "--api-key deadbeef0123cafe4567",
-    ],
-)
-def test_a_key_typed_into_a_cell_is_refused(kernel, line):
-    """No option takes a literal key, and the message does not repeat it."""
-    done = kernel.execute(
-        f"%%toolloop -m openai/stub '{line.split(' ', 1)[0]}' '{line.split(' ', 1)[1]}'\nGo."
-    )
-    assert done.status == "error"
-    said = done.text + str(done.error)
-    assert "opaque-typed" not in said
-    assert "deadbeef" not in said
-    assert "--api-key" in said
-
-
-@pytest.mark.kernel
-def test_kept_history_and_recordings_have_no_key(kernel, tmp_path):
-    """A run that works, with --keep-history and --record: neither the outputs nor the files have the key."""
-    kernel.execute("%xmode Context")
-    with ScriptedServer([calls(("nothing", {})), answer("Fine.")]) as server:
-        before = len(kernel.messages)
-        kernel.execute(
-            f"%%toolloop -m openai/stub --api-base {server.base_url} --api-key STUB_API_KEY -s kept --keep-history "
-            f"--record {tmp_path}/t.jsonl\nGo."
-        )
-        kernel.execute(f"%toolloop save kept {tmp_path}/s.json\n%toolloop history kept")
-        assert KEY in str([r.headers for r in server.requests])
-    assert KEY not in str([m["content"] for m in kernel.messages[before:]])
-    assert [path.name for path in tmp_path.iterdir() if KEY in path.read_text()] == []

@@ -44,7 +44,6 @@ from .core.session import (
     require_tool_loop,
 )
 from .notebook import kernel, live
-from .notebook.transcript import bundle_of
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,12 +129,12 @@ class _Notebook(Host):
             sink(kind, payload)
             live.pass_on(kind, payload)
 
-        figures = live.taken_up(sink, bundle_of) if shown else nullcontext()
+        figures = live.take_figures(sink) if shown else nullcontext()
         with kernel.capture(sink if shown else also_pass_on), figures:
             yield
 
     def keeper(self) -> PrintKeeper:
-        return live.Outputs()
+        return live.CallOutputs()
 
     def display(self, result: Result) -> None:
         live.display(result)
@@ -193,7 +192,8 @@ def aagent(
         session = AsyncSession(config, lasting=False)
         return AsyncEventStream(session, prompt, streamed=True, close_session=True)
     session = AsyncSession(config, streamed=False, lasting=False)
-    run = collect(AsyncEventStream(session, prompt, streamed=False, close_session=True))
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
+    run = live.say_loading(config.route.model, lambda: collect(events))
     return Pending(run, "aagent(…)")
 
 
@@ -213,8 +213,9 @@ def agent(
             inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
         )
     session = AsyncSession(config, streamed=False, lasting=False)
+    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
     return kernel.run_sync(
-        lambda: collect(AsyncEventStream(session, prompt, streamed=False, close_session=True)),
+        lambda: live.say_loading(config.route.model, lambda: collect(events)),
         instead="write `await aagent(…)`",
     )
 

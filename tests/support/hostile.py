@@ -33,7 +33,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     retry_block,
     text_block,
 )
-from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block
+from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
 from toolloop_jupyter.notebook.widgets.approval_card import error_html, question_html
@@ -112,7 +112,8 @@ def calls(p: str) -> dict[str, Block]:
         "call failed": call_block(call, result=failed),
         "call denied": call_block(call, result=failed, decision=denied),
         "call edited": call_block(call, result=made, decision=edited),
-        "call running": call_block(call, state="running", elapsed=1.0, note=p),
+        "call running": call_block(call, state="running", note=p),
+        "call progress": progress_block(1.0, p, [*outputs, ("item", p), ("note", p)]),
         "call brief": call_block(call, result=made, brief=True),
         "record": approval_record(approval(p), denied),
         **{
@@ -133,7 +134,7 @@ def blocks(p: str) -> dict[str, Block]:
     return {
         "head": head(p, [p, p], p, p, p, p),
         "text": text_block(p),
-        "answer": text_block(p, final=True),
+        "thinking": reasoning_block(p, streaming=True),
         "streaming": streaming.block(),
         "reasoning": reasoning_block(p),
         **calls(p),

@@ -1,6 +1,6 @@
 """Models for lessons and tests: scripted, recorded, and the offline demonstration.
 
-Importing it provides the models "toolloop/…" to LiteLLM once LiteLLM is loaded; it does not load it.
+Importing it provides the models "toolloop/…". They need no LiteLLM, and nothing here loads it but `use_with_litellm`.
 """
 
 from ..core.events import ANY

@@ -1,6 +1,6 @@
 """The models "toolloop/NAME": which Python object answers which name.
 
-Importing this module provides them to LiteLLM (`core/provider.py`), without importing LiteLLM. The map holds its
+Importing this module provides them (`core/models/providers.py`), without importing LiteLLM. The map holds its
 objects weakly: a ScriptedModel that nobody refers to any more is gone, and so is its name.
 """
 
@@ -53,7 +53,7 @@ def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
 def use_with_litellm(model: str = DEMO_MODEL) -> str:
     """Let plain `litellm.acompletion(model="toolloop/…")` work too, and return `model`. Imports LiteLLM.
 
-    A run of this package does it by itself.
+    A run of this package needs it not: models of ours are asked straight. One that finds LiteLLM loaded does it by itself.
     """
     ensure(model)
     return model

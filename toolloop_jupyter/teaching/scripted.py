@@ -8,7 +8,8 @@
 
     %%toolloop --model model
 
-Each model call takes the next turn. It goes through `litellm.acompletion()` as any model does.
+Each model call takes the next turn. LiteLLM need not be there; code that calls `litellm.acompletion()` itself gets the same
+answers, after `use_with_litellm(model.model)`.
 """
 
 from __future__ import annotations

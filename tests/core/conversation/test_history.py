@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.loop.test_cancel import Counted, StopAt, awaited
 from support.servers import answer
+from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
 from toolloop_jupyter.core.models import client

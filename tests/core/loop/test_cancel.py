@@ -15,6 +15,7 @@ import time
 import pytest
 
 from support.servers import Entry, ScriptedServer, answer, calls
+from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.approval import Approval
@@ -24,40 +25,6 @@ from toolloop_jupyter.core.execution import runner as running
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.teaching.parts import call, pause, reasoning
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-
-
-class StopAt:
-    """Counts the suspensions of coroutines and, at the n-th of them all, calls `stop` before that one goes on."""
-
-    def __init__(self, number, stop):
-        self._number, self._stop = number, stop
-        self._count = 0
-
-    def suspended(self):
-        self._count += 1
-        if self._count == self._number:
-            self._stop()
-
-
-class Counted:
-    """Runs a coroutine, whose suspensions `stop_at` counts."""
-
-    def __init__(self, work, stop_at):
-        self._work, self._stop_at = work, stop_at
-
-    def __await__(self):
-        inner = self._work.__await__()
-        value, raised = None, None
-        while True:
-            try:
-                future = inner.throw(raised) if raised is not None else inner.send(value)
-            except StopIteration as end:
-                return end.value
-            self._stop_at.suspended()
-            try:
-                value, raised = (yield future), None
-            except BaseException as error:
-                value, raised = None, error
 
 
 class Tools:
@@ -151,10 +118,6 @@ async def one_turn(number, how, model):
     assert (following.stop_reason, following.text) == ("done", "Next.")
     assert history.validate(await session.history()) == []
     return bool(reached), result.stop_reason
-
-
-async def awaited(awaitable):
-    return await awaitable
 
 
 async def every_stop(how, model):

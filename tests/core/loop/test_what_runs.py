@@ -9,47 +9,14 @@ import uuid
 import pytest
 from pydantic import BaseModel, Field
 
-from toolloop_jupyter import Harness, aagent_session
+from support.approving import Desk
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.teaching.parts import call
-from toolloop_jupyter.teaching.scripted import ScriptedModel
-
-
-class Item(BaseModel):
-    name: str
-    tags: list[str] = []
 
 
 class Order(BaseModel):
     name: str
     number: str = Field(default_factory=lambda: uuid.uuid4().hex)
-
-
-class Desk:
-    """One tool that notes what it was called with, and a session that asks about it."""
-
-    def __init__(self, *turns, tool=None, **options):
-        self.ran = []
-
-        def send(item: Item, count: int = 1, note: str = "as usual", to: list[str] = ["home"]) -> str:  # noqa: B006
-            """Send something."""
-            self.ran.append((item.model_dump(), count, note, to))
-            return "sent"
-
-        self.send = tool or send
-        self.script = ScriptedModel(*turns, "Done.")
-        self.session = aagent_session(
-            Harness.TOOL_LOOP, model=self.script, tools=[self.send], **{"permissions": "ask", **options}
-        )
-        self.events = []
-
-    async def run(self, decide, prompt="Go."):
-        """One turn; `decide(approval)` is called for each request, in the place of a person."""
-        async for event in self.session.astream(prompt):
-            self.events.append(event)
-            if isinstance(event, Approval) and not event.answered:
-                decide(event)
-        return self.events[-1].result
 
 
 SENT = call("send", item={"name": "box", "tags": ["a"]}, count="2")

@@ -14,10 +14,11 @@ from toolloop_jupyter.core.conversation.history import place_pictures
 from toolloop_jupyter.core.events.events import Text
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.assembly import Assembly
-from toolloop_jupyter.notebook.live.view import View
-from toolloop_jupyter.notebook.transcript import blocks as room
+from toolloop_jupyter.notebook.live.view import CellRun
+from toolloop_jupyter.notebook.transcript import steps
 from toolloop_jupyter.notebook.transcript.blocks import head
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render, to_markdown
+from toolloop_jupyter.notebook.transcript.export import to_markdown
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
 from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
 
@@ -165,12 +166,12 @@ async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
     """The live view shows it where it came; beyond what a run's record holds, it is a line."""
     small = Attachment("picture", "small", ADDRESS)
     large = Attachment("picture", "large", f"data:image/png;base64,{PNG}AAAA")
-    monkeypatch.setattr(room, "OF_RUN", len(attachment_block(small).html))
+    monkeypatch.setattr(steps, "OF_RUN", len(attachment_block(small).html))
     cell = Cell()
-    view = View(cell, head("m", []))
-    async with view:
-        for event in (Text("Here: "), small, large, Text("Done.")):
-            await view.take(event)
+    run = CellRun(cell, head("m", []))
+    for event in (Text("Here: "), small, large, Text("Done.")):
+        await run.take(event)
+    await run.caught_up()
     html = "".join(bundle["text/html"] for bundle in cell.outputs.values())
     assert html.count("<img") == 1
     assert [html.index(part) for part in ("Here:", ADDRESS, "large", "Done.")] == sorted(

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from pydantic import BaseModel, Field
 
-from core.loop.test_permissions import asked, session_of
+from support.approving import asked, session_of
 from toolloop_jupyter import tool
 from toolloop_jupyter.core.tools.identity import Version
 from toolloop_jupyter.core.tools.tool import make_tools

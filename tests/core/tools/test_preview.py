@@ -26,7 +26,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from core.loop.test_what_runs import Desk
+from support.approving import Desk
 from toolloop_jupyter.core.tools.messages import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import call

@@ -325,7 +325,7 @@ class TestRefused:
         exec("def add(): pass", namespace)
         (problem,) = refusal(first, namespace["add"])
         assert problem.startswith("2 tools are called 'add': ")
-        assert f"test_tool.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
+        assert f"{add.__module__}.add (line {add.__code__.co_firstlineno}) and add (line 1)" in problem
 
     def test_two_parameters_of_one_name(self):
         """An alias must not hide another parameter."""

@@ -190,16 +190,6 @@ def test_the_rest_stays_small():
     assert largest < 15_000
 
 
-def test_without_take_the_block_is_whole():
-    """A view with one output for the text gets all of it each time, and the final one as if rendered at once."""
-    stream = StreamingText()
-    for _ in range(200):
-        stream.add(PARAGRAPH)
-        stream.block()
-    assert words(stream.block().html).split() == words(markdown_html(PARAGRAPH * 200)).split()
-    assert stream.block(final=True).html.count("<p>") == 200
-
-
 def test_a_finished_piece_ends_at_a_paragraph():
     """Pieces end where a block surely ended, not within a list or a fence that is still short."""
     stream = StreamingText()

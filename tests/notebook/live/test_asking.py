@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter.core.events.approval import Decision
-from toolloop_jupyter.core.loop.permissions import refusal
+from toolloop_jupyter.core.loop.asking import explain_denial
 from toolloop_jupyter.notebook.live.asking import NOBODY
 from toolloop_jupyter.teaching.demo import Step
 
@@ -13,7 +13,7 @@ from toolloop_jupyter.teaching.demo import Step
 @pytest.mark.parametrize("by", ["prompt", "callback", "policy", "unattended"])
 def test_who_decided(by):
     """A denial is called a decision only where somebody, or a rule, has decided; the demonstration model reads both."""
-    told = refusal(Decision(allowed=False, reason=NOBODY, by=by))
+    told = explain_denial(Decision(allowed=False, reason=NOBODY, by=by))
     assert ("This was a decision" in told) == (by != "unattended")
     assert ("Nobody could be asked about it" in told) == (by == "unattended")
     assert told.endswith(": do not repeat the same call.")

@@ -12,9 +12,8 @@ from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.core.events.errors import HarnessError
 from toolloop_jupyter.notebook import kernel
-from toolloop_jupyter.notebook.live import asking
-from toolloop_jupyter.notebook.live import results as presenting
-from toolloop_jupyter.notebook.live import view as live
+from toolloop_jupyter.notebook.live import asking, view
+from toolloop_jupyter.notebook.live import presenter as presenting
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -54,13 +53,13 @@ def person(monkeypatch):
     seen = []
 
     def sits_there(decide):
-        async def put_card(place, approval, fallback, position):
+        async def put_card(output, approval, fallback, position):
             seen.append(approval)
             decide(approval)
             await approval.wait()
 
-        monkeypatch.setattr(live, "put_card", put_card)
-        monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": "card")
+        monkeypatch.setattr(view, "put_card", put_card)
+        monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": "card")
         return seen
 
     return sits_there
@@ -280,7 +279,7 @@ async def test_on_approval_closes_the_card(serve, box, double, cell, person, sec
 @pytest.mark.parametrize("with_handler", [True, False])
 async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler):
     """Where nobody can be asked, `on_approval` decides all the same; without one the call is denied, and nothing hangs."""
-    monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": "nobody")
+    monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": "nobody")
 
     def handler(asked):
         time.sleep(0.4)
@@ -299,7 +298,7 @@ async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler)
 async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, means):
     """Where our stream has an `on_approval`, no card is put up and nobody is missed: it decides."""
     seen = person(lambda asked: asked.deny("clicked", by="click"))
-    monkeypatch.setattr(asking, "means_of_asking", lambda wish="auto": means)
+    monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": means)
     model = ScriptedModel(call("double", x=4), "ok")
 
     def handler(asked):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter.core.events.events import FileChange, ToolCall, ToolResult
-from toolloop_jupyter.notebook.live.places import EMPTY, Column
-from toolloop_jupyter.notebook.live.view import View
-from toolloop_jupyter.notebook.transcript.blocks import OF_RUN, head
+from toolloop_jupyter.notebook.live.places import EMPTY, OutputColumn
+from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
+from toolloop_jupyter.notebook.transcript.blocks import head
+from toolloop_jupyter.notebook.transcript.steps import OF_RUN
 
 PICTURE = b"\x89PNG\r\n\x1a\n" + bytes(2_000_000)
 
@@ -44,44 +45,59 @@ def cell():
     return Cell()
 
 
-async def steps(view, count, value):
+async def steps(run, count, value):
     for number in range(count):
         call = ToolCall(str(number), "draw", "draw", {"n": number})
-        await view.take(call)
-        await view.before_tool(call, call.input)
-        await view.take(ToolResult(str(number), "x", value=value, ran=True, seconds=0.25))
+        await run.take(call)
+        await run.take(ToolResult(str(number), "x", value=value, ran=True, seconds=0.25))
 
 
 @pytest.mark.asyncio
 async def test_a_run_of_large_calls_and_many_files_stays_bounded(cell):
     """Thirty pictures of two megabytes and thousands of changed files: 20 MB are kept, and the rest is named."""
-    view = View(cell, head("m", []), name="r", owns_cell=True)
-    await steps(view, 30, Figure())
+    run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
+    await steps(run, 30, Figure())
     for number in range(1_000):
-        await view.take(FileChange(f"f{number}", "created", "+x"))
+        await run.take(FileChange(f"f{number}", "created", "+x"))
     assert len(cell.saved()) < OF_RUN + 500_000
     assert "more than the record of a run holds: r.tool_results[29].value" in cell.saved()
-    assert view._room.files_left_out == 800
+    assert cell.saved("text/plain").count("created") == 200
 
 
 @pytest.mark.asyncio
 async def test_merging_loses_nothing(cell):
     """However many outputs a run has, each call's line is in the saved cell once, in order, with its own time."""
-    view = View(cell, head("m", []), name="r", owns_cell=True)
-    await steps(view, 300, "ok")
+    run = CellRun(cell, head("m", []), ViewOptions(name="r", owns_cell=True))
+    await steps(run, 300, "ok")
     lines = [line for line in cell.saved("text/plain").split("\n") if "draw(n=" in line]
     assert [line.split("n=")[1].split(")")[0] for line in lines] == [str(n) for n in range(300)]
     assert all("0.25 s" in line for line in lines)
     assert len(cell.outputs) <= 40
 
 
-def test_an_empty_place_that_was_merged_away_can_be_used_again(cell):
+def test_an_empty_output_at_the_end_leaves_no_gap(cell):
+    """Where a card or a call's progress stood, the next block stands."""
+    column = OutputColumn(cell)
+    column.output().put({"text/html": "<p>one</p>", "text/plain": "one"})
+    card = column.output()
+    card.put({"text/html": "<p>card</p>", "text/plain": "card"})
+    card.put(EMPTY)
+    column.output().put({"text/html": "<p>two</p>", "text/plain": "two"})
+    assert len(cell.outputs) == 2
+    assert cell.saved("text/plain").split() == ["one", "two"]
+    card.put({"text/html": "<p>late</p>", "text/plain": "late"})
+    assert cell.saved("text/plain").split() == ["one", "two", "late"]
+
+
+def test_an_empty_output_that_was_merged_away_can_be_used_again(cell):
     """What is put at a place that was empty when outputs were put together is shown, behind the others."""
-    column = Column(cell, owns=True)
-    place = column.place()
-    place.put(EMPTY)
-    for number in range(100):
-        column.place().put({"text/html": f"<p>{number}</p>", "text/plain": str(number)})
-    assert not place.is_there
-    place.put({"text/html": "<p>back</p>", "text/plain": "back"})
+    column = OutputColumn(cell, owns=True)
+    output = column.output()
+    output.put({"text/html": "<p>gone</p>", "text/plain": "gone"})
+    column.output().put({"text/html": "<p>0</p>", "text/plain": "0"})
+    output.put(EMPTY)
+    for number in range(1, 100):
+        column.output().put({"text/html": f"<p>{number}</p>", "text/plain": str(number)})
+    assert not output.is_there
+    output.put({"text/html": "<p>back</p>", "text/plain": "back"})
     assert cell.saved("text/plain").split() == [*map(str, range(100)), "back"]

@@ -28,7 +28,6 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     MOST_CHARACTERS,
     MOST_LINES,
     OF_CALL,
-    OF_RUN,
     duration,
     files_block,
     foot,
@@ -38,8 +37,10 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     reasoning_block,
     text_block,
 )
-from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block
+from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.export import to_markdown
+from toolloop_jupyter.notebook.transcript.steps import OF_RUN
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_value
 
 PNG = base64.b64decode(
@@ -138,7 +139,7 @@ def test_the_decision_stays(decision, said):
 )
 def test_the_line_of_a_call_is_short(decision, said):
     """The line has a word for what a person decided, and none for a policy's leave; the rest is in the fold."""
-    html = call_block(call(x=1), decision=decision, elapsed=0).html
+    html = call_block(call(x=1), decision=decision, note="0.00 s").html
     line, _, fold = html.partition("</summary>")
     assert (
         re.search(r'class="tlj-time">(.*?)</span>', line)[1].removesuffix("</span>").replace("running · ", "")
@@ -210,10 +211,21 @@ def test_a_brief_call_is_a_line_alone():
 )
 def test_a_call_on_its_way(state, mark, said):
     """Running with its time and progress, or waiting for a person."""
-    block = call_block(call(), state=state, elapsed=1.5, note="3 of 10")
+    block = call_block(call(), state=state)
     assert block.text.startswith(f"{mark} search()")
     assert said in block.text
-    assert "3 of 10" in block.text
+
+
+def test_the_progress_of_a_call():
+    """Below a running call stand its time, how far it is, its last printed lines, and what it displays."""
+    printed = "".join(f"line {n}\n" for n in range(50))
+    table = {"text/html": "<table><tr><td>cell</td></tr></table>", "text/plain": "a table"}
+    block = progress_block(1.5, "3 of 10", [("stdout", printed), ("display", table)])
+    assert block.text.split("\n")[0].strip() == "1.50 s · 3 of 10"
+    assert "line 47\n    line 48\n    line 49" in block.text
+    assert "line 46" not in block.html
+    assert "<td>cell</td>" in block.html
+    assert "<details" not in block.html, "it is written again and again: nothing in it is to be opened"
 
 
 # -- rich values ---------------------------------------------------------------------------------------------------
@@ -468,7 +480,7 @@ def test_a_thousand_steps_stay_small():
 
 def test_markdown_of_a_run():
     """The prompt is quoted; it, the model's text, calls and the foot are fenced."""
-    page = t.to_markdown(result_of(events_of_a_run()), "r")
+    page = to_markdown(result_of(events_of_a_run()), "r")
     assert page.startswith("```text\ndemo · tools search · ask\n```\n\n> ```text\n> Review this.\n> ```\n\n")
     assert "```text\nI'll look.\n```" in page
     assert "```text\n✓ search(q=1)" in page
@@ -497,7 +509,9 @@ def test_one_call_holds_so_much_and_no_more():
     pictures = [("display", big_picture(2_000_000 + n)) for n in range(30)]
     made = ToolResult("1", "x", value=[BigPicture() for _ in range(20)])
     for outputs in (prints, pictures, [*pictures, *prints]):
-        block = call_block(asked, result=made, outputs=outputs, value_name=name)
+        block = call_block(
+            asked, result=made, outputs=outputs, value_name=name, input_name="r.calls[0].input"
+        )
         assert len(block.html) < OF_CALL + 100_000
         assert "not kept" in words(block.html)
         assert "more in the whole result: r.tool_results[0].value" in words(block.html)
@@ -512,7 +526,7 @@ def test_markdown_says_how_it_ended():
     """A run that failed says so in its Markdown, and its files' diffs stand in fences."""
     change = FileChange("a.py", "modified", "-# x\n+# y\n")
     run = result_of([change], error="server exploded", stop_reason="runtime_error", files=[change])
-    fences = re.findall(r"^```text\n(.*?)\n```$", t.to_markdown(run), re.DOTALL | re.MULTILINE)
+    fences = re.findall(r"^```text\n(.*?)\n```$", to_markdown(run), re.DOTALL | re.MULTILINE)
     assert fences[0] == "demo"
     assert "✗ server exploded" in fences
     assert any("+# y" in fence for fence in fences)

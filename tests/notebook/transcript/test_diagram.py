@@ -14,7 +14,8 @@ from support.diagrams import a_run
 from toolloop_jupyter.core.events.events import Span
 from toolloop_jupyter.notebook.transcript import diagram
 from toolloop_jupyter.notebook.transcript.diagram import timeline
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render, to_markdown
+from toolloop_jupyter.notebook.transcript.export import to_markdown
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
 
 _SVG = "{http://www.w3.org/2000/svg}"
 

@@ -144,7 +144,7 @@ def stack_kernel(stack):
         loaded = live.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
         assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
         for cell in (SET_UP, "agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])"):
-            done = live.execute(cell, timeout=120)  # the second one waits for litellm's import
+            done = live.execute(cell, timeout=120)
             assert done.status == "ok", done.text
         yield live
 

@@ -18,12 +18,15 @@ SCRIPTED = (
 STATE = """import gc, sys, threading
 print("acompletion" in vars(sys.modules.get("litellm", sys)), gc.isenabled(),
       any(t.name == "toolloop-import-litellm" for t in threading.enumerate()))"""
-SLOW_IMPORT = """import sys, time
+SLOW_IMPORT = """import importlib.machinery, sys, time
 class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == "litellm":
             sys.meta_path.remove(self)
-            time.sleep(3)
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
+            return spec
 sys.meta_path.insert(0, Slow())
 key = "sk-test"
 """
@@ -95,6 +98,19 @@ def test_the_import_is_none_of_a_runs_time(kernel):
     assert "1 model call" in run.text
     after = kernel.execute("import gc; gc.collect()")
     assert (run.status, run.stderr, after.stderr) == ("ok", "", "")
+
+
+@pytest.mark.parametrize("way", ["agent", "await aagent"])
+def test_a_call_of_the_api_says_so_too(kernel, way):
+    """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
+    with ScriptedServer([answer("Hello.")]) as server:
+        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *", timeout=60)
+        model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
+        run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
+        kernel.wait_until(lambda: "loading litellm" in run.text, 30, "the line")
+        kernel.wait(run, timeout=60)
+    assert "loading litellm" not in run.text
+    assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
 
 
 def test_stopped_while_it_waits(kernel):

@@ -11,6 +11,8 @@ import pytest
 
 pexpect = pytest.importorskip("pexpect", reason="a pseudo-terminal; IPython brings pexpect along on Unix")
 
+pytestmark = pytest.mark.terminal
+
 SETUP = """
 import asyncio, time
 from toolloop_jupyter.notebook import kernel
@@ -115,7 +117,7 @@ def test_blocks_are_printed(ipython):
     assert ipython.ask("cell.update({'text/plain': 'again'}, 'a'); print(cell.can_update)") == "False"
 
 
-@pytest.mark.slow
+@pytest.mark.kernel
 def test_a_script(tmp_path):
     """A script that calls from sync code, twice and from a thread, ends by itself and says nothing on stderr."""
     script = tmp_path / "script.py"

@@ -44,7 +44,10 @@ def test_a_click_in_an_awaited_cell(product, click, said):
 @pytest.mark.parametrize("form", list(FORMS))
 def test_every_way_to_call_it(product, form):
     """In each way the click arrives, other tasks go on while the cell waits, and the queued cells run in order."""
-    product.execute("ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)")
+    product.execute(
+        "ended = threading.Event(); threading.Thread(target=beat, args=[ended]).start()\n"
+        "ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)"
+    )
     cell = product.submit(
         "since = time.time()\n" + FORMS[form] if "%%" not in FORMS[form] else FORMS[form], allow_stdin=True
     )
@@ -56,10 +59,15 @@ def test_every_way_to_call_it(product, form):
     assert cell.status == "ok", cell.text
     assert [a.stdout for a in after] == ["[7] done The end.\n", "second\n"]
     assert ("Wall time" in cell.text) == (form == "time")
-    ticked = run(product, "ticker.cancel(); print(len(ticks), round(gap(ticks[0]), 2)); ticks.clear()")
-    count, longest = ticked.stdout.split()
-    assert int(count) >= 8, "the ticker ticked while the cell waited"
-    assert float(longest) < 0.5
+    ticked = run(
+        product,
+        "ticker.cancel(); ended.set(); print(len(ticks), len(beats), gap(ticks, ticks[0]), gap(beats, ticks[0]))\n"
+        "ticks.clear(); beats.clear()",
+    )
+    count, of_thread, longest, late_thread = map(float, ticked.stdout.split())
+    # A thread that ticks beside it tells how busy the machine is.
+    assert count >= min(8, 0.7 * of_thread), "the ticker ticked while the cell waited"
+    assert longest < 0.5 + late_thread
 
 
 def test_in_a_widget_callback(product):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 
-import pexpect
 import pytest
 
 from support import stacks
 
-pytestmark = pytest.mark.kernel
+pexpect = pytest.importorskip("pexpect", reason="IPython brings it where there are terminals")
+
+pytestmark = [pytest.mark.kernel, pytest.mark.terminal]
 
 SET_UP = [
     "%load_ext toolloop_jupyter",
@@ -32,7 +34,7 @@ SET_UP = [
 class Terminal:
     """IPython's simple prompt, one cell at a time."""
 
-    def __init__(self, python, home) -> None:
+    def __init__(self, python, home, **options) -> None:
         self.number = 1
         self.child = pexpect.spawn(
             python,
@@ -41,6 +43,7 @@ class Terminal:
             encoding="utf-8",
             timeout=60,
             dimensions=(50, 120),
+            **options,
         )
         self.prompt()
 
@@ -217,3 +220,26 @@ def test_no_control_sequence_gets_through(terminal):
     assert "\x1b]0;" not in shown
     assert "\x1b[2J" not in shown
     assert "a" in shown
+
+
+def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
+    """Started by nohup or in a script's background: each run says so in a line, the doctor what to type, and that helps."""
+    deaf = Terminal(sys.executable, tmp_path, preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN))
+    try:
+        for line in SET_UP:
+            assert "Error" not in deaf.run(line)
+        said = "this process ignores Ctrl-C: %toolloop doctor"
+        deaf.type_cell("%%toolloop -t double", "Double 3")
+        assert said in deaf.prompt()
+        examined = "".join(deaf.run("%toolloop doctor").split())
+        assert "✗Ctrl-C" in examined
+        remedy = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+        assert "".join(remedy.split()) in examined
+        deaf.run(remedy)
+        deaf.type_cell("%%toolloop --model late -t slow --as r", "go")
+        deaf.child.expect_exact("tools slow")
+        deaf.child.sendintr()
+        assert said not in deaf.prompt(timeout=15)
+        assert "cancelled" in deaf.run("print(r.stop_reason)")
+    finally:
+        deaf.child.close(force=True)

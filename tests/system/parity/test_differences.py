@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from support.servers import answer, calls, failure
-from system.parity.differences import DIFFERENCES, SUITE, table
+from system.parity.differences import DIFFERENCES, SUITE
 from toolloop_jupyter import (
     Harness,
     Text,
@@ -83,13 +83,6 @@ def test_nothing_is_worse():
         assert difference.theirs
         assert difference.ours
         assert difference.why
-
-
-def test_the_readme_has_the_table():
-    """The README's table is the one that `python -m tests.system.parity` prints."""
-    readme = (ROOT / "README.md").read_text("utf-8")
-    between = readme.partition("<!-- beyond:begin -->")[2].partition("<!-- beyond:end -->")[0]
-    assert between.strip() == table()
 
 
 async def test_token_deltas(call):

@@ -129,6 +129,7 @@ def _is_cancelled() -> bool:
 async def call_function(
     function: Callable[[], Any],
     *,
+    check: Callable[[], None],
     thread: bool,
     on_item: Callable[[object], None],
     on_left_behind: Callable[[bool], None] | None = None,
@@ -137,23 +138,25 @@ async def call_function(
 
     A coroutine function runs on the loop; so does anything awaitable that a plain function returns. Everything else
     runs in a worker thread, or on the loop's own thread with `thread=False`. The items of a generator are the
-    result, a list; each is told to `on_item` as it comes.
+    result, a list; each is told to `on_item` as it comes. `check` is called on the function's thread right before it;
+    what it raises is raised in the function's stead.
     """
+
+    def run() -> object:
+        check()
+        value = function()
+        return _drain(value, on_item) if inspect.isgenerator(value) else value
+
     target = getattr(function, "func", function)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target) or not thread:
-        value = function()
-        value = _drain(value, on_item) if inspect.isgenerator(value) else value
+        value = run()
     else:
-        value = await in_thread(lambda: _drain_if_generator(function(), on_item), on_left_behind)
+        value = await in_thread(run, on_left_behind)
     if inspect.isasyncgen(value):
         return await _adrain(value, on_item)
     if inspect.isawaitable(value):
         return await value
     return value
-
-
-def _drain_if_generator(value: object, on_item: Callable[[object], None]) -> object:
-    return _drain(value, on_item) if inspect.isgenerator(value) else value
 
 
 def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:

@@ -1,16 +1,17 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
-from .config import PROXY, Approver, Config, ToolLoopOptions, approver_of, may_ask, route
-from .loop import output_in_words, run_turn
+from .config import PROXY, Approver, Config, ToolLoopOptions, find_approver, find_route, may_ask
+from .loop import TurnCancelled, run_turn
 from .output import Output
 from .permissions import (
     Allowed,
     ApprovalHandler,
+    Permissions,
     asks_always,
     check_names,
     check_policy,
 )
-from .turn import Turn, TurnEnded, make_request
+from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
     "PROXY",
@@ -19,16 +20,17 @@ __all__ = [
     "Approver",
     "Config",
     "Output",
+    "Permissions",
     "ToolLoopOptions",
     "Turn",
-    "TurnEnded",
-    "approver_of",
+    "TurnCancelled",
+    "TurnEnd",
     "asks_always",
     "check_names",
     "check_policy",
+    "find_approver",
+    "find_route",
     "make_request",
     "may_ask",
-    "output_in_words",
-    "route",
     "run_turn",
 ]

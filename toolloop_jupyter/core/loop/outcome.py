@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import PurePath
 from typing import Any
 
-from .. import results as images
-from ..events import PrintKeeper, ToolCall, ToolResult
-from ..execution import Raised, attempt_call, describe_error, in_thread
-from ..results import LIMIT, cut, describe
+from ..events import PrintKeeper, ToolResult
+from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
+from ..results import LIMIT, cut, describe, find_pictures, make_addresses
 from ..text import settle_lines
 from ..tools import BoundCall
+from .asking import Permit
+from .turn import Call
 
 EDITED = "The person edited"
 EDITS_TOLD = 4_000
@@ -26,100 +27,64 @@ class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
 
 
-async def returned(
-    call: ToolCall,
-    bound: BoundCall,
-    value: Any,
-    *,
-    keeper: PrintKeeper | None,
-    seconds: float,
-    edited: bool,
-    see: Callable[[], bool],
+async def make_result(
+    call: Call, permit: Permit, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
 ) -> ToolResult:
-    """The result of a function that came to its end.
+    """What came of a function's run, for the model and for the person.
 
-    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only
-    when there are some.
+    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
     """
+    seconds, bound, error = call.seconds, permit.bound, outcome.error
     settings = bound.tool.settings
-    described = describe(value, settings.max_result)
-    before = told_of_edits(bound) if edited else ""
-    printed, drawn = _printed(bound, keeper)
-    if printed:
-        before += f"[printed]\n{printed}\n[returned]\n"
-    pictures: tuple[str, ...] = ()
-    drawable = [*images.find_pictures(value), *drawn]
-    if drawable and see():
-        pictures = await in_thread(lambda: images.make_addresses(drawable))
-    text = before + described.text
+    described = describe(outcome.value if error is None else error, settings.max_result)
+    text = described.text if error is None else _tell_error(call, bound, error, described.text)
+    edits = _tell_edits(bound) if permit.edited else ""
+    printed = "" if keeper is None else settle_lines(str(keeper)).rstrip("\n")
+    printed = cut(printed, settings.max_result or LIMIT)
+    if error is None:
+        before, behind = f"{edits}\n" if edits else "", ""
+        before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
+        pictures = await _pictures(outcome.value, keeper, see)
+    else:
+        before, pictures = "", ()
+        behind = f"\n[printed before it]\n{printed}" if printed else ""
+        behind += f"\n{edits}" if edits else ""
+    output = before + text + behind
     return ToolResult(
-        call.id,
-        text,
-        value=value,
+        call.asked.id,
+        output,
+        is_error=error is not None,
+        value=outcome.value if error is None else error,
         seconds=seconds,
-        full_length=described.full_length + len(before),
+        traceback="" if error is None or isinstance(error, ToolTimeout) else cut_traceback(error),
+        full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
-        edited=bound.json if edited else None,
+        decision=permit.decision,
         printed=printed,
-        returned=described.text if before else None,
-        cut=described.full_length - len(described.text),
+        returned=text if before or behind else None,
     )
 
 
-def told_of_edits(bound: BoundCall) -> str:
-    """What the model reads before the result of a call whose arguments a person has edited."""
+async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
+    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
+    drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
+    return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
+
+
+def _tell_edits(bound: BoundCall) -> str:
+    """What the model reads of a call whose arguments a person has edited."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
-    return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}.\n"
+    return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
-def _printed(bound: BoundCall, keeper: PrintKeeper | None) -> tuple[str, list[Any]]:
-    """(text, pictures) that the function printed and displayed, if it asked for the model to get them."""
-    if keeper is None:
-        return "", []
-    text = settle_lines(str(keeper)).rstrip("\n")
-    return cut(text, bound.tool.settings.max_result or LIMIT), list(keeper.pictures)
-
-
-def raised(
-    call: ToolCall,
-    bound: BoundCall,
-    error: BaseException,
-    *,
-    keeper: PrintKeeper | None,
-    seconds: float,
-    note: str,
-    edited: bool = False,
-) -> ToolResult:
-    """The result of a function that raised: its type and text to the model, the person's part of the traceback.
-
-    `note` is put behind the message: what became of a thread that did not end in time.
-    """
-    name = "TimeoutError" if isinstance(error, ToolTimeout) else type(error).__name__
-    described = describe(error, bound.tool.settings.max_result)  # "Name: message", by code that never raises
-    words = described.text
-    message = f"{name}: {words.partition(': ')[2]}" if isinstance(error, ToolTimeout) else words
-    message += note + _thread_hint(bound, message)
-    words = message
-    printed, _ = _printed(bound, keeper)
-    if printed:
-        message += f"\n[printed before it]\n{printed}"
-    if edited:
-        message += "\n" + told_of_edits(bound).rstrip("\n")
-    return ToolResult(
-        call.id,
-        message,
-        is_error=True,
-        value=error,
-        seconds=seconds,
-        traceback="" if isinstance(error, ToolTimeout) else persons_traceback(error),
-        full_length=len(message),
-        ran=True,
-        edited=bound.json if edited else None,
-        printed=printed,
-        returned=words if printed or edited else None,
-        cut=described.full_length - len(described.text),
-    )
+def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
+    """The error's type and text, what became of a thread that did not end in time, and a hint."""
+    message = described  # "Name: message", by code that never raises
+    if isinstance(error, ToolTimeout):
+        message = f"TimeoutError: {described.partition(': ')[2]}"
+        message += f"; {call.left_behind}" if call.left_behind else ""
+    return message + _thread_hint(bound, message)
 
 
 _WRONG_THREAD = re.compile(
@@ -145,7 +110,7 @@ _MOST_FOREIGN = 3
 """Frames that are kept of a traceback without a line of the person's own."""
 
 
-def persons_traceback(error: BaseException) -> str:
+def cut_traceback(error: BaseException) -> str:
     """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
 
     Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code

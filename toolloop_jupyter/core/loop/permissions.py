@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import dataclasses
 import difflib
 import inspect
 import re
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Approval, CapabilityUnsupported, Decision
-from ..execution import (
-    RunEnded,
-    attempt,
-    attempt_apart,
-    describe_error,
-    get_message,
-    in_thread,
-    is_exactly,
-    shorten_repr,
-)
+from ..execution import RunEnded, attempt_apart, is_exactly, shorten_repr
 from ..text import hide_in_repr
 from ..tools import Version, get_python_name
 
@@ -34,8 +25,6 @@ Mode: TypeAlias = Literal["full", "ask", "deny"]
 ApprovalHandler: TypeAlias = Callable[[Approval], "bool | Awaitable[bool | None] | None"]
 
 _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
-SAME_DENIALS = 3
-"""A call that was denied this often in a turn is refused without asking again."""
 
 
 @hide_in_repr
@@ -47,7 +36,7 @@ class PolicyCall:
     input: Mapping[str, object]
 
 
-def mode_of(answer: object) -> Mode | None:
+def read_mode(answer: object) -> Mode | None:
     """The mode that user code's answer means; None for one that means none.
 
     Only an exact text or bool counts. Any other object says itself what it is equal to and whether it is true (a NumPy
@@ -97,7 +86,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
     if not isinstance(policy, Mapping):
         return
     known = {tool.name for tool in tools}
-    rules: dict[Any, Mode] = {key: mode_of(mode) or "ask" for key, mode in policy.items()}
+    rules: dict[Any, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
     otherwise = rules.get("*", "ask")
     for key, mode in rules.items():
         if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
@@ -131,51 +120,57 @@ def _is_typo(typed: str, name: str) -> bool:
 
 def asks_always(policy: object) -> bool:
     """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
-    return mode_of(policy) == "ask"
+    return read_mode(policy) == "ask"
 
 
-async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    if isinstance(policy, Mapping):
-        key = call.tool.name if call.tool.name in policy else "*"
-        if key not in policy:  # a tool that a policy forgot is asked about, not let through
-            return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
-        return _mode(policy[key], f"permissions[{key!r}] is")
-    if isinstance(policy, str):
-        return _mode(policy, "permissions are")
+async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+    """(mode, why) by a mapping or a callable, whose code is not ours."""
+    outcome = await attempt_apart(
+        _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
+    )
+    if isinstance(outcome.error, RunEnded):
+        raise outcome.error
+    if outcome.error is not None:
+        raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
+        return "ask", f"{raised} raised {shorten_repr(outcome.error, 500)}"
+    mode: tuple[Mode, str] = outcome.value
+    return mode
+
+
+async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
+    key = call.tool.name if call.tool.name in policy else "*"
+    if key not in policy:  # a tool that a policy forgot is asked about, not let through
+        return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
+    return _read_answer(policy[key], f"permissions[{key!r}] is")
+
+
+async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tuple[Mode, str]:
     answer = policy(PolicyCall(call.tool.name, call.json))
     if inspect.isawaitable(answer):
         answer = await answer
-    return _mode(answer, "the permissions callable answered")
+    return _read_answer(answer, "the permissions callable answered")
 
 
-def _mode(answer: object, said: str) -> tuple[Mode, str]:
+def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
     """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
     why = f"{said} {shorten_repr(answer)}"
-    mode = mode_of(answer)
+    mode = read_mode(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
     return mode, why
 
 
-async def decide(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+async def find_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
     """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
 
     A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
     """
-    work = _policy_mode(policy, call)
-    outcome = await (
-        attempt(work) if type(policy) is str else attempt_apart(work)
-    )  # a text is no code of theirs
-    mode: Mode = "ask"
-    if outcome.error is None:
-        mode, why = outcome.value
-    elif isinstance(outcome.error, RunEnded):
-        raise outcome.error
+    if isinstance(policy, str):
+        mode, why = _read_answer(policy, "permissions are")
     else:
-        raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
-        why = f"{raised} raised {shorten_repr(outcome.error, 500)}"
+        mode, why = await _ask_policy(policy, call)
     setting = call.tool.settings.permissions
-    own = None if setting is None else mode_of(setting) or "ask"
+    own = None if setting is None else read_mode(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
     return mode, why
@@ -187,26 +182,25 @@ class Allowed:
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
-    def remember(self, tool: Tool, decision: Decision, turn: int) -> None:
-        """Let later calls of `tool` run by this decision, which was made in turn number `turn` of the session."""
-        self._kept[tool.name] = (
-            Version.of(tool.function),
-            dataclasses.replace(decision, arguments=None),
-            turn,
-        )
+    def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
+        """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
+        self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
-    def decision_on(self, tool: Tool) -> Decision | None:
-        """The decision that covers a call of `tool`; None when a person has to be asked."""
+    def decision_on(self, tool: Tool, now: Version) -> Decision | None:
+        """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
-        return kept[1] if kept is not None and kept[0].covers(Version.of(tool.function)) else None
+        return kept[1] if kept is not None and kept[0].covers(now) else None
 
     @contextlib.contextmanager
     def follow(self, tool: Tool) -> Iterator[None]:
         """Take what the closures of `tool` hold after a call that was allowed here: it counts and logs there itself."""
-        is_allowed = self.decision_on(tool) is not None
+        kept = self._kept.get(tool.name)
+        is_allowed = kept is not None and kept[0].covers(Version.of(tool.function))
         yield
-        if is_allowed and (kept := self._kept[tool.name])[0].is_still(now := Version.of(tool.function)):
-            self._kept[tool.name] = (now, *kept[1:])
+        if is_allowed:
+            shown, decision, turn = self._kept[tool.name]
+            if shown.is_still(now := Version.of(tool.function)):
+                self._kept[tool.name] = (now, decision, turn)
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""
@@ -217,77 +211,29 @@ class Allowed:
         self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}
 
 
-async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM).
+@dataclass
+class Permissions:
+    """What was decided in a turn for more than one call."""
 
-    Only True allows: a text such as "n" (of an `input()`) is true for Python, and no approval.
-    """
-    call: Any = getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
-    answer: Awaitable[Any] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
-    outcome = await attempt_apart(answer)
-    if outcome.error is None and inspect.isawaitable(outcome.value):
-        outcome = await attempt_apart(outcome.value)
-    if outcome.error is not None:
-        said = (
-            get_message if isinstance(outcome.error, Exception) else describe_error
-        )  # LiteLLM gives the message alone
-        approval.deny(f"on_approval raised: {said(outcome.error, 500)}", by="callback")
-        if isinstance(outcome.error, RunEnded):
-            raise outcome.error
-    elif outcome.value is True:
-        approval.allow(by="callback")
-    elif outcome.value is None or outcome.value is False:
-        approval.deny("denied by on_approval", by="callback")
-    else:
-        given = type(outcome.value).__name__
-        approval.deny(f"on_approval gave a value of type {given}; only True allows", by="callback")
+    in_session: Allowed
+    lasting: bool = True
+    """Whether the session goes on after this turn, so that something can be allowed for all of it."""
+    in_run: Allowed = field(default_factory=Allowed)
+    denied: Counter[str] = field(default_factory=Counter)
+    """How often the same call was denied."""
 
+    def decision_on(self, tool: Tool, now: Version) -> Decision | None:
+        """The earlier decision that covers a call of `tool`, as it is `now`, or None."""
+        return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
-HANDLER_GRACE = 1.0
-"""Seconds that a handler which is no longer asked gets to clean up."""
+    def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
+        """Keep a decision for as long as it says."""
+        if decision.scope != "call":
+            kept = self.in_session if decision.scope == "session" else self.in_run
+            kept.remember(tool, shown, decision, turn)
 
-
-async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
-    """The decision on `approval`: asked of the handler, or awaited from whoever reads the stream."""
-    asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
-    if asking is not None:
-        asking.add_done_callback(lambda ended: _deny_unanswered(approval, ended))
-    try:
-        await approval.wait()
-    finally:
-        approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
-        if asking is not None and not asking.done():
-            asking.cancel()
-            # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
-            await asyncio.wait({asking}, timeout=HANDLER_GRACE)
-    if asking is not None and asking.done() and not asking.cancelled():
-        error = asking.exception()
-        if isinstance(error, RunEnded):
-            raise error
-    decision = approval.decision
-    assert decision is not None
-    return decision
-
-
-def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
-    """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
-    error = None if ended.cancelled() else ended.exception()
-    why = "" if error is None else f": {get_message(error, 500)}"
-    approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
-
-
-def refusal(decision: Decision) -> str:
-    """What the model is told of a denial: that somebody decided it, or that nobody could. Models repeat what looks like a failure."""
-    who = {
-        "unattended": "denied",
-        "policy": "denied by the notebook's permissions",
-        "callback": "denied",
-    }.get(decision.by, "denied by the user")
-    reason = f": {decision.reason}" if decision.reason else ""
-    why = (
-        "Nobody could be asked about it"
-        if decision.by == "unattended"
-        else "This was a decision, not a failure"
-    )
-    return f"{who}{reason}. {why}: do not repeat the same call."
+    @contextlib.contextmanager
+    def follow(self, tool: Tool) -> Iterator[None]:
+        """`Allowed.follow` for both."""
+        with self.in_session.follow(tool), self.in_run.follow(tool):
+            yield

@@ -5,7 +5,7 @@ from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
 from .client import litellm_loaded, load, load_litellm, start_loading
 from .failures import log_unexpected, redact
-from .options import MANAGED, check_completion_options
+from .options import MANAGED, check_completion_options, is_completion_option
 from .parts import note
 from .providers import (
     Answers,
@@ -18,6 +18,7 @@ from .providers import (
     must_load,
     provide,
     proxy_in_use,
+    was_one_asked,
 )
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "check_completion_options",
     "ensure",
     "find_same_call",
+    "is_completion_option",
     "is_ours",
     "litellm_loaded",
     "load",
@@ -47,5 +49,6 @@ __all__ = [
     "start_loading",
     "takes_no_tool_choice",
     "takes_response_format",
+    "was_one_asked",
     "way_for",
 ]

@@ -8,19 +8,32 @@ from __future__ import annotations
 import asyncio
 import functools
 import gc
+import importlib
 import json
+import logging
 import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..events import content_text, plain_data, read_field
+from ..events import make_plain, read_content, read_field
 from ..execution import attempt
 from .parts import is_attached
 
 _importing = threading.Lock()
+_WITH_THE_FIRST_CALL = (
+    "litellm.litellm_core_utils.default_encoding",
+    "litellm.proxy.openai_files_endpoints.common_utils",
+    "litellm.llms.github_copilot.authenticator",
+    "litellm.proxy.spend_tracking.savings",
+    "litellm._service_logger",
+    "anyio._backends._asyncio",
+)
+"""What LiteLLM (1.110.2) imports in its first call, on the caller's event loop; it builds a large pydantic model there as well.
+Both take another second, a tokenizer most of it."""
 
 
 def load_litellm() -> Any:
@@ -32,21 +45,23 @@ def load_litellm() -> Any:
     with _importing:
         if not litellm_loaded():
             os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-            _import_without_collecting()
+            with _without_collecting():
+                import litellm
     import litellm
 
     _quieten(litellm)
     return litellm
 
 
-def _import_without_collecting() -> None:
-    """Import litellm with the garbage collector held: it would look at the same new objects again and again, a third of
-    the import's time, and find nothing.
+@contextmanager
+def _without_collecting() -> Iterator[None]:
+    """Hold the garbage collector during an import: it would look at the same new objects again and again, a third of the
+    import's time, and find nothing.
     """
     collects = gc.isenabled()
     gc.disable()
     try:
-        import litellm  # noqa: F401
+        yield
     finally:
         if collects:
             gc.enable()
@@ -59,7 +74,11 @@ def _quieten(litellm: Any) -> None:
     Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a provider list into the
     cell. Without `disable_hf_tokenizer_download`, the end of a stream that tells no usage downloads a tokenizer to
     estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
+    Where somebody's root logger shows INFO, LiteLLM tells each call twice; a level that was set for its own loggers stays.
     """
+    for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
+        if logging.getLogger(name).level == logging.NOTSET:
+            logging.getLogger(name).setLevel(logging.WARNING)
     litellm.suppress_debug_info = True
     if litellm.disable_hf_tokenizer_download is None:
         litellm.disable_hf_tokenizer_download = True
@@ -71,16 +90,33 @@ def litellm_loaded() -> bool:
     return "acompletion" in vars(sys.modules.get("litellm", sys))
 
 
+@functools.cache
+def _make_ready() -> None:
+    """Import litellm and what its first call would import."""
+    load_litellm()
+    with _importing, _without_collecting():
+        for name in _WITH_THE_FIRST_CALL:
+            with suppress(ImportError):  # of another version
+                importlib.import_module(name)
+        with suppress(ImportError, AttributeError):
+            importlib.import_module("litellm.types.router").GenericLiteLLMParams.model_rebuild()
+
+
+def is_ready() -> bool:
+    """Whether a request can go out at once: litellm is imported, with what its first call needs."""
+    return _make_ready.cache_info().currsize > 0
+
+
 async def load() -> None:
-    """Import litellm in a thread, so that the loop (a Stop button) stays alive."""
-    if not litellm_loaded():
-        await asyncio.shield(asyncio.to_thread(load_litellm))
+    """Make ready for a request, in a thread, so that the loop (a Stop button) stays alive."""
+    if not is_ready():
+        await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
 def start_loading() -> None:
-    """Begin to import litellm in a thread, and do not wait for it."""
-    if not litellm_loaded() and not _importing.locked():
-        threading.Thread(target=load_litellm, name="toolloop-import-litellm", daemon=True).start()
+    """Begin to make ready for a request in a thread, and do not wait for it."""
+    if not is_ready() and not _importing.locked():
+        threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
 
 
 class LiteLLMStream:
@@ -189,9 +225,9 @@ def _make_readable(delta: Any) -> None:
     content = fields.get("content")
     _carry_attachments(delta)
     if isinstance(content, list):
-        fields["content"] = content_text(content)
+        fields["content"] = read_content(content)
         thinking = "".join(
-            content_text(read_field(part, "thinking")) for part in content if read_field(part, "thinking")
+            read_content(read_field(part, "thinking")) for part in content if read_field(part, "thinking")
         )
         extra = getattr(delta, "__pydantic_extra__", None)
         if thinking and extra is not None:
@@ -204,7 +240,7 @@ def _make_readable(delta: Any) -> None:
         function = getattr(own.get("function"), "__dict__", {})
         arguments = function.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
-            function["arguments"] = json.dumps(plain_data(arguments))
+            function["arguments"] = json.dumps(make_plain(arguments))
 
 
 def _carry_attachments(delta: Any) -> None:
@@ -219,7 +255,7 @@ def _carry_attachments(delta: Any) -> None:
         parts = extra.get(name)
         others += parts if isinstance(parts, list) else []
     if others:
-        extra["images"] = [*(extra.get("images") or ()), *map(plain_data, others)]
+        extra["images"] = [*(extra.get("images") or ()), *map(make_plain, others)]
 
 
 def cost_in_headers(hidden: Any) -> float | None:

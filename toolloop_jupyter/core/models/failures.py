@@ -288,11 +288,6 @@ def _said_once(text: str) -> str:
     return text.split(" Original exception: ", maxsplit=1)[0]
 
 
-# --- The two first mistakes with a real model, in one line each: no key, and a name that LiteLLM cannot place. ---
-#
-# LiteLLM (1.110) words them in a paragraph that names six variables, as an `InternalServerError` for one provider and as an
-# `APIConnectionError` for another.
-
 _NO_KEY = re.compile(
     r"Missing credentials|Missing \w+ API key|api_key client option must be set|API key (?:is )?(?:missing|required|not (?:set|found|provided))"
     r"|No API key (?:was )?(?:provided|found|set)|must provide an API key",
@@ -315,9 +310,10 @@ _COMMON = (
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for an error text that means one of the two; None for any other.
+    """(what happened, what to do) for the two first mistakes with a real model: no key, and a name that LiteLLM cannot place.
 
-    `text` is the provider's error. No request has been sent in either case.
+    None for any other. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) words them in a
+    paragraph that names six variables, as an `InternalServerError` for one provider and as an `APIConnectionError` for another.
     """
     if _NO_PROVIDER in text:
         return f"LiteLLM knows no provider for the model {model!r}.", _other_name(model)

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from ..text import hide_in_repr
 from .assembly import Assembly
-from .client import litellm_loaded, load_litellm
+from .client import is_ready, litellm_loaded, load_litellm
 from .options import Kind, option_of
 
 Delta: TypeAlias = dict[str, Any]
@@ -35,6 +35,7 @@ Chunk: TypeAlias = dict[str, Any]
 
 _responders: dict[str, Respond] = {}
 _priced: set[str] = set()
+_asked: set[str] = set()
 
 _FREE: Mapping[str, object] = {
     "mode": "chat",
@@ -205,7 +206,12 @@ def is_ours(model: str) -> bool:
 
 def must_load(model: str) -> bool:
     """Say whether a call of `model` has to wait for LiteLLM's import."""
-    return not is_ours(model) and not litellm_loaded()
+    return not is_ours(model) and not is_ready()
+
+
+def was_one_asked() -> bool:
+    """Say whether a model of ours has been asked in this process, without LiteLLM's door."""
+    return bool(_asked)
 
 
 async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
@@ -216,6 +222,7 @@ async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
     """
     await asyncio.sleep(0)  # as below
     model = keywords["model"]
+    _asked.add(model)
     if litellm_loaded():
         ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
     sent = {name: value for name, value in keywords.items() if value is not None and not _is_kept(name)}

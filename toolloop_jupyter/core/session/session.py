@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import contextlib
 import uuid
-from collections.abc import Callable, Coroutine, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import conversation
 from ..events import (
-    Event,
+    FileChange,
     HarnessError,
     ModelCallFailed,
     Observer,
@@ -21,28 +20,26 @@ from ..events import (
     Request,
     Result,
     SessionClosed,
-    StopReason,
-    ToolCall,
-    ToolResult,
     Usage,
 )
 from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
     Config,
+    Permissions,
     Turn,
-    TurnEnded,
-    approver_of,
+    TurnCancelled,
+    TurnEnd,
     asks_always,
+    find_approver,
     make_request,
     may_ask,
-    output_in_words,
     run_turn,
 )
 from ..models import load, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
 from .files import Watch
-from .stream import AsyncEventStream, Channel, collect, shown_text
+from .stream import AsyncEventStream, Channel, Ended, collect, join_shown_text
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
@@ -68,7 +65,7 @@ class AsyncSession:
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        if asks_always(config.permissions) and approver_of(config, streamed=streamed) == "nobody":
+        if asks_always(config.permissions) and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
@@ -120,13 +117,13 @@ class AsyncSession:
 
     async def preview(self, prompt: str) -> Request:
         """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
-        turn = self._turn(prompt, _nowhere, streamed=False)
+        turn = self._turn(prompt, Channel(), streamed=False)
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
         if must_load(self.config.route.model):
             await load()
-        return make_request(turn, in_words=output_in_words(turn))
+        return make_request(turn)
 
     @property
     def starts(self) -> list[int]:
@@ -188,25 +185,19 @@ class AsyncSession:
     close = aclose
 
     def _turn(
-        self,
-        prompt: str,
-        emit: Callable[[Event], Coroutine[Any, Any, None]],
-        *,
-        streamed: bool,
-        observers: Sequence[Observer] = (),
+        self, prompt: str, channel: Channel, *, streamed: bool, observers: Sequence[Observer] = ()
     ) -> Turn:
         return Turn(
             self.config,
             self._history,
             join_surrogates(prompt),
-            emit,
-            self._allowed,
-            observers=Observers((*observers, *self.config.observers)),
-            approver=approver_of(self.config, streamed=streamed),
-            lasting=self.lasting,
+            channel,
+            Permissions(self._allowed, self.lasting),
+            Observers((*observers, *self.config.observers)),
+            find_approver(self.config, streamed=streamed),
         )
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.ended()
@@ -221,125 +212,105 @@ class AsyncSession:
         if not isinstance(given, str) or not given.strip():
             raise ValueError("the prompt is empty: say what the model should do")
         channel = self._channel = Channel()
-        turn = self._turn(prompt, channel.emit, streamed=streamed, observers=observers)
-        turn.checkpoint = channel.checkpoint
+        turn = self._turn(prompt, channel, streamed=streamed, observers=observers)
         channel.begin(self._run(turn, channel))
         return channel
 
-    async def _run(self, turn: Turn, channel: Channel) -> Result:
+    async def _run(self, turn: Turn, channel: Channel) -> Ended:
+        """One turn, to a Result, whatever happens."""
         channel.started = True
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
-            return await self._to_its_end(turn, channel)
+            watch, number = Watch(turn.config.sandbox), self._history.turns
+            try:
+                end = await _come_to_an_end(turn, watch, channel)
+            finally:
+                self._history.mark_turn(number)  # each result has a turn to go back to
+            channel.reason = channel.reason or end.reason  # from here on a stop comes too late
+            files = await watch.changes()
+            for change in files:
+                channel.record(change)
+            result = self._result(turn, channel, end, files)
+            self.results.append(result)
+            turn.config.host.finished(result)
+            return Ended(result, _invalid_output(turn, result))
 
-    async def _to_its_end(self, turn: Turn, channel: Channel) -> Result:
-        """One turn, to a Result, whatever happens."""
-        watch, number = Watch(self.config.sandbox), self._history.turns
-        try:
-            reason, error = await self._outcome(turn, watch, channel)
-        finally:
-            self._history.mark_turn(number)  # each result has a turn to go back to
-        channel.reason = channel.reason or reason  # from here on a stop comes too late
-        for result in _missing_results(turn, channel.recorded):
-            await channel.post(result)
-        files = await watch.changes()
-        for change in files:
-            await channel.post(change)
-        made = self._result(turn, channel, reason, error, files)
-        self.results.append(made)
-        turn.config.host.finished(made)
-        return made
-
-    @contextmanager
-    def _time_limit(self, channel: Channel) -> Iterator[None]:
-        limit = self.config.timeout
-        if limit is None:
-            yield
-            return
-        timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
-        try:
-            yield
-        finally:
-            timer.cancel()
-
-    async def _outcome(self, turn: Turn, watch: Watch, channel: Channel) -> tuple[StopReason, str | None]:
-        outcome = Outcome()
-        try:
-            channel.checkpoint()
-            if must_load(self.config.route.model):
-                outcome = await attempt(load())  # seconds, once in a process: none of the run's time
-            if outcome.error is None:
-                with self._time_limit(channel), keep_loop_running():
-                    await watch.start()
-                    outcome = await attempt(run_turn(turn))
-        except asyncio.CancelledError:
-            if channel.reason is None:
-                raise  # not ours: the loop is shutting down
-            _take_back_cancel()
-        else:
-            if channel.reason is not None:
-                await _let_cancel_come()
-        if channel.reason is not None:
-            return channel.reason, turn.note
-        if outcome.error is None:
-            return "done", turn.note
-        if isinstance(outcome.error, TurnEnded):
-            return outcome.error.reason, outcome.error.error
-        if isinstance(outcome.error, (ModelCallFailed, RunEnded)):
-            interrupted = isinstance(outcome.error, RunEnded)
-            return "cancelled" if interrupted else "runtime_error", str(outcome.error)
-        return "runtime_error", log_unexpected(outcome.error)
-
-    def _result(
-        self, turn: Turn, channel: Channel, reason: StopReason, error: str | None, files: list[Any]
-    ) -> Result:
-        text = turn.final_text or shown_text(channel.recorded)
-        if reason == "runtime_error" and error:
-            text = f"{text}\n\n{error}" if text else error
-        if reason == "done" and turn.output_problem is not None:
-            channel.problem = (turn.output_problem, turn.final_text)
+    def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
+        text = turn.answer.text or join_shown_text(channel.recorded)
+        if end.reason == "runtime_error" and end.error:
+            text = f"{text}\n\n{end.error}" if text else end.error
         return Result(
             text=text,
-            output=turn.output,
+            output=turn.answer.output,
             files=files,
             events=channel.recorded,
-            usage=turn.usage,
-            cost=turn.cost,
-            stop_reason=reason,
+            usage=turn.spent.usage,
+            cost=turn.spent.cost,
+            stop_reason=end.reason,
             session_id=self.session_id,
-            error=error,
-            model=self.config.route.title,
+            error=end.error,
+            model=turn.config.route.title,
             prompt=turn.prompt,
-            spans=tuple(turn.spans),
-            output_attempts=turn.output_attempts,
+            spans=tuple(turn.spent.spans),
+            output_attempts=turn.answer.attempts,
             presenter=turn.config.host,
         )
 
-    def raise_output_invalid(self, problem: tuple[str, str] | None, result: Result) -> None:
-        """Raise OutputInvalid when the answer did not fit; for AsyncEventStream."""
-        if problem is not None and self.config.output is not None:
-            message = f"Final answer did not match {self.config.output.name}: {problem[0]}"
-            raise OutputInvalid(message, raw=problem[1], result=result)
+
+@contextlib.contextmanager
+def _time_limit(channel: Channel, limit: float | None) -> Iterator[None]:
+    """Stop the turn after so many seconds."""
+    if limit is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
-def _missing_results(turn: Turn, recorded: Sequence[Event]) -> list[ToolResult]:
-    """The results of calls that were open when the turn ended, as the history has them: each call gets one."""
-    answered = {event.id for event in recorded if isinstance(event, ToolResult)}
-    open_calls = [event.id for event in recorded if isinstance(event, ToolCall) and event.id not in answered]
-    missing = []
-    for call_id in open_calls:
-        kept = turn.unsent if turn.unsent is not None and turn.unsent.id == call_id else None
-        missing.append(kept or _cut_off(turn, call_id, turn.history.answer_of(call_id)))
-    return missing
+async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd:
+    """Run the turn and tell how it ended, also when it was stopped. Raises CancelledError when somebody else cancels it."""
+    outcome, note = Outcome(TurnEnd()), ""
+    try:
+        channel.checkpoint()
+        if must_load(turn.config.route.model):
+            # Seconds, once in a process: none of the run's time.
+            outcome = Outcome(TurnEnd(), (await attempt(load())).error)
+        if outcome.error is None:
+            with _time_limit(channel, turn.config.timeout), keep_loop_running():
+                await watch.start()
+                outcome = await attempt(run_turn(turn))
+    except asyncio.CancelledError as cancelled:
+        if channel.reason is None:
+            raise  # not ours: the loop is shutting down
+        note = str(cancelled) if isinstance(cancelled, TurnCancelled) else ""
+        _take_back_cancel()
+    else:
+        if channel.reason is not None:
+            await _let_cancel_come()
+    end: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
+    if channel.reason is not None:
+        return TurnEnd(channel.reason, note or (end.error if end.reason == "done" else None))
+    return end if outcome.error is None else _end_by(outcome.error)
 
 
-def _cut_off(turn: Turn, call_id: str, text: str) -> ToolResult:
-    """The result of a call that was not seen to its end; whether its function had been started, and for how long."""
-    ran = turn.at_work is not None and turn.at_work[0] == call_id
-    seconds = time.monotonic() - turn.at_work[1] if turn.at_work is not None and ran else 0.0
-    return ToolResult(
-        call_id, text, is_error=True, full_length=len(text), ran=ran, seconds=seconds, status="cancelled"
-    )
+def _end_by(error: BaseException) -> TurnEnd:
+    """The end of a turn that raised something."""
+    if isinstance(error, RunEnded):
+        return TurnEnd("cancelled", str(error))
+    known = isinstance(error, ModelCallFailed)
+    return TurnEnd("runtime_error", str(error) if known else log_unexpected(error))
+
+
+def _invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
+    """What is raised behind the Result of a turn whose answer does not fit `output=`."""
+    output, problem = turn.config.output, turn.answer.problem
+    if output is None or problem is None or result.stop_reason != "done":
+        return None
+    message = f"Final answer did not match {output.name}: {problem}"
+    return OutputInvalid(message, raw=turn.answer.text, result=result)
 
 
 async def _let_cancel_come() -> None:
@@ -355,7 +326,3 @@ def _take_back_cancel() -> None:
     task = asyncio.current_task()
     if task is not None and hasattr(task, "uncancel"):
         task.uncancel()
-
-
-async def _nowhere(event: Event) -> None:
-    return None

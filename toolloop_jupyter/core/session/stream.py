@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 from ..events import (
     STOPPED,
@@ -19,20 +19,40 @@ from ..events import (
     Event,
     HarnessError,
     Observer,
+    OutputInvalid,
     Result,
     Retry,
     StopReason,
     Text,
 )
-from ..loop import Approver, approver_of
-
-if TYPE_CHECKING:
-    from .session import AsyncSession
+from ..loop import Approver, Config, find_approver
 
 WIND_DOWN = 1.0
 """Seconds that a stopped turn gets to end before its reader is told."""
 MOST_UNREAD = 256
 """Events that may wait for their reader before the turn waits for it."""
+
+
+class Ended(NamedTuple):
+    """What a turn leaves: its Result, and what is raised behind it."""
+
+    result: Result
+    invalid: OutputInvalid | None
+
+
+class Turns(Protocol):
+    """What a stream needs of its session."""
+
+    config: Config
+
+    def begin(self, prompt: str, *, streamed: bool, observers: Sequence[Observer]) -> Channel:
+        """Start the turn."""
+
+    async def wait_until_settled(self) -> None:
+        """Wait for an earlier turn that was told to stop."""
+
+    async def aclose(self) -> None:
+        """Refuse further turns."""
 
 
 class Channel:
@@ -48,13 +68,11 @@ class Channel:
         """Why the turn ends: set once, by a stop or by its own end."""
         self.told_to_stop = False
         """Whether it is to stop: known before its loop has heard of it."""
-        self.task: asyncio.Task[Result] | None = None
+        self.task: asyncio.Task[Ended] | None = None
         self.started = False
         """Whether the task has begun: one that is cancelled before never runs its first line."""
-        self.problem: tuple[str, str] | None = None
-        """(problem, raw answer) where the answer does not fit `output=`."""
 
-    def begin(self, run: Coroutine[Any, Any, Result]) -> None:
+    def begin(self, run: Coroutine[Any, Any, Ended]) -> None:
         """Run the turn in a task."""
         self.task = asyncio.ensure_future(run)
         self.task.add_done_callback(lambda _: self.changed.set())
@@ -68,16 +86,16 @@ class Channel:
         if self.reason is not None:
             raise asyncio.CancelledError
 
-    async def emit(self, event: Event) -> None:
-        """Send an event of the turn; raises CancelledError when it is to stop."""
-        self.checkpoint()
-        await self.post(event)
-
-    async def post(self, event: Event) -> None:
-        """Send an event, also after the turn's end."""
+    def record(self, event: Event) -> None:
+        """Send an event, also of a turn that is to stop or has ended."""
         self.recorded.append(event)
         self.events.append(event)
         self.changed.set()
+
+    async def emit(self, event: Event) -> None:
+        """Send an event, and wait for a reader that is far behind; raises CancelledError when the turn is to stop."""
+        self.checkpoint()
+        self.record(event)
         if len(self.events) >= MOST_UNREAD and self.reason is None:
             self.room.clear()
             await self.room.wait()
@@ -132,7 +150,7 @@ class AsyncEventStream:
 
     def __init__(
         self,
-        session: AsyncSession,
+        session: Turns,
         prompt: str,
         *,
         streamed: bool,
@@ -164,7 +182,7 @@ class AsyncEventStream:
     @property
     def approver(self) -> Approver:
         """Who answers this turn's requests."""
-        return approver_of(self._session.config, streamed=self._streamed)
+        return find_approver(self._session.config, streamed=self._streamed)
 
     def __aiter__(self) -> AsyncEventStream:
         return self
@@ -173,7 +191,7 @@ class AsyncEventStream:
         if self._ended:
             raise StopAsyncIteration
         if self._channel is None:
-            await self._session.settled()
+            await self._session.wait_until_settled()
             self._channel = self._session.begin(
                 self._prompt, streamed=self._streamed, observers=self._observers
             )
@@ -202,27 +220,27 @@ class AsyncEventStream:
                 raise
         return channel.take()
 
-    async def _wind_down(self, task: asyncio.Task[Result], error: asyncio.CancelledError) -> None:
+    async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
         """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
         with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
             await asyncio.wait({task}, timeout=WIND_DOWN)
         note = None
         if task.done() and not task.cancelled() and task.exception() is None:
-            note = task.result().error
+            note = task.result().result.error
         error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
         await self._session.config.host.stopped(error)
 
-    async def _finish(self, channel: Channel, task: asyncio.Task[Result]) -> Event:
+    async def _finish(self, channel: Channel, task: asyncio.Task[Ended]) -> Event:
         """The Done event; then, at the next call, OutputInvalid or the end."""
         if self._result is None:
-            # Cancelled by somebody else: there are no more events, and not the same end again and again.
-            self._ended = task.cancelled()
-            self._result = task.result()
+            self._ended = task.cancelled()  # by somebody else: the same is not raised again and again
+            self._result = task.result().result
             if self._close_session:
                 await self._session.aclose()
             return Done(self._result)
         self._ended = True
-        self._session.raise_output_invalid(channel.problem, self._result)
+        if (invalid := task.result().invalid) is not None:
+            raise invalid
         raise StopAsyncIteration
 
     @property
@@ -243,7 +261,7 @@ class AsyncEventStream:
             self._channel.stop("cancelled")
             await self._channel.ended()
             if self._result is None and not self._channel.task.cancelled():
-                self._result = self._channel.task.result()
+                self._result = self._channel.task.result().result
         if self._close_session:
             await self._session.aclose()
 
@@ -255,7 +273,7 @@ class AsyncEventStream:
             channel.stop_soon("cancelled")
 
 
-def shown_text(events: Sequence[Event]) -> str:
+def join_shown_text(events: Sequence[Event]) -> str:
     """All the text of a turn, as it was shown: without what a retry has taken back."""
     text = ""
     for event in events:

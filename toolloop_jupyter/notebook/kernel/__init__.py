@@ -34,8 +34,8 @@ things must hold there. nest_asyncio replaces classes and functions of asyncio f
 cell, and a further cell queued behind it: with nest_asyncio the click is lost until the cell ends, and on ipykernel 7.2
 to 7.4 the queued cell never runs ("cannot enter context"). Its continuation nest_asyncio2 (1.7.4) loses the click on
 7.4. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied context what
-could not be entered: on ipykernel 6.17 to 7.4 the click arrives and the next cell runs. Either package may have been
-applied by somebody else; both ways work with it.
+could not be entered: on ipykernel 6.17, 6.31 and 7.4 the click arrives and the next cell runs (`tests/system/kernels`).
+Either package may have been applied by somebody else; both ways work with it.
 
 Sync code may also be a widget's callback that came amid a waiting cell. That cell goes on, and may end, before the
 callback does. On ipykernel 6 the cell gets its parent back for so long; on 7.4 the next cell begins when the callback is
@@ -62,6 +62,7 @@ from .where import (
     has_stdin,
     has_widget_frontend,
     has_widgets,
+    ignores_ctrl_c,
     in_kernel,
     in_terminal,
 )
@@ -81,6 +82,7 @@ __all__ = [
     "has_stdin",
     "has_widget_frontend",
     "has_widgets",
+    "ignores_ctrl_c",
     "in_kernel",
     "in_terminal",
     "name_cells",

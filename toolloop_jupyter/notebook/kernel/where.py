@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib.util import find_spec
 from typing import Any, Literal
@@ -27,6 +28,11 @@ def in_kernel() -> bool:
 def in_terminal() -> bool:
     """Whether a person sits at a terminal: there is no kernel, and stdin is a terminal."""
     return not in_kernel() and sys.stdin is not None and not sys.stdin.closed and sys.stdin.isatty()
+
+
+def ignores_ctrl_c() -> bool:
+    """Whether Ctrl-C cannot end a run: in a terminal, where the process was started to ignore SIGINT, as `nohup` or `&` in a script does."""
+    return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:

@@ -1,24 +1,35 @@
-"""A run in its cell, while it goes on."""
+"""A run in its cell, while it goes on, and its Result afterwards."""
 
 from .asking import GRACE, a_click_came, may_have_buttons, means_of_asking
-from .outputs import Outputs, pass_on, taken_up
-from .results import bundle, diagram, display, keep, last, mark_shown, markdown
-from .show import ask_in_cell, can_ask_in_cell, show
+from .outputs import CallOutputs, pass_on, take_figures
+from .presenter import (
+    ask_in_cell,
+    bundle,
+    can_ask_in_cell,
+    diagram,
+    display,
+    keep,
+    last,
+    mark_shown,
+    markdown,
+    say_loading,
+    show,
+)
 from .stepper import Stepper, request_block
-from .view import View, follow
+from .view import CellRun, ViewOptions
 
 __all__ = [
     "GRACE",
-    "Outputs",
+    "CallOutputs",
+    "CellRun",
     "Stepper",
-    "View",
+    "ViewOptions",
     "a_click_came",
     "ask_in_cell",
     "bundle",
     "can_ask_in_cell",
     "diagram",
     "display",
-    "follow",
     "keep",
     "last",
     "mark_shown",
@@ -27,6 +38,7 @@ __all__ = [
     "means_of_asking",
     "pass_on",
     "request_block",
+    "say_loading",
     "show",
-    "taken_up",
+    "take_figures",
 ]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Literal
 
 from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import visible, visible_json
+from .places import Output
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
@@ -27,20 +28,20 @@ class NobodyThere(HarnessError):
 
 
 class _Clicks:
-    """What is known of the clicks of this kernel's client, where it has no keyboard."""
+    """Whether clicks come back from this kernel's client, where it has no keyboard."""
 
-    known: bool | None = None
+    arrive: bool | None = None
     """None before the first card has been tried."""
 
 
-def means_of_asking(wish: Means = "auto") -> Literal["card", "input", "nobody"]:
-    """How somebody can be asked here. `wish` is the person's setting (`%config ToolLoop.ask`)."""
-    if wish == "input" and kernel.has_stdin():
+def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]:
+    """How somebody can be asked here. `means` is the person's setting (`%config ToolLoop.ask`)."""
+    if means == "input" and kernel.has_stdin():
         return "input"
     if (
         kernel.in_kernel()
         and kernel.has_widgets()
-        and (wish == "card" or kernel.has_stdin() or _Clicks.known)
+        and (means == "card" or kernel.has_stdin() or _Clicks.arrive)
     ):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
@@ -51,7 +52,7 @@ async def ask(
     show_card: Callable[[Approval], Awaitable[None]],
     *,
     unattended: Unattended = "deny",
-    wish: Means = "auto",
+    means: Means = "auto",
 ) -> Decision | None:
     """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
 
@@ -61,10 +62,10 @@ async def ask(
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
-    means = means_of_asking(wish)
-    if means == "card":
+    way = means_of_asking(means)
+    if way == "card":
         await show_card(approval)
-    elif means == "input":
+    elif way == "input":
         ask_at_prompt(approval)
     elif unattended in ("deny", "leave") and _may_click():
         await _try_a_card(approval, show_card)
@@ -75,14 +76,27 @@ async def ask(
     else:
         approval.deny(NOBODY, by="unattended")
     await approval.wait()
-    if means == "nobody" and unattended == "error":
+    if way == "nobody" and unattended == "error":
         raise NobodyThere(f"{approval.tool!r} needs an approval and {NOBODY}")
     return approval.decision
 
 
+async def put_card(output: Output, approval: Approval, fallback: Mapping[str, object], position: str) -> None:
+    """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
+    from ..widgets import ApprovalCard
+
+    card = ApprovalCard(approval, position=position)
+    output.put({**fallback, **card.mimebundle()})
+    card.came_up()
+    try:
+        await approval.wait()
+    finally:
+        card.finish(approval.decision)
+
+
 def _may_click() -> bool:
     """Whether a card is worth a try where there is no keyboard."""
-    return _Clicks.known is None and may_have_buttons()
+    return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
@@ -92,7 +106,7 @@ def may_have_buttons() -> bool:
 
 def a_click_came() -> None:
     """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
-    _Clicks.known = True
+    _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
@@ -106,7 +120,7 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         timer.cancel()
     decision = approval.decision
     if decision is not None and decision.by in ("click", "unattended"):
-        _Clicks.known = decision.by == "click"
+        _Clicks.arrive = decision.by == "click"
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
@@ -132,8 +146,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
         elif word.lower() in ("s", "session") and session:
             approval.allow(by="prompt", scope="session")
         elif word == "?":
-            said = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
-            print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
+            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            print("\n".join(f"    {visible(line)}" for line in about.split("\n")))  # noqa: T201
         elif word.lower() in ("n", "no"):
             approval.deny(rest.strip(), by="prompt")
         elif word.lower() in ("e", "edit") and edit:

@@ -1,7 +1,8 @@
-"""What one tool call prints, displays and yields while it runs, kept in the order in which a person reads it.
+"""What a tool call prints, displays and yields while it runs, kept in the order in which a person reads it.
 
 Prints of one stream that follow each other are one text, with progress bars at their last state; a display that is
-updated is replaced; a widget (tqdm's bar in notebooks is one) is its own text as it stands.
+updated is replaced; a widget (tqdm's bar in notebooks is one) is its own text as it stands. `RunHooks` puts it aside for a
+page that shows the run.
 """
 
 from __future__ import annotations
@@ -14,22 +15,24 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from ...core.events import Approval, Decision, PrintKeeper, ToolCall, ToolResult
+from ...core.events import Observer, PrintKeeper, Progress, Reply, Request, ToolCall, Usage
 from ...core.execution import Raised, attempt_call
+from ...core.models import must_load
 from ...core.text import settle_lines
 from .. import kernel
 from ..html import counted
-from ..transcript import picture_of
-from .places import Place
+from ..transcript import WIDGET, bundle_of, picture_of
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
+LOADING = "loading litellm (once in a session, some seconds)"
 LAST_ITEMS = 20
 """Items of a generator that are shown while it goes on."""
-WIDGET = "application/vnd.jupyter.widget-view+json"
+LATE = 0.2
+"""Seconds in which what comes after a call's end is collected before it is shown."""
 
 
-class Text:
+class PrintedText:
     """A printed text that grows."""
 
     def __init__(self) -> None:
@@ -55,14 +58,15 @@ class Text:
         return settle_lines(self._pieces[0]) if self._pieces else ""
 
 
-class Outputs(PrintKeeper):
-    """Takes what comes, from any thread, and shows what is there. str() is the text for the model."""
+class CallOutputs(PrintKeeper):
+    """Takes what comes, from any thread, and gives what is there. str() is the text for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._parts: list[tuple[str, Any]] = []
-        self._places: dict[str, int] = {}
-        self._widgets: dict[int, Any] = {}
+        self._positions: dict[str, int] = {}
+        """Where a display stands in the parts, by its id."""
+        self._widgets: dict[int, object] = {}
         self._taken = 0
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
@@ -73,19 +77,19 @@ class Outputs(PrintKeeper):
             self._taken += 1
             if kind != "display":
                 if not self._parts or self._parts[-1][0] != kind:
-                    self._parts.append((kind, Text()))
+                    self._parts.append((kind, PrintedText()))
                 self._parts[-1][1].add(str(payload))
                 return
             self._display(payload)
 
-    def _display(self, bundle: Mapping[str, Any]) -> None:
+    def _display(self, bundle: Mapping[str, object]) -> None:
         name = getattr(bundle, "display_id", None)
-        known = self._places.get(name) if name is not None else None
-        if known is not None and getattr(bundle, "replaces", False):
-            self._parts[known] = ("display", bundle)
+        position = self._positions.get(name) if name is not None else None
+        if position is not None and getattr(bundle, "replaces", False):
+            self._parts[position] = ("display", bundle)
             return
         if name is not None:
-            self._places[name] = len(self._parts)
+            self._positions[name] = len(self._parts)
         if WIDGET in bundle:
             self._widgets[len(self._parts)] = _widget(bundle[WIDGET])
         self._parts.append(("display", bundle))
@@ -101,7 +105,7 @@ class Outputs(PrintKeeper):
         """What is there now, in order; the last `items` of a generator behind it, while there is no result with them."""
         with self._lock:
             parts: list[tuple[str, object]] = [
-                (kind, str(data) if isinstance(data, Text) else self._now(index, data))
+                (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
                 for index, (kind, data) in enumerate(self._parts)
             ]
             if items and self._item_count:
@@ -110,7 +114,7 @@ class Outputs(PrintKeeper):
                 parts += [("item", item) for item in self._items]
             return tuple(parts)
 
-    def _now(self, index: int, bundle: Any) -> Any:
+    def _now(self, index: int, bundle: Mapping[str, object]) -> Mapping[str, object]:
         widget = self._widgets.get(index)
         if widget is None:
             return bundle
@@ -128,14 +132,14 @@ class Outputs(PrintKeeper):
     def clear(self) -> None:
         """Forget everything; what still comes is taken."""
         with self._lock:
-            self._parts, self._places, self._widgets = [], {}, {}
+            self._parts, self._positions, self._widgets = [], {}, {}
             self._items.clear()
             self._item_count = 0
 
     def __str__(self) -> str:
         texts = []
         for kind, data in self.shown(items=False):
-            text = str(data) if kind != "display" else _words(data)
+            text = _words(data) if isinstance(data, Mapping) else str(data)
             texts.append(text if not text or text.endswith("\n") or kind != "display" else f"{text}\n")
         return "".join(texts)
 
@@ -145,6 +149,118 @@ class Outputs(PrintKeeper):
         with self._lock:
             bundles = [data for kind, data in self._parts if kind == "display"]
         return [data for bundle in bundles if (data := picture_of(bundle))]
+
+
+def _words(bundle: Mapping[str, object]) -> str:
+    for kind in ("text/markdown", "text/latex", "text/plain"):
+        if isinstance(text := bundle.get(kind), str):
+            return text
+    return ""
+
+
+def _widget(view: object) -> object:
+    """The live widget of a view, or None. Nothing is imported: a widget exists only where ipywidgets is."""
+    module = sys.modules.get("ipywidgets.widgets.widget")
+    if module is None or not isinstance(view, Mapping):
+        return None
+    # Private (ipywidgets 8), `Widget.widgets` before; what a front-end's state request reads.
+    widgets = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
+    return widgets.get(view.get("model_id"))
+
+
+# --- put aside while a run goes on ------------------------------------------------------------------------------
+
+
+class RunningCall:
+    """What is known of a call from its function's start on."""
+
+    def __init__(self) -> None:
+        self.outputs = CallOutputs()
+        self.note = ""
+        """How far the tool has said it is."""
+        self._began = time.monotonic()
+        self._seen: object = None
+        self._show_late: Callable[[], None] | None = None
+        self._timer: threading.Timer | None = None
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def has_news(self) -> bool:
+        """Whether there is something new since it was asked last: output, a note, a second more on the clock."""
+        seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
+        return seen != self._seen
+
+    def take(self, kind: str, payload: object) -> None:
+        """Take what the tool prints and displays; called from its thread."""
+        self.outputs.take(kind, payload)
+        if self._show_late is not None and self._timer is None:
+            self._timer = threading.Timer(LATE, self._late)
+            self._timer.daemon, self._timer.name = True, "toolloop-show"
+            self._timer.start()
+
+    def end(self, show_late: Callable[[], None]) -> None:
+        """The call has its result; a thread that it leaves behind may go on, and `show_late` shows what comes then."""
+        self._show_late = show_late
+
+    def _late(self) -> None:
+        self._timer = None
+        if self._show_late is not None:
+            self._show_late()
+
+
+class RunHooks(Observer):
+    """What the loop tells a page that shows its run, and its events do not: what it is doing, what it has used so far, and
+    what its tools print, display, yield and report. It is only put aside, from whatever thread it comes.
+    """
+
+    wants_output = True
+
+    def __init__(self, model: str = "") -> None:
+        """`model` is what the run asks: LiteLLM may have to be imported for it."""
+        self.doing = LOADING if model and must_load(model) else "starting"
+        self.usage = Usage()
+        self.cost: float | None = 0.0
+        self._began = time.monotonic()
+        self._calls: dict[str, RunningCall] = {}
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def of(self, call_id: str) -> RunningCall | None:
+        """What is known of a call; None before its function runs."""
+        return self._calls.get(call_id)
+
+    def begin(self, call_id: str) -> None:
+        """A call's function runs from now on."""
+        self._calls[call_id] = RunningCall()
+
+    def say(self, doing: str) -> None:
+        """Say what the run is doing, or waiting for."""
+        self.doing = doing
+
+    async def before_model(self, request: Request) -> None:
+        self.doing = "the model answers"
+
+    async def after_model(self, reply: Reply) -> None:
+        self.usage += reply.usage
+        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
+
+    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
+        self.doing = f"running {call.name}"
+        self.begin(call.id)
+
+    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
+        self._calls[call.id].take(kind, payload)
+
+    def item(self, call: ToolCall, item: object) -> None:
+        self._calls[call.id].outputs.add_item(item)
+
+    def progress(self, call: ToolCall, progress: Progress) -> None:
+        of = f" of {progress.total:g}" if progress.total is not None else ""
+        self._calls[call.id].note = f"{progress.done:g}{of} {progress.note}".strip()
 
 
 def pass_on(kind: str, payload: Any) -> None:
@@ -159,24 +275,7 @@ def pass_on(kind: str, payload: Any) -> None:
             )
 
 
-def _words(bundle: Any) -> str:
-    for kind in ("text/markdown", "text/latex", "text/plain"):
-        if isinstance(text := bundle.get(kind), str):
-            return text
-    return ""
-
-
-def _widget(view: Any) -> Any:
-    """The live widget of a view, or None. Nothing is imported: a widget exists only where ipywidgets is."""
-    module = sys.modules.get("ipywidgets.widgets.widget")
-    if module is None or not isinstance(view, Mapping):
-        return None
-    # Private (ipywidgets 8), `Widget.widgets` before; what a front-end's state request reads.
-    known = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
-    return known.get(view.get("model_id"))
-
-
-# --- Figures that a tool leaves open in pyplot: shown under its call, where the inline backend would show them below the cell. ---
+# --- figures that a tool leaves open in pyplot, shown under its call: the inline backend would show them below the cell ---
 
 _watching: list[object] = []
 """One for each tool that runs now: with several at once nobody can tell whose a figure is, so they are left alone."""
@@ -191,10 +290,8 @@ class FigureBundle(dict[str, Any]):
 
 
 @contextmanager
-def taken_up(
-    sink: Callable[[str, Any], None], bundle_of: Callable[[Any], Mapping[str, Any]]
-) -> Iterator[None]:
-    """Give `sink` a bundle for each figure that the code inside opened and did not close, and close it in pyplot.
+def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
+    """Give `take` a bundle for each figure that the code inside opened and did not close, and close it in pyplot.
 
     Only with the inline backend, and only where it closes figures at a cell's end itself (its own default).
     """
@@ -212,7 +309,7 @@ def taken_up(
             else []
         )
         for figure in new:
-            sink("display", FigureBundle(bundle_of(figure), figure))
+            take("display", FigureBundle(bundle_of(figure), figure))
             attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 
@@ -230,73 +327,3 @@ def _is_inline() -> bool:
     if pyplot is None or "inline" not in str(pyplot.get_backend()).lower():
         return False
     return config is None or bool(config.InlineBackend.instance().close_figures)
-
-
-# --- What stands at a place in a cell's output: a tool call on its way, an approval card. ---------------------
-
-CATCH_UP = 0.05
-"""Seconds that the reader of the stream gets to show what came before something that the loop's own side shows."""
-LATE = 0.2
-"""Seconds in which what comes late is collected before it is shown."""
-
-
-class LiveCall:
-    """A tool call between its ask and its result."""
-
-    def __init__(self, call: ToolCall, place: Place, number: int) -> None:
-        self.call, self.number = call, number
-        self.place = place
-        self.arguments: Mapping[str, object] | None = None
-        self.decision: Decision | None = None
-        self.outputs = Outputs()
-        self.note = ""
-        self.began = time.monotonic()
-        self.waiting = False
-        self.done = False
-        self.result: ToolResult | None = None
-        self.show_again: Callable[[ToolResult], None] | None = None
-        """Called, from a thread, when something has come after the call's end: a tool may leave a thread behind."""
-        self._late: threading.Timer | None = None
-        self._seen: object = None
-
-    def __str__(self) -> str:
-        return str(self.outputs)
-
-    @property
-    def pictures(self) -> list[bytes]:
-        """The pictures that the tool has displayed."""
-        return self.outputs.pictures
-
-    def has_news(self, delay: float) -> bool:
-        """Whether it is worth showing (again) as running: output, a progress note, a second more on the clock."""
-        elapsed = time.monotonic() - self.began
-        if elapsed < delay:
-            return False
-        seen, self._seen = self._seen, (self.outputs.state(), self.note, int(elapsed))
-        return seen != self._seen
-
-    def sink(self, kind: str, payload: object) -> None:
-        """Take what the tool prints and displays; called from its thread."""
-        self.outputs.take(kind, payload)
-        if self.result is not None and self.show_again is not None and self._late is None:
-            self._late = threading.Timer(LATE, self._show_late)
-            self._late.daemon, self._late.name = True, "toolloop-show"
-            self._late.start()
-
-    def _show_late(self) -> None:
-        self._late = None
-        if self.result is not None and self.show_again is not None:
-            self.show_again(self.result)
-
-
-async def put_card(place: Place, approval: Approval, fallback: Mapping[str, Any], position: str) -> None:
-    """Show the approval card at `place` until it is decided; what cannot show widgets shows `fallback`."""
-    from ..widgets import ApprovalCard
-
-    card = ApprovalCard(approval, position=position)
-    place.put({**fallback, **card.mimebundle()})
-    card.came_up()
-    try:
-        await approval.wait()
-    finally:
-        card.finish(approval.decision)

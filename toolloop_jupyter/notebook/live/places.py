@@ -9,115 +9,137 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from .. import kernel
+from ..transcript import WIDGET, Block, mimebundle
 
 MOST = 40
 """Outputs of a cell; JupyterLab's limit leaves room for what a person's own code adds."""
 KEPT = 10
 """The newest outputs, which stay outputs of their own: one of them is being written, one may be a card."""
-WIDGET = "application/vnd.jupyter.widget-view+json"
-EMPTY: Mapping[str, Any] = {"text/html": "", "text/plain": ""}
+EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
-class Place:
-    """Where one block stands; `put` shows it, or replaces what is there."""
+class Output:
+    """Where one block stands in the cell. It gets its position when something is first put there."""
 
-    def __init__(self, column: Column) -> None:
+    def __init__(self, column: OutputColumn) -> None:
         self._column = column
-        self.bundle: Mapping[str, Any] = {}
-        self.output: _Output | None = None
+        self.bundle: Mapping[str, object] = EMPTY
+        self.display: _Display | None = None
 
-    def put(self, bundle: Mapping[str, Any], *, soon: bool = True) -> None:
-        """Show the block. With `soon` False, a block that has been put together with others is sent when they are."""
-        if bundle != self.bundle:
-            if WIDGET in self.bundle and not self._column.can_update:
-                self.output = None  # a card that cannot be replaced: its record comes below it
-            self.bundle = bundle
-            self._column.show(self, soon=soon)
+    def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
+        """Show a MIME bundle, or replace what is there. With `soon` False, what has been put together with others is
+        sent when they are.
+        """
+        if bundle == self.bundle:
+            return
+        if WIDGET in self.bundle and not self._column.can_update:
+            self.display = None  # a card that cannot be replaced: its record comes below it
+        self.bundle = bundle
+        self._column.show(self, soon=soon)
 
     @property
     def is_there(self) -> bool:
-        return self.output is not None
+        """Whether it has its position."""
+        return self.display is not None
+
+    def draw(self, block: Block | None, *, soon: bool = True) -> None:
+        """The same for a block; None takes away what is there."""
+        self.put(EMPTY if block is None else mimebundle(block), soon=soon)
 
 
-class _Output:
-    """One output of the cell: mostly one place, later several that were put together."""
+class _Display:
+    """What a front-end takes for one output: mostly one of ours, later several that were put together."""
 
-    def __init__(self, places: list[Place]) -> None:
-        self.places = places
+    def __init__(self, outputs: list[Output]) -> None:
         self.display_id = f"toolloop-{uuid.uuid4().hex}"
-        for place in places:
-            place.output = self
+        self.outputs: list[Output] = []
+        self.hold(outputs)
+
+    def hold(self, outputs: list[Output]) -> None:
+        """Show these, and none of those before."""
+        for output in self.outputs:
+            output.display = None
+        for output in outputs:
+            output.display = self
+        self.outputs = outputs
 
     @property
     def is_widget(self) -> bool:
-        return any(WIDGET in place.bundle for place in self.places)
+        return any(WIDGET in output.bundle for output in self.outputs)
 
-    def bundle(self) -> Mapping[str, Any]:
-        if len(self.places) == 1:
-            return self.places[0].bundle
-        kept = {
-            kind: value
-            for place in self.places
-            for kind, value in place.bundle.items()
-            if kind not in ("text/html", "text/plain")
-        }
-        texts = [str(place.bundle.get("text/plain", "")) for place in self.places]
-        htmls = [str(place.bundle.get("text/html", "")) for place in self.places]
+    @property
+    def is_empty(self) -> bool:
+        return all(output.bundle == EMPTY for output in self.outputs)
+
+    def bundle(self) -> Mapping[str, object]:
+        if len(self.outputs) == 1:
+            return self.outputs[0].bundle
+        bundles = [output.bundle for output in self.outputs]
+        texts = [str(bundle.get("text/plain", "")) for bundle in bundles]
         return {
-            **kept,
-            "text/html": "".join(htmls),
+            **{kind: value for bundle in bundles for kind, value in bundle.items()},
+            "text/html": "".join(str(bundle.get("text/html", "")) for bundle in bundles),
             "text/plain": "\n".join(text for text in texts if text),
         }
 
 
-class Column:
-    """All places of one run. `owns` says that nothing else is in the cell, so that it may be cleared."""
+class OutputColumn:
+    """All outputs of one run. `owns` says that nothing else is in the cell, so that it may be cleared."""
 
     def __init__(self, cell: kernel.Cell, *, owns: bool = False) -> None:
         self._cell = cell
         self.can_update = cell.can_update
         self._owns = owns and cell.can_update
-        self._outputs: list[_Output] = []
+        self._displays: list[_Display] = []
 
-    def place(self) -> Place:
-        """A new place; it gets its position when something is first put there."""
-        return Place(self)
+    def output(self) -> Output:
+        """A new output."""
+        return Output(self)
 
-    def show(self, place: Place, *, soon: bool) -> None:
-        """Show what a place holds now."""
-        if place.output is not None:
-            if soon or len(place.output.places) == 1:
-                self._cell.update(place.output.bundle(), place.output.display_id)
+    def show(self, output: Output, *, soon: bool) -> None:
+        """Show what an output holds now."""
+        if output.display is not None:
+            if soon or len(output.display.outputs) == 1:
+                self._cell.update(output.display.bundle(), output.display.display_id)
+        elif output.bundle != EMPTY:
+            self._append(output)
+
+    def _append(self, output: Output) -> None:
+        if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
+            last.hold([output])  # what is left of a card or of a call's progress, so that it leaves no gap
+            self._cell.update(output.bundle, last.display_id)
             return
-        if self._owns and len(self._outputs) >= MOST:
+        if self._owns and len(self._displays) >= MOST:
             self._put_together()
-        self._outputs.append(_Output([place]))
-        self._cell.display(place.bundle, display_id=self._outputs[-1].display_id)
+        self._displays.append(_Display([output]))
+        self._cell.display(output.bundle, display_id=self._displays[-1].display_id)
 
     def _put_together(self) -> None:
-        """Make one output of the finished ones between widgets, and show all again."""
-        older, newest = self._outputs[:-KEPT], self._outputs[-KEPT:]
-        for place in (place for output in older for place in output.places):
-            place.output = None  # one that is empty gets no new output until something is put there
-        self._outputs = [_Output(places) for places in (*_runs(older), *(one.places for one in newest))]
+        """Make one display of the finished outputs between widgets, and show all again."""
+        older, newest = self._displays[:-KEPT], self._displays[-KEPT:]
+        for display in older:
+            display.hold([output for output in display.outputs if output.bundle != EMPTY])
+        kept = [*_between_widgets(older), *(display.outputs for display in newest)]
+        self._displays = [
+            _Display(outputs) for outputs in kept
+        ]  # a front-end knows the old ids by their old positions
         self._cell.clear()
-        for output in self._outputs:
-            self._cell.display(output.bundle(), display_id=output.display_id)
+        for display in self._displays:
+            self._cell.display(display.bundle(), display_id=display.display_id)
 
 
-def _runs(outputs: list[_Output]) -> Iterator[list[Place]]:
-    """The places of neighbours without widgets together, those with a widget alone."""
-    together: list[Place] = []
-    for output in outputs:
-        if not output.is_widget:
-            together += [place for place in output.places if place.bundle != EMPTY]
+def _between_widgets(displays: list[_Display]) -> Iterator[list[Output]]:
+    """The outputs of neighbours without widgets together, those with a widget alone."""
+    together: list[Output] = []
+    for display in displays:
+        if not display.is_widget:
+            together += display.outputs
             continue
         if together:
             yield together
-        yield output.places
+        yield display.outputs
         together = []
     if together:
         yield together

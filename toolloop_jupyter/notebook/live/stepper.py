@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from ...core.events import Observer
+from ...core.events import Observer, Reply, Request, ToolCall
 from ...core.text import plain
 from .. import kernel
 from ..html import (
@@ -20,6 +20,7 @@ from ..html import (
     DIM,
     NAME,
     PRE,
+    STYLE,
     SUMMARY,
     WIDE,
     counted,
@@ -30,11 +31,7 @@ from ..html import (
 )
 from ..transcript import Block
 from .asking import Means, means_of_asking
-
-if TYPE_CHECKING:
-    from ...core.events import Reply, Request, ToolCall
-    from .view import View
-
+from .view import CellRun
 
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
@@ -58,7 +55,8 @@ def request_block(request: Request, *, sent: bool = True, title_of: str = "") ->
     lines.append(("options", ", ".join(f"{k}={_short(v)}" for k, v in options.items()) or "none"))
     if request.secrets:
         lines.append(("not shown", ", ".join(request.secrets)))
-    return _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
+    block = _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
+    return block if sent else Block(STYLE + block.html, block.text)  # it stands alone
 
 
 def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -86,7 +84,7 @@ def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
 def _line(message: Mapping[str, Any]) -> tuple[str, str]:
     role = str(message.get("role"))
     content = message.get("content")
-    said = (
+    words = (
         content
         if isinstance(content, str)
         else ""
@@ -97,7 +95,9 @@ def _line(message: Mapping[str, Any]) -> tuple[str, str]:
         f"calls {call['function']['name']}({call['function']['arguments']})"
         for call in message.get("tool_calls") or ()
     ]
-    return f"{_MARKS.get(role, '·')} {role}", first_line(" · ".join([*([said] if said else []), *calls]), 160)
+    return f"{_MARKS.get(role, '·')} {role}", first_line(
+        " · ".join([*([words] if words else []), *calls]), 160
+    )
 
 
 def _short(value: object) -> str:
@@ -119,16 +119,16 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[
         f'<div class="tlj tlj-step" style="{BLOCK};{WIDE}"><div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
         f"<table>{rows}</table>{folded}</div>"
     )
-    text = "\n".join([f"{mark} {plain(title)}", *(f"    {name:<12} {plain(said)}" for name, said in lines)])
+    text = "\n".join([f"{mark} {plain(title)}", *(f"    {name:<12} {plain(words)}" for name, words in lines)])
     return Block(html, text)
 
 
 class Stepper(Observer):
     """Holds a run before each step until Next is clicked; "Run to end" lets the rest go on without showing less."""
 
-    def __init__(self, view: View, wish: Means = "auto") -> None:
-        self._view, self._wish = view, wish
-        self._holding = True
+    def __init__(self, run: CellRun, means: Means = "auto") -> None:
+        self._run, self._means = run, means
+        self._is_holding = True
 
     async def before_model(self, request: Request) -> None:
         """Show the request, and hold."""
@@ -136,17 +136,17 @@ class Stepper(Observer):
 
     async def after_model(self, reply: Reply) -> None:
         """Show what came back."""
-        await self._view.caught_up()
-        self._view.put(reply_block(reply))
+        await self._run.caught_up()
+        self._run.put(reply_block(reply))
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the call, and hold; in ask mode its card comes next."""
         await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
-        await self._view.caught_up()
-        self._view.put(block)
-        means = means_of_asking(self._wish) if self._holding else "nobody"
+        await self._run.caught_up()
+        self._run.put(block)
+        means = means_of_asking(self._means) if self._is_holding else "nobody"
         if means == "card":
             await self._hold_by_card(what)
         elif means == "input":
@@ -158,19 +158,19 @@ class Stepper(Observer):
         loop, answered = asyncio.get_running_loop(), asyncio.Event()
 
         def go_on(answer: Literal["next", "run"]) -> None:
-            self._holding = answer == "next"
+            self._is_holding = answer == "next"
             loop.call_soon_threadsafe(answered.set)  # a click may come on a subshell's thread
 
-        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"), self._view.stop)
-        place = self._view.place()
-        place.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
+        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"), self._run.stop)
+        output = self._run.output()
+        output.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
         card.came_up()
-        self._view.waits(for_what=f"waiting for Next: {what}")
+        self._run.hooks.say(f"waiting for Next: {what}")
         try:
             await answered.wait()
         finally:
             card.finish()
-            place.put({"text/plain": "", "text/html": ""})
+            output.draw(None)
 
     async def _hold_by_prompt(self, what: str) -> None:
         try:
@@ -180,9 +180,9 @@ class Stepper(Observer):
             answer = "r"
         except asyncio.CancelledError:  # by Ctrl-C, which nobody else has been told of yet
             answer = "s"
-        self._holding = not answer.startswith("r")
-        if answer.startswith("s") and self._view.stop is not None:
-            self._view.stop()
+        self._is_holding = not answer.startswith("r")
+        if answer.startswith("s"):
+            self._run.stop()
             await asyncio.sleep(0)  # the stop reaches the run here, before anything goes out
 
 

@@ -1,92 +1,100 @@
-"""What the model is writing: its text and its reasoning, shown as they grow."""
+"""What the model is writing: its words, shown as they grow.
+
+`grow` is cheap and comes with every delta; `show` comes ten times a second and brings to the screen what has come.
+"""
 
 from __future__ import annotations
 
 import re
 
 from ...core.text import KeyFilter, plain
-from .. import kernel
-from ..html import BLOCK, markdown_html
-from ..transcript import Block, mimebundle, notice, reasoning_block, text_block
-from .places import EMPTY, Column, Place
+from ..html import markdown_html
+from ..transcript import Block, Page, TextStep, text_block, written
+from .places import Output, OutputColumn
 
 
-class Written:
-    """The text and the reasoning of one run. Adding is cheap; `show` brings what has come to the screen."""
+class CellWriter:
+    """Writes into the outputs of a cell. A long text takes several: what is finished of it is not sent again."""
 
-    def __init__(self, column: Column, cell: kernel.Cell, *, whole: bool) -> None:
-        """With `whole`, a text stays one block (it may turn out to be an answer's JSON)."""
-        self._column, self._cell, self._whole = column, cell, whole
-        self._text: StreamingText | None = None
-        self._places = [column.place()]
-        """Where the text stands: its finished pieces, and the rest last."""
-        self._reasoning = ""
-        self._reasoning_place = column.place()
-        self._filter = KeyFilter()
+    def __init__(self, column: OutputColumn, page: Page) -> None:
+        self._column, self._page = column, page
+        self._outputs: dict[TextStep, list[Output]] = {}
+        """Where each text stands: its finished pieces, and the rest last."""
+        self._step: TextStep | None = None
+        """The text that is being written."""
+        self._text = StreamingText()
+        self._fed = 0
+        """How many of its pieces the streaming text has."""
 
-    @property
-    def last_place(self) -> Place:
-        """Where the last text stands, for what it turns out to be; a new place when there was none."""
-        return self._places[-1] if self._places[-1].is_there else self._column.place()
-
-    def add_text(self, delta: str) -> None:
-        if self._text is None:
-            self._text, self._places = StreamingText(), [self._column.place()]
-        self._text.add(delta)
-        if not self._cell.can_update:
-            print(plain(self._filter.add(delta)), end="", flush=True)  # noqa: T201 - a terminal: text as it comes
-
-    def add_reasoning(self, delta: str) -> None:
-        if not self._reasoning:
-            self._reasoning_place = self._column.place()
-        self._reasoning += delta
-
-    def take_back(self) -> None:
-        """What was written no longer holds: the connection broke, and the second try says something else."""
-        self._text = None
-        for place in self._places[1:]:
-            place.put(EMPTY)
-        self._places[0].put(mimebundle([notice("the connection broke; the answer begins again", "warning")]))
+    def grow(self, step: TextStep) -> None:
+        """More of a text has come, or its beginning."""
+        if step is not self._step:
+            self._step, self._text, self._fed = step, StreamingText(), 0
+            self._outputs[step] = [self._column.output()]
 
     def show(self) -> None:
         """Show what is being written."""
-        if self._text is not None:
-            self._show_pieces(self._text)
-            self._places[-1].put(mimebundle([self._text.block(final=False)]))
-        if self._reasoning:
-            self._reasoning_place.put(mimebundle([reasoning_block(self._reasoning, streaming=True)]))
-
-    def end_text(self) -> None:
-        """The text is whole."""
-        text, self._text = self._text, None
-        if text is None:
+        step = self._step
+        if step is None or step.is_whole:
             return
-        if not self._cell.can_update:
+        outputs = self._outputs[step]
+        if step.is_thought:
+            outputs[0].draw(self._page.draw(step))
+            return
+        self._feed(step)
+        for piece in self._text.take():
+            outputs[-1].draw(piece)
+            outputs.append(self._column.output())
+        outputs[-1].draw(self._text.block())
+
+    def end(self, step: TextStep) -> None:
+        """A text is whole, or has become something else: it was taken back, or is the answer's output."""
+        outputs = self._outputs.setdefault(step, [self._column.output()])
+        if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
+            rest = self._text.block(final=True)
+            outputs[-1].draw(rest if rest.text else None)
+            return
+        outputs[0].draw(self._page.draw(step))
+        for output in outputs[1:]:
+            output.draw(None)
+
+    def _feed(self, step: TextStep) -> str:
+        self._text.add("".join(step.pieces[self._fed :]))
+        self._fed = len(step.pieces)
+        return self._text.text
+
+
+class TerminalWriter:
+    """Writes where nothing can be replaced: text as it comes, thoughts and outputs when they are whole."""
+
+    def __init__(self, column: OutputColumn, page: Page) -> None:
+        self._column, self._page = column, page
+        self._step: TextStep | None = None
+        """The text of which something has been written."""
+        self._filter = KeyFilter()
+
+    def grow(self, step: TextStep) -> None:
+        """Write the last piece of a text."""
+        if not step.is_thought:
+            self._step = step
+            print(plain(self._filter.add(step.pieces[-1])), end="", flush=True)  # noqa: T201 - a terminal
+
+    def show(self) -> None:
+        """Nothing waits to be shown."""
+
+    def end(self, step: TextStep) -> None:
+        """A text is whole, or has become something else; what is written stays."""
+        if step is self._step:
+            self._step = None
             print(plain(self._filter.end()))  # noqa: T201 - a terminal
-            return
-        self._show_pieces(text)
-        rest = text.block(final=True)
-        if rest.text or len(self._places) == 1:
-            self._places[-1].put(mimebundle([rest]))
-
-    def end_reasoning(self) -> None:
-        """The reasoning is whole."""
-        text, self._reasoning = self._reasoning, ""
-        if text:
-            self._reasoning_place.put(mimebundle([reasoning_block(text)]))
-
-    def _show_pieces(self, text: StreamingText) -> None:
-        """Let what is finished of a long text stand on its own, so that it is not sent again with each word."""
-        for piece in [] if self._whole else text.take():
-            self._places[-1].put(mimebundle([piece]))
-            self._places.append(self._column.place())
+        elif step.is_thought or step.output is not None:
+            self._column.output().draw(self._page.draw(step))
 
 
-# --- Model text while it is being written, rendered at a cost that does not grow with its length. -------------
+# --- model text while it is being written, at a cost that does not grow with its length ---
 #
-# Markdown that is complete (up to a blank line at which a block surely ended) is rendered once and kept; only the rest is
-# rendered again. A view that shows each finished piece in an output of its own (`take`) then also sends only the rest
-# again: the bytes of a long answer stay a few times its length.
+# What is complete (up to a blank line at which a block surely ended) becomes a piece of its own, in its final form; only
+# the rest is rendered and sent again. So the bytes of a long answer stay a few times its length.
 
 PIECE = 1_500
 """Characters after which the next safe blank line ends a piece; more in a long text, whose pieces shall not be too many."""
@@ -99,59 +107,36 @@ _GOES_ON = re.compile(r"[ \t>]|[-*+] |\d{1,9}[.)] ")
 
 
 class StreamingText:
-    """Collects deltas; `block()` is the text so far, or what `take()` left of it."""
+    """Collects deltas: `take()` gives what is complete of the text, `block()` the rest as far as it has come."""
 
     def __init__(self) -> None:
-        self._parts: list[str] = []
-        self._pieces: list[tuple[str, str]] = []  # the fence that a piece goes on with, and its own text
-        self._html: list[str] = []
+        self.text = ""
+        """Everything so far, as the model wrote it."""
+        self._finished: list[str] = []
+        self._count = 0
         self._reopened = ""
+        """The fence that the rest goes on with, where a piece ended within code."""
         self._open = ""
         self._fence = self._opener = ""
         self._scanned = 0
         self._cut = 0
-        self._taken = 0
 
     def add(self, delta: str) -> None:
         """Take the next piece of text. Cheap: nothing is rendered."""
-        self._parts.append(delta)
+        self.text += delta
         self._open += delta
 
-    @property
-    def text(self) -> str:
-        """Everything so far, as the model wrote it, taken or not."""
-        return "".join(self._parts)
-
     def take(self) -> list[Block]:
-        """The pieces that are finished and were not taken yet, each for an output of its own.
-
-        They are in their final form, and `block()` holds them no more. Mostly empty.
-        """
+        """The pieces that have been finished since the last time, each for an output of its own. Mostly none."""
         self._keep_finished()
-        new = [text_block(reopened + piece) for reopened, piece in self._pieces[self._taken :]]
-        self._taken = len(self._pieces)
-        return new
+        new, self._finished = self._finished, []
+        return [text_block(piece) for piece in new]
 
     def block(self, *, final: bool = False) -> Block:
-        """The text so far, without what was taken.
-
-        With `final`, rendered as a whole: code in colour, formulas typeset, references across pieces right.
-        """
-        if final:
-            return text_block(self._rest(), final=True)
-        self._keep_finished()
-        while len(self._html) < len(self._pieces):
-            self._html.append(markdown_html("".join(self._pieces[len(self._html)]), streaming=True))
-        tail = markdown_html(self._reopened + self._open, streaming=True)
-        body = "\n".join([*self._html[self._taken :], tail])
-        html = f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
+        """The rest. With `final`, code is in colour and formulas are typeset."""
+        rest = self._reopened + self._open
         # Without its text form, which only a finished block needs: half of what would be sent ten times a second.
-        return Block(html, "")
-
-    def _rest(self) -> str:
-        """The markdown that was not taken, in one; a fence that an earlier piece opened is opened again."""
-        pieces = [*self._pieces[self._taken :], (self._reopened, self._open)]
-        return pieces[0][0] + "".join(piece for _, piece in pieces)
+        return text_block(rest) if final else Block(written(markdown_html(rest, streaming=True)), "")
 
     def _keep_finished(self) -> None:
         """Set aside what is complete in `_open`, line by line from where the last look ended."""
@@ -170,7 +155,7 @@ class StreamingText:
 
     @property
     def _enough(self) -> int:
-        return PIECE + PIECE * len(self._pieces) // 10
+        return PIECE + PIECE * self._count // 10
 
     def _in_fence(self, line: str) -> bool:
         """Follow fences; whether `line` is part of one."""
@@ -191,7 +176,8 @@ class StreamingText:
         self._reopened = f"{self._opener}\n"
 
     def _keep(self, end: int) -> None:
-        self._pieces.append((self._reopened, self._open[:end]))
+        self._finished.append(self._reopened + self._open[:end])
+        self._count += 1
         self._reopened = ""
         self._open = self._open[end:]
         self._scanned, self._cut = self._scanned - end, 0

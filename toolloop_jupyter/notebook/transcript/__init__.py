@@ -1,47 +1,33 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import (
-    TOO_LARGE,
-    Block,
-    Room,
-    files_block,
-    foot,
-    head,
-    money,
-    notice,
-    reasoning_block,
-    retry_block,
-    text_block,
-)
-from .calls import approval_record, call_block
-from .diagram import picture, timeline
-from .export import write
-from .steps import FULL_STEPS, mimebundle, render, to_markdown
-from .values import answer_block, attachment_block, bundle_of, picture_of
+from .blocks import WIDGET, Block, head, money, notice, text_block, written
+from .calls import approval_record, progress_block
+from .diagram import timeline
+from .export import to_markdown, write
+from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
+from .values import bundle_of, picture_of
 
 __all__ = [
-    "FULL_STEPS",
-    "TOO_LARGE",
+    "WIDGET",
     "Block",
-    "Room",
-    "answer_block",
+    "CallStep",
+    "Notice",
+    "Page",
+    "Step",
+    "Steps",
+    "TextStep",
     "approval_record",
-    "attachment_block",
     "bundle_of",
-    "call_block",
-    "files_block",
-    "foot",
     "head",
     "mimebundle",
     "money",
     "notice",
-    "picture",
     "picture_of",
-    "reasoning_block",
+    "progress_block",
     "render",
-    "retry_block",
     "text_block",
     "timeline",
     "to_markdown",
     "write",
+    "written",
 ]

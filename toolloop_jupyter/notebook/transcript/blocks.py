@@ -1,7 +1,7 @@
 """The parts of a transcript: each function takes what happened and gives back a `Block`, safe HTML and plain text.
 
 A block is one cell output. It is static, stands alone, and says the same in both forms; nothing of what it quotes
-can run, load, or end the block. Calls of tools have a module of their own, `calls.py`.
+can run, load, or end the block. Calls of tools are in `calls`, values in `values`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,10 @@ from ..html import (
 LONGEST_TEXT = 200_000
 """Characters of one text of the model; the whole one is in the Result."""
 _MOST_TOOLS = 50
+_LAST_WORDS = 160
+"""Characters that are shown of a thought while it grows."""
+WIDGET = "application/vnd.jupyter.widget-view+json"
+"""The MIME type of a reference to a widget, which a front-end shows instead of the other forms in a bundle."""
 
 
 @dataclass(frozen=True)
@@ -56,56 +60,57 @@ def head(
     `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `prompt` is shown only where the cell does not (a run shown again).
     Carries the style sheet of the run.
     """
-    model, prompt = shorten(model, 200), _within(prompt, "result.prompt", 10_000)
-    facts = [f"<span>{inline(model)}</span>"] if model else []
-    words = [in_a_line(model)] if model else []
+    facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
-        known = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
+        shown = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
         more = f" and {len(tools) - _MOST_TOOLS:,} more" if len(tools) > _MOST_TOOLS else ""
-        names = " ".join(f"<code>{esc(name)}</code>" for name in known)
-        facts.append(f"{'tool' if len(tools) == 1 else 'tools'} {names}{more}")
-        words.append("tools " + ", ".join(in_a_line(name) for name in known) + more)
+        names = " ".join(f"<code>{esc(name)}</code>" for name in shown)
+        label = "tool" if len(tools) == 1 else "tools"
+        facts.append((f"{label} {names}{more}", f"tools {', '.join(shown)}{more}"))
     if permissions and permissions != "full":
-        facts.append(inline(permissions))
-        words.append(in_a_line(permissions))
+        facts.append((inline(permissions), permissions))
     for label, value in (("output", output), ("session", session)):
         if value:
-            facts.append(f"{label} <code>{esc(value)}</code>")
-            words.append(f"{label} {in_a_line(value)}")
+            facts.append((f"{label} <code>{esc(value)}</code>", f"{label} {value}"))
     if tape:
-        facts.append(inline(tape))
-        words.append(in_a_line(tape))
-    asked = (
-        f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>' if prompt else ""
-    )
-    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(facts)}</div>'
-    text = " · ".join(words)
+        facts.append((inline(tape), tape))
+    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(shown for shown, _ in facts)}</div>'
+    text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
         return Block(html, text)
+    prompt = _within(prompt, "result.prompt", 10_000)
+    asked = f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>'
     quoted = "\n".join(f"> {line}".rstrip() for line in plain(prompt).rstrip().split("\n"))
     return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n{quoted}")
 
 
-def text_block(text: str, *, final: bool = False, streaming: bool = False) -> Block:
-    """What the model says, in markdown. `final` marks the answer, `streaming` a text that is still being written."""
+def text_block(text: str) -> Block:
+    """What the model says, in markdown."""
     text = _within(text, "result.text")
-    kind = "tlj tlj-answer" if final else "tlj tlj-text"
-    body = markdown_html(text, streaming=streaming)
-    return Block(f'<div class="{kind}" style="{BLOCK}" dir="auto">{body}</div>', plain(text).strip())
+    return Block(written(markdown_html(text)), plain(text).strip())
+
+
+def written(body: str) -> str:
+    """HTML of model text, as it stands on the page."""
+    return f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
 
 
 def reasoning_block(text: str, *, streaming: bool = False) -> Block:
-    """The model's reasoning, folded; the summary shows its first words."""
+    """The model's reasoning, folded behind its first words; while it is `streaming`, its last words in a line."""
+    if streaming:
+        last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
+        line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
+        return Block(
+            f'<div class="tlj tlj-reason" style="{CALL};{DIM}">{line}</div>', f"(thinking…) {plain(last)}"
+        )
     text = _within(text, "result.events")
-    body = markdown_html(text, streaming=streaming)
-    label = "thinking…" if streaming else "thought"
     start = first_line(plain(text), 80)
     html = (
         f'<details class="tlj tlj-call tlj-reason" style="{CALL}"><summary style="{SUMMARY}">'
-        f'<span style="{DIM}">{label}</span> <span class="tlj-args" style="{DIM}">{inline(start)}</span></summary>'
-        f'<div style="{BLOCK};{DIM}" dir="auto">{body}</div></details>'
+        f'<span style="{DIM}">thought</span> <span class="tlj-args" style="{DIM}">{inline(start)}</span></summary>'
+        f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(text)}</div></details>'
     )
-    return Block(html, f"({label}) {plain(text).strip()}")
+    return Block(html, f"(thought) {plain(text).strip()}")
 
 
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
@@ -124,18 +129,18 @@ def notice(text: str, kind: str = "info") -> Block:
 
 
 def retry_block(retry: Retry) -> Block:
-    """A model call that failed and is tried again."""
-    discarded = " What it had written no longer counts." if retry.discard else ""
-    return notice(
-        f"model call failed, try {retry.attempt + 1}: {shorten(retry.error, 500)}.{discarded}", "warning"
-    )
+    """A model call that failed and is tried again, or whose second try says something else."""
+    error = shorten(retry.error, 500)
+    if retry.discard:
+        return notice(f"the answer begins again: {error}", "warning")
+    return notice(f"model call failed, try {retry.attempt + 1}: {error}.", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
-def files_block(files: Iterable[FileChange]) -> Block:
-    """The files of the sandbox that changed, each with its diff folded."""
+def files_block(files: Iterable[FileChange], note: str = "") -> Block:
+    """The files of the sandbox that changed, each with its diff folded; `note` stands beside one without a diff."""
     parts, lines = [], []
     for change in files:
         mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
@@ -143,8 +148,9 @@ def files_block(files: Iterable[FileChange]) -> Block:
         title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
         lines.append(f"{mark} {in_a_line(path)} {change.kind}")
         if not change.diff:
-            note = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
-            parts.append(f'<div style="{CALL}">{title}{note}</div>')
+            binary = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
+            beside = f' <span style="{DIM}">{inline(note)}</span>' if note else binary
+            parts.append(f'<div style="{CALL}">{title}{beside}</div>')
             continue
         shown, left_out = cut(change.diff)
         more = f"… {left_out}: result.files" if left_out else ""
@@ -253,53 +259,12 @@ def _calls(result: Result) -> str:
     return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
 
 
-# --- What a saved notebook holds of one call and of one run: each part is bounded by itself, here their sum is. ---
-#
-# Left out is only what is there to be had elsewhere, and what is left out is said, with where it is.
-
 OF_CALL = 4_000_000
 """Characters of HTML of one call: the largest picture that is kept, and as much as one reads beside it."""
-OF_RUN = 20_000_000
-"""Characters of HTML of all calls of a run that are kept in full; the later ones are one line each."""
 OF_ARGUMENTS = 200_000
 """Characters of HTML of the arguments of one call."""
 MOST_OUTPUTS = 100
 """Prints and displays of one call: the first and the last of them."""
-MOST_FILES = 200
-"""Changed files of a run that are shown with their diffs."""
-TOO_LARGE = "more than the record of a run holds"
-
-
-class Room:
-    """Keeps count of what a run's calls and files take."""
-
-    def __init__(self) -> None:
-        self._sizes: dict[object, int] = {}
-        self._used = 0
-        self._files = 0
-        self.files_left_out = 0
-
-    def holds(self, key: object, block: Block) -> bool:
-        """Whether there is room for a block, which then takes it, instead of what `key` took before."""
-        size = len(block.html)
-        used = self._used - self._sizes.get(key, 0) + size
-        if used > OF_RUN:
-            return False
-        self._used, self._sizes[key] = used, size
-        return True
-
-    def holds_file(self, block: Block) -> bool:
-        """Whether there is room for one more changed file; those without are counted."""
-        self._files += 1
-        fits = self._files <= MOST_FILES and self.holds(("file", self._files), block)
-        self.files_left_out += not fits
-        return fits
-
-    def files_note(self, expression: str) -> str:
-        """What to say of the files that were left out; `expression` has all of them."""
-        return f"… {counted(self.files_left_out, 'more changed file')}: {expression}"
-
-
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
@@ -16,6 +15,7 @@ from ..html import (
     DIM,
     INLINE_CODE,
     NAME,
+    STYLE,
     SUMMARY,
     TABLE,
     counted,
@@ -29,10 +29,10 @@ from ..html import (
 )
 from ..kernel import name_cells
 from .blocks import (
+    MOST_CHARACTERS,
     MOST_OUTPUTS,
     OF_ARGUMENTS,
     OF_CALL,
-    TOO_LARGE,
     Block,
     clock,
     cut,
@@ -51,7 +51,8 @@ from .values import (
 
 _TEXT_LINES = 20
 """Lines of a result in the plain text of a block, which is what diffs and terminals show."""
-
+_LAST_LINES = 3
+"""Printed lines that are shown of a running call."""
 _NAME = 200
 """Characters of a tool's or an argument's name."""
 _REASON = 2_000
@@ -87,36 +88,33 @@ def call_block(
     result: ToolResult | None = None,
     decision: Decision | None = None,
     outputs: Sequence[tuple[str, object]] = (),
-    elapsed: float | None = None,
     state: str = "done",
-    value_name: str | None = None,
+    value_name: str = "",
+    input_name: str = "",
     note: str = "",
     brief: bool = False,
 ) -> Block:
     """One tool call.
 
     `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
-    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `elapsed` seconds, from the result when it
-    is there; `state` "waiting", "running" or "done"; `value_name` the expression that has the whole result, such as
-    "result.tool_results[2].value"; `note` how far it is ("3 of 10 files"). `brief` leaves out all that is folded: for the
-    early steps of a very long run, and for a call that is too large for its record, which `note` then says.
+    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `state` "waiting", "running" or "done";
+    `value_name` the expression that has the whole result, such as "result.tool_results[2].value", and `input_name` the one
+    of its arguments; `note` what else the line says. `brief` leaves out all that is folded: for the early steps of a very long run, and for a call that is too
+    large for its record.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
     shown = (
-        show_value(result.value, _described(result), value_name or "")
-        if result and not result.is_error
-        else None
+        show_value(result.value, _described(result), value_name) if result and not result.is_error else None
     )
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
-    said = "" if decision is None else decision_text(decision)
-    facts = _facts(result, decision, shown, elapsed, state)
-    facts += [shorten(note, 120)] if note and (result is None or note.startswith(TOO_LARGE)) else []
+    decided = "" if decision is None else decision_text(decision)
+    facts = [*_facts(result, decision, shown, state), *([shorten(note, 120)] if note else [])]
     name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
-    in_full = " · ".join([shorten(first_line(said, 200), 80), *facts] if said else facts)
+    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
@@ -125,23 +123,39 @@ def call_block(
     text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
-    arguments_html = _arguments_html(given, decision, value_name or "")
-    result_html = _result_html(result, shown, value_name or "")
+    arguments_html = _arguments_html(given, decision, input_name)
+    result_html = _result_html(result, shown, value_name)
     displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
-    by_whom = f'<div style="{DIM}">{inline(shorten(said, _REASON))}</div>' if said else ""
+    by_whom = f'<div style="{DIM}">{inline(shorten(decided, _REASON))}</div>' if decided else ""
     body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
-    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name or "")]
+    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name)]
     return Block(html, "\n".join([text, *lines]))
 
 
+def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
+    """How far a running call is, for below its row: `note` ("3 of 10 files"), its last printed lines, what it displays.
+
+    Apart from the row, so that this can be written again and again while the row stays as a person left it.
+    """
+    line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
+    prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
+    printed = "\n".join(name_cells(prints[-1]).splitlines()[-_LAST_LINES:]) if prints else ""
+    displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
+    displays.append(show_text(shorten(printed, MOST_CHARACTERS)) if printed else Shown("", ""))
+    inner = f'<div style="{DIM}">{inline(line)}</div>{"".join(shown.html for shown in displays)}'
+    words = [f"    {in_a_line(line)}", *_text_lines(None, None, displays, "")]
+    return Block(f'<div class="tlj tlj-progress" style="{CALL}">{inner}</div>', "\n".join(words))
+
+
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
-    """What was asked and what was decided, as a block of its own (calls show their decision themselves)."""
+    """What was asked and what was decided, as a block of its own, with the style sheet: no run's head stands above it."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
-    return call_block(call, arguments=approval.input, decision=decision, state=state)
+    block = call_block(call, arguments=approval.input, decision=decision, state=state)
+    return Block(STYLE + block.html, block.text)
 
 
 def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> tuple[str, str]:
@@ -155,21 +169,14 @@ def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> t
 
 
 def _facts(
-    result: ToolResult | None,
-    decision: Decision | None,
-    shown: Shown | None,
-    elapsed: float | None,
-    state: str,
+    result: ToolResult | None, decision: Decision | None, shown: Shown | None, state: str
 ) -> list[str]:
-    facts = []
     if result is None:
-        facts = ["waiting for you"] if state == "waiting" else ["running"] if state == "running" else []
-        return facts + ([duration(elapsed)] if elapsed is not None else [])
-    if result.ran or elapsed is not None:
-        facts.append(duration(result.seconds if elapsed is None else elapsed))
+        return {"waiting": ["waiting for you"], "running": ["running"]}.get(state, [])
+    facts = [duration(result.seconds)] if result.ran else []
     if result.is_error:
         if decision is None or decision.allowed:
-            facts.append(first_line(result.output, 60))
+            facts.append(reason_in(_described(result)))
         return facts
     size = shown.size if shown else ""
     if result.pictures:
@@ -177,6 +184,13 @@ def _facts(
     elif result.full_length > len(result.output):
         size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
     return [*facts, size] if size else facts
+
+
+def reason_in(message: str) -> str:
+    """What a message says in one line: its first, with the list behind it where that is only announced by it."""
+    first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
+    listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
+    return shorten(f"{first} {listed}".rstrip(), 100)
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
@@ -199,55 +213,57 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
 
 
 def _arguments_html(given: Mapping[str, object], decision: Decision | None, expression: str) -> str:
-    edited = decision.arguments if decision is not None else None
+    """All arguments, as far as there is room for them; those that a person changed in any case."""
+    changes = _changes(given, decision)
     rows, left_out, room = [], 0, OF_ARGUMENTS
-    for name in dict.fromkeys([*given, *(edited or ())]):
-        value, changed = _argument(name, given, edited)
-        row = _row(str(name), value)
+    for name in dict.fromkeys([*given, *changes]):
+        before = argument_html(given[name]) if name in given else ""
+        change = changes.get(name)
+        row = _row(
+            str(name), before if change is None else f"{before} {_change_html(change, before)}".lstrip()
+        )
         room -= len(row)
-        if room >= 0 or changed:
+        if room >= 0 or change is not None:
             rows.append(row)
         else:
             left_out += 1
     if left_out:
-        rows.append(_row("…", inline(f"{counted(left_out, 'more argument')}{_input_of(expression)}")))
+        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
+        rows.append(_row("…", inline(more)))
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
 
 
-def _argument(
-    name: str, given: Mapping[str, object], edited: Mapping[str, object] | None
-) -> tuple[str, bool]:
-    """The HTML of one argument, and whether a person changed it."""
-    if edited is None or (
-        name in given and name in edited and value_text(edited[name]) == value_text(given[name])
-    ):
-        return argument_html(given[name]), False
-    if name not in given:
-        return f"<span>added by a person:</span> {argument_html(edited[name])}", True
-    before = argument_html(given[name])
-    if name not in edited:
-        return f"{before} <span>(removed by a person)</span>", True
-    return f"{before} <span>→ edited by a person:</span> {argument_html(edited[name])}", True
+_REMOVED = object()
+"""Stands for an argument that a person took out."""
 
 
-def _input_of(expression: str) -> str:
-    """What has all arguments of a call, by the expression that has its result."""
-    found = re.fullmatch(r"(.*)\.tool_results(\[\d+\])\.value(.*)", expression)
-    return f": {found[1]}.calls{found[2]}.input{found[3]}" if found else ""
+def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str, object]:
+    """What a person changed: the new values by name, _REMOVED for none."""
+    edited = decision.arguments if decision is not None else None
+    if edited is None:
+        return {}
+    return {
+        name: edited.get(name, _REMOVED)
+        for name in dict.fromkeys([*given, *edited])
+        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name])
+    }
+
+
+def _change_html(change: object, before: str) -> str:
+    if change is _REMOVED:
+        return "<span>(removed by a person)</span>"
+    words = "→ edited by a person:" if before else "added by a person:"
+    return f"<span>{words}</span> {argument_html(change)}"
 
 
 def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
     """What a person changed, in the plain text of a block: one line for each argument."""
-    edited = decision.arguments if decision is not None else None
-    if edited is None:
-        return []
     lines = []
-    for name in dict.fromkeys([*given, *edited]):
+    for name, change in _changes(given, decision).items():
         before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
-        after = shorten(value_text(edited[name]), 80) if name in edited else "(left out)"
-        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name]):
-            changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
-            lines.append(f"    edited by a person: {changed}")
+        after = "(left out)" if change is _REMOVED else shorten(value_text(change), 80)
+        changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
+        lines.append(f"    edited by a person: {changed}")
     return lines
 
 
@@ -277,9 +293,8 @@ def _indented(value: object) -> str:
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the value alone: without what was printed and what is said of edited arguments."""
-    beside = result.output.startswith(("[printed]", "The person edited"))
-    return describe(result.value).text if beside else result.output
+    """The text of the value or the error alone."""
+    return result.output if result.returned is None else result.returned
 
 
 def _without_result(
@@ -377,22 +392,16 @@ def _text_lines(
         parts.append(_WHOLE + plain(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # A cut result names its whole in its last line, which therefore stays.
-        hidden, last = len(lines) - _TEXT_LINES + 2, []
-        if lines[-1].startswith("…"):
-            if more := _MORE_LINES.match(lines[-1]):
-                hidden += int(more[1].replace(",", "")) - 1
-                last = [f"… {counted(hidden, 'more line')}{more[2]}"]
-            else:
-                last = [f"… {counted(hidden, 'more line')}", lines[-1]]
-        lines = [*lines[: _TEXT_LINES - 2], *(last or [f"… {counted(hidden, 'more line')}"])]
+        more = (
+            f"and more: {plain(expression)}"
+            if expression
+            else counted(len(lines) - _TEXT_LINES + 1, "more line")
+        )
+        lines = [*lines[: _TEXT_LINES - 1], f"… {more}"]
     return ["    " + shorten(line, 400) for line in lines]
 
 
-_MORE_LINES = re.compile(r"… ([\d,]+) more lines?(.*)")
-
-
-# --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------
+# --- a decision: in a word on a call's line, in full behind it ---
 
 _DECIDED = {
     "click": "by click",

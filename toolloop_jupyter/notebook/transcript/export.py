@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,9 @@ from pydantic_core import to_jsonable_python
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
-from ...core.text import hide_in
+from ...core.text import hide, hide_in, plain
 from ..html import DARK_PAGE, as_source
-from .steps import mimebundle, render, to_markdown
+from .steps import draw_steps, head_of, mimebundle, render
 
 if TYPE_CHECKING:
     from ...core.events import Result
@@ -41,6 +42,22 @@ def write(result: Result, path: str) -> Path:
     # A lone surrogate, which a tool may return, is written as its escape.
     target.write_bytes(maker(result).encode("utf-8", "backslashreplace"))
     return target
+
+
+def to_markdown(result: Result, name: str | None = None) -> str:
+    """The run as Markdown that stays inert wherever it is rendered: every part of it stands in fenced code, as it was written."""
+    parts = [write_fence(head_of(result).text)]
+    if result.prompt:
+        parts.append("\n".join(f"> {line}" for line in write_fence(plain(result.prompt).strip()).split("\n")))
+    parts += [write_fence(block.text) for block in draw_steps(result, name)]
+    return hide("\n\n".join(parts)) + "\n"
+
+
+def write_fence(text: str) -> str:
+    """A text as fenced code, whatever fences it has."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}text\n{text}\n{fence}"
 
 
 def _html(result: Result) -> str:
@@ -76,8 +93,8 @@ def _event(event: Any) -> dict[str, Any]:
 
 def _output_json(output: Any) -> Any:
     """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
-    told = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
-    return repr(output) if isinstance(told, Raised) else told
+    data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
+    return repr(output) if isinstance(data, Raised) else data
 
 
 def _plain(value: Any) -> Any:

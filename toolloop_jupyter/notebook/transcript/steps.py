@@ -1,17 +1,26 @@
-"""A run as a row of blocks: events in, safe HTML and text out; the whole run again from its `Result`.
+"""A run's events as steps, and its steps as blocks.
 
-This is the module that the live view and `Result` displays import from; the blocks themselves are in `blocks.py`,
-`calls.py` and `answer.py`.
+    event --Steps.take--> steps that are new or changed --Page.draw--> Block --mimebundle--> an output of a cell
+
+The page that grows in a cell, the run shown again, the exports and a terminal all go this way, so they say the same.
+What only a run on its way has (prints so far, seconds) is drawn beside a step by the live page.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from ...core.events import (
     Approval,
     Attachment,
+    Compaction,
+    Decision,
+    Done,
+    Event,
     FileChange,
     Reasoning,
     Result,
@@ -20,25 +29,347 @@ from ...core.events import (
     ToolCall,
     ToolResult,
 )
-from ...core.text import hide, plain
-from .blocks import (
-    TOO_LARGE,
-    Block,
-    Room,
-    files_block,
-    foot,
-    head,
-    notice,
-    reasoning_block,
-    retry_block,
-    text_block,
-)
+from ...core.text import hide
+from .blocks import Block, files_block, foot, head, notice, reasoning_block, retry_block, text_block
 from .calls import call_block
 from .diagram import picture
 from .values import answer_block, attachment_block
 
 FULL_STEPS = 100
-"""A run shown again has this many of its last tool calls in full; earlier ones are one line each."""
+"""So many of a run's last tool calls are shown in full; earlier ones are one line each."""
+MOST_FILES = 200
+"""Changed files of a run that are shown."""
+OF_RUN = 20_000_000
+"""Characters of HTML of all steps of a run that are kept in full; the later ones are one line each."""
+TOO_LARGE = "more than the record of a run holds"
+
+
+# --- the steps ------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class TextStep:
+    """What the model says, or thinks."""
+
+    is_thought: bool
+    pieces: list[str] = field(default_factory=list)
+    is_whole: bool = False
+    """Whether nothing is added any more."""
+    output: object = None
+    """The validated `output=` instance, when the text is the answer that it was read from."""
+
+    @property
+    def text(self) -> str:
+        return "".join(self.pieces)
+
+
+@dataclass(eq=False)
+class CallStep:
+    """A tool call, from the model's ask to its result."""
+
+    call: ToolCall
+    index: int
+    """Which of the run's calls it is, from 0."""
+    approval: Approval | None = None
+    result: ToolResult | None = None
+    is_over: bool = False
+    """Whether there is a result, or none will come."""
+    is_brief: bool = False
+    """Whether it is so long ago that one line is enough."""
+
+    @property
+    def arguments(self) -> Mapping[str, object]:
+        """What was asked about, else what the model sent."""
+        return self.call.input if self.approval is None else self.approval.input
+
+    @property
+    def decision(self) -> Decision | None:
+        """What counted in the end: a call may be allowed, and refused all the same."""
+        if self.result is not None and self.result.decision is not None:
+            return self.result.decision
+        return None if self.approval is None else self.approval.decision
+
+    @property
+    def state(self) -> str:
+        """How far it is: "running", "waiting" for a decision, or "done"."""
+        if self.is_over:
+            return "done"
+        return "waiting" if self.approval is not None and not self.approval.answered else "running"
+
+
+@dataclass(frozen=True)
+class MoreFiles:
+    """Changed files beyond those that are shown."""
+
+    count: int
+
+
+@dataclass(frozen=True)
+class Notice:
+    """A line of words, such as an event of another runtime that ours have no class for."""
+
+    text: str
+    kind: Literal["info", "warning", "error"] = "info"
+
+
+Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
+"""A text or a call, which grow; everything else is its event, shown as it is."""
+
+
+# --- from events to steps -------------------------------------------------------------------------------------
+
+
+class Steps:
+    """The steps of one run, in the order in which they began. `take` is given its events, one by one."""
+
+    def __init__(self) -> None:
+        self.all: list[Step] = []
+        self._open: TextStep | None = None
+        """The text that is being written."""
+        self._calls: dict[str, CallStep] = {}
+        """By the id of the call; an id that comes again stands for its last call."""
+        self._call_count = 0
+        self._in_full: deque[CallStep] = deque()
+        self._file_count = 0
+
+    def take(self, event: Event | Compaction | Notice) -> Sequence[Step]:
+        """The steps that an event adds or changes."""
+        match event:
+            case Text():
+                return self._write(event.delta, is_thought=False)
+            case Reasoning():
+                return self._write(event.delta, is_thought=True)
+            case Retry():
+                return self._try_again(event)
+        return [*self.end_text(), *self._take_whole(event)]
+
+    def end_text(self) -> Sequence[Step]:
+        """End the text that is being written; what comes next is another one."""
+        ended, self._open = self._open, None
+        if ended is None:
+            return ()
+        ended.is_whole = True
+        return (ended,)
+
+    def end_calls(self) -> Sequence[Step]:
+        """End the calls without a result: none will come."""
+        left = self.open_calls
+        for step in left:
+            step.is_over = True
+        return left
+
+    @property
+    def open_calls(self) -> list[CallStep]:
+        """The calls that have no result yet."""
+        return [step for step in self._calls.values() if not step.is_over]
+
+    def _add(self, *steps: Step) -> Sequence[Step]:
+        self.all += steps
+        return steps
+
+    def _write(self, delta: str, *, is_thought: bool) -> Sequence[Step]:
+        changed: Sequence[Step] = ()
+        if self._open is None or self._open.is_thought != is_thought:
+            changed = self.end_text()
+            self._open = TextStep(is_thought)
+            self._add(self._open)
+        self._open.pieces.append(delta)
+        return [*changed, self._open]
+
+    def _try_again(self, retry: Retry) -> Sequence[Step]:
+        """A second try goes on with the text of the first, or takes back what is in `discard`."""
+        changed: Sequence[Step] = ()
+        if retry.discard or (self._open is not None and self._open.is_thought):
+            changed = self.end_text()
+        return [*changed, *self._take_back(retry.discard), *self._add(retry)]
+
+    def _take_back(self, discard: str) -> list[Step]:
+        """Shorten the last texts by what no longer holds."""
+        changed: list[Step] = []
+        for step in reversed(self.all):
+            if not discard or isinstance(step, CallStep):
+                break
+            if not isinstance(step, TextStep) or step.is_thought or not (text := step.text):
+                continue
+            kept = text.removesuffix(discard)
+            if kept == text and not discard.endswith(text):
+                break
+            discard, kept = ("", kept) if kept != text else (discard.removesuffix(text), "")
+            step.pieces = [kept]
+            changed.append(step)
+        return changed
+
+    def _take_whole(self, event: Event | Compaction | Notice) -> Sequence[Step]:
+        match event:
+            case ToolCall():
+                return [self._begin_call(event)]
+            case Approval():
+                step = self._asked_about(event)
+                step.approval = event
+                return [step]
+            case ToolResult():
+                return self._end_call(event)
+            case FileChange():
+                self._file_count += 1
+                return self._add(event) if self._file_count <= MOST_FILES else ()
+            case Compaction(tokens_before=int(before), tokens_after=int(after)):
+                counts = f"{before:,} tokens before, {after:,} after"
+                return self._add(Notice(f"the agent has shortened its conversation: {counts}"))
+            case Done():
+                return [*self._end(event.result), *self._add(event)]
+            case Attachment() | Notice():
+                return self._add(event)
+        return ()
+
+    def _begin_call(self, call: ToolCall) -> CallStep:
+        step = self._calls[call.id] = CallStep(call, self._call_count)
+        self._call_count += 1
+        self._add(step)
+        return step
+
+    def _asked_about(self, approval: Approval) -> CallStep:
+        """The call that a request is about; one of another runtime may not say which, or come before its call."""
+        if approval.call_id in self._calls:
+            return self._calls[approval.call_id]
+        for step in reversed(self._calls.values()):
+            if not step.is_over and step.call.name == approval.tool:
+                return step
+        return self._begin_call(ToolCall(approval.call_id, approval.tool, approval.tool, approval.input))
+
+    def _end_call(self, result: ToolResult) -> Sequence[Step]:
+        step = self._calls.get(result.id)
+        if step is None:
+            return ()
+        step.result, step.is_over = result, True
+        self._in_full.append(step)
+        if len(self._in_full) <= FULL_STEPS:
+            return [step]
+        early = self._in_full.popleft()
+        early.is_brief = True
+        return [step, early]
+
+    def _end(self, result: Result) -> Sequence[Step]:
+        changed = [*self.end_calls()]
+        if result.output is not None:
+            changed.append(self._answer(result))
+        if not self._file_count:  # another runtime may tell of them at its end alone
+            changed += [step for change in result.files for step in self._take_whole(change)]
+        if self._file_count > MOST_FILES:
+            changed += self._add(MoreFiles(self._file_count - MOST_FILES))
+        if result.error:
+            kind: Literal["error", "warning"] = (
+                "error" if result.stop_reason == "runtime_error" else "warning"
+            )
+            changed += self._add(Notice(result.error, kind))
+        return changed
+
+    def _answer(self, result: Result) -> TextStep:
+        """The last text becomes the output that was read from it; it may have come as a call, without any text."""
+        step = TextStep(is_thought=False, is_whole=True)
+        for earlier in reversed(self.all):
+            if isinstance(earlier, CallStep):
+                break
+            if isinstance(earlier, TextStep) and not earlier.is_thought and earlier.text.strip():
+                step = earlier
+                break
+        if step not in self.all:
+            self._add(step)
+        step.pieces, step.output = [result.text], result.output
+        return step
+
+
+# --- from steps to blocks -------------------------------------------------------------------------------------
+
+
+class Page:
+    """Draws the steps of one run, within what its record holds."""
+
+    def __init__(self, name: str | None = None, hint: str | None = "") -> None:
+        """`name` is the notebook's variable that holds the Result. `hint` stands behind the expressions with that name;
+        None where nothing has the Result, so that no expression can be named.
+        """
+        self._name, self._hint = name, hint
+        self._sizes: dict[CallStep, int] = {}
+        self._used = 0
+
+    def draw(self, step: Step) -> Block | None:
+        """The block of a step, None where it has nothing to show."""
+        match step:
+            case CallStep():
+                return self.draw_call(step)
+            case TextStep():
+                return _draw_text(step)
+            case Attachment():
+                block = attachment_block(step)
+                return block if self._holds(block) else notice(f"{step.name}: {TOO_LARGE}")
+            case FileChange():
+                block = files_block([step])
+                return block if self._holds(block) else self._draw_without_diff(step)
+            case MoreFiles():
+                return notice(f"… {step.count:,} more changed files{self._of('files')}")
+            case Retry():
+                return retry_block(step)
+            case Notice():
+                return notice(step.text, step.kind)
+            case Done():
+                return foot(step.result, self._name, picture=picture(step.result))
+
+    def _of(self, part: str) -> str:
+        """What a person types for a part of the Result, behind a colon; "" where nothing has it."""
+        return "" if self._hint is None else f": {self._name or 'result'}.{part}{self._hint}"
+
+    def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
+        """The block of a call. `outputs` are what it has printed and displayed: ("stdout", text), ("display", MIME bundle);
+        without them it shows what its result says was printed.
+        """
+        if outputs is None:
+            outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
+        expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
+        arguments = self._of(f"calls[{step.index}].input").removeprefix(": ")
+
+        def draw(*, brief: bool, note: str = "") -> Block:
+            return call_block(
+                step.call,
+                arguments=step.arguments,
+                result=step.result,
+                decision=step.decision,
+                outputs=outputs,
+                state=step.state,
+                note=note,
+                brief=brief,
+                value_name=expression,
+                input_name=arguments,
+            )
+
+        block = draw(brief=step.is_brief)
+        if self._holds(block, step) or not step.is_over:
+            return block
+        return draw(brief=True, note=f"{TOO_LARGE}: {expression}".removesuffix(": "))
+
+    def _draw_without_diff(self, change: FileChange) -> Block:
+        return files_block(
+            [dataclasses.replace(change, diff="")], note=f"its diff is {TOO_LARGE}{self._of('files')}"
+        )
+
+    def _holds(self, block: Block, call: CallStep | None = None) -> bool:
+        """Whether there is room for a block, which then takes it; a call's instead of what the call took before."""
+        size = len(block.html)
+        used = self._used + size - (self._sizes.get(call, 0) if call else 0)
+        if used > OF_RUN:
+            return False
+        self._used = used
+        if call:
+            self._sizes[call] = size
+        return True
+
+
+def _draw_text(step: TextStep) -> Block | None:
+    if step.output is not None:
+        return answer_block(step.text, step.output)
+    text = step.text
+    if not text.strip():
+        return None
+    return reasoning_block(text, streaming=not step.is_whole) if step.is_thought else text_block(text)
 
 
 def together(blocks: Iterable[Block]) -> Block:
@@ -61,153 +392,24 @@ def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
     return {"text/html": html, "text/plain": hide(one.text)}
 
 
+# --- a whole run again ----------------------------------------------------------------------------------------
+
+
 def render(result: Result, name: str | None = None) -> list[Block]:
     """The whole run again, from what it left. `name` is the notebook's variable that holds `result`."""
-    blocks = [_head(result, result.prompt)]
-    room, number = Room(), -len(result.calls)
-    for step in _steps(result):
-        if isinstance(step, _Call):
-            expression = f"{name or 'result'}.tool_results[{number + len(result.calls)}].value"
-            block = step.block(expression, brief=number < -FULL_STEPS)
-            number += 1
-            blocks.append(block if room.holds(number, block) else step.block(expression, too_large=True))
-        elif isinstance(step, FileChange):
-            block = files_block([step])
-            blocks += [block] if room.holds_file(block) else []
-        else:
-            blocks.append(step)
-    last = blocks.pop() if len(blocks) > 1 and _ends_in_text(result) else None
-    if result.output is not None or last is not None:
-        blocks.append(answer_block(_last_text(result), result.output))
-    if result.files and not any(isinstance(event, FileChange) for event in result.events):
-        blocks += [block for change in result.files if room.holds_file(block := files_block([change]))]
-    if room.files_left_out:
-        blocks.append(notice(room.files_note(f"{name or 'result'}.files")))
-    blocks += _error(result)
-    blocks.append(foot(result, name, picture=picture(result)))
-    return blocks
+    return [head_of(result, result.prompt), *draw_steps(result, name)]
 
 
-def _error(result: Result) -> list[Block]:
-    """Why the run ended before its end, if it did."""
-    kind = "error" if result.stop_reason == "runtime_error" else "warning"
-    return [notice(result.error, kind)] if result.error else []
-
-
-def _head(result: Result, prompt: str = "") -> Block:
+def head_of(result: Result, prompt: str = "") -> Block:
+    """The line above a run, as far as its Result tells it."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
     return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)
 
 
-class _Call:
-    """A call that collects its approval and its result while the events go by."""
-
-    def __init__(self, call: ToolCall) -> None:
-        self.call = call
-        self.approval: Approval | None = None
-        self.result: ToolResult | None = None
-
-    def block(self, expression: str, *, brief: bool = False, too_large: bool = False) -> Block:
-        """The call as a block, `brief` or `too_large` for the run's record as one line."""
-        approval = self.approval
-        return call_block(
-            self.call,
-            arguments=approval.input if approval else None,
-            decision=approval.decision if approval else None,
-            result=self.result,
-            value_name=expression,
-            brief=brief or too_large,
-            note=f"{TOO_LARGE}: {expression}" if too_large else "",
-        )
-
-
-def _steps(result: Result) -> Iterator[Block | _Call | FileChange]:
-    """Finished blocks, calls and changed files in the order in which they began."""
-    calls: dict[str, _Call] = {}
-    current: _Call | None = None
-    order: list[Block | _Call | FileChange] = []
-    written: list[str] = []
-    kind: type = Text
-
-    def flush() -> None:
-        text = "".join(written)
-        written.clear()
-        if text.strip():
-            order.append(text_block(text) if kind is Text else reasoning_block(text))
-
-    for event in result.events:
-        if isinstance(event, (Text, Reasoning)):
-            if type(event) is not kind:
-                flush()
-                kind = type(event)
-            written.append(event.delta)
-            continue
-        if isinstance(event, Retry) and event.discard and kind is Text:
-            text = "".join(written)
-            written[:] = [text.removesuffix(event.discard)]
-        flush()
-        if isinstance(event, ToolCall):
-            current = calls[event.id] = _Call(event)
-            order.append(current)
-        elif isinstance(event, Approval):
-            target = calls.get(event.call_id, current)
-            if target is not None:
-                target.approval = event
-        elif isinstance(event, ToolResult):
-            target = calls.get(event.id, current)
-            if target is not None:
-                target.result = event
-        elif isinstance(event, Attachment):
-            order.append(attachment_block(event))
-        elif isinstance(event, Retry):
-            order.append(retry_block(event))
-        elif isinstance(event, FileChange):
-            order.append(event)
-    flush()
-    yield from order
-
-
-def _tail(result: Result) -> Sequence[object]:
-    """The events after the last tool result, retry or file change that are text."""
-    tail: list[object] = []
-    for event in reversed(result.events):
-        if isinstance(event, Text):
-            tail.append(event)
-        elif isinstance(event, (ToolCall, ToolResult, Approval, Attachment, Reasoning, Retry, FileChange)):
-            break
-    return tail[::-1]
-
-
-def _ends_in_text(result: Result) -> bool:
-    return any(isinstance(event, Text) and event.delta.strip() for event in _tail(result))
-
-
-def _last_text(result: Result) -> str:
-    return result.text or "".join(event.delta for event in _tail(result) if isinstance(event, Text))
-
-
-# -- as markdown ---------------------------------------------------------------------------------------------------
-
-
-def to_markdown(result: Result, name: str | None = None) -> str:
-    """The run as Markdown that stays inert wherever it is rendered: every part of it stands in fenced code, as it was written."""
-    parts = [write_fence(_head(result).text)]
-    if result.prompt:
-        parts.append("\n".join(f"> {line}" for line in write_fence(plain(result.prompt).strip()).split("\n")))
-    for step in _steps(result):
-        if isinstance(step, _Call):
-            parts.append(write_fence(step.block(f"{name or 'result'}.value").text))
-        else:
-            parts.append(write_fence((files_block([step]) if isinstance(step, FileChange) else step).text))
-    if result.output is not None:
-        parts.append(write_fence(answer_block("", result.output).text))
-    parts += [write_fence(block.text) for block in [*_error(result), foot(result, name)]]
-    return hide("\n\n".join(parts)) + "\n"
-
-
-def write_fence(text: str) -> str:
-    """A text as fenced code, whatever fences it has."""
-    longest = max((len(run) for run in re.findall("`+", text)), default=0)
-    fence = "`" * max(3, longest + 1)
-    return f"{fence}text\n{text}\n{fence}"
+def draw_steps(result: Result, name: str | None = None) -> list[Block]:
+    """The blocks of a run without its head."""
+    steps, page = Steps(), Page(name)
+    for event in (*result.events, Done(result)):
+        steps.take(event)
+    return [block for step in steps.all if (block := page.draw(step)) is not None]

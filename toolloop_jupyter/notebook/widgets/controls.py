@@ -1,6 +1,6 @@
-"""The widgets with which a person acts: approval card, toolbar, step card. The only importer of ipywidgets.
+"""Toolbar, step card and what every panel is made of.
 
-All three are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
+Panels are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
 opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
 `Approval`; a card only passes it on, so a late or second click does nothing.
 """
@@ -18,10 +18,8 @@ import ipywidgets
 from ...core.events import Usage
 from ...core.text import plain
 from ..html import CARD_STYLE, DIM, STYLE, counted, inline
-from ..transcript import money
+from ..transcript import WIDGET, money
 from .edit_form import FieldSpec
-
-WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 
 
 class _Panel:
@@ -34,7 +32,7 @@ class _Panel:
     def mimebundle(self) -> dict[str, Any]:
         """What to put into a display message: the reference that a front-end replaces by the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
-        return {WIDGET_MIME: reference}
+        return {WIDGET: reference}
 
     def _close(self) -> None:
         self._finished = True
@@ -44,20 +42,20 @@ class _Panel:
 
 def _tree(widget: Any) -> list[Any]:
     """A widget and all that it made: children, layouts and styles, each once, children first."""
-    found: dict[int, Any] = {}
+    parts: dict[int, Any] = {}
 
     def walk(one: Any) -> None:
         for child in getattr(one, "children", ()):
             walk(child)
         for part in (one, getattr(one, "layout", None), getattr(one, "style", None)):
             if isinstance(part, ipywidgets.Widget):
-                found[id(part)] = part
+                parts[id(part)] = part
 
     walk(widget)
-    return list(found.values())
+    return list(parts.values())
 
 
-def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], object]) -> ipywidgets.Button:
+def _button(label: str, tooltip: str, css: str, clicked: Callable[[object], object]) -> ipywidgets.Button:
     button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     button.add_class("tlj-btn")
     if css:
@@ -114,9 +112,11 @@ class Toolbar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
+        # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
+        styles = ipywidgets.HTML(STYLE + CARD_STYLE, layout=ipywidgets.Layout(display="none"))
         self._status = ipywidgets.HTML("")
         self._stop = _button("Stop", "Stop this run", "", self._clicked)
-        bar = ipywidgets.Box([self._status, self._stop])
+        bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
         self.update("starting", Usage(), 0.0, 0.0)
         super().__init__(bar)
@@ -130,7 +130,7 @@ class Toolbar(_Panel):
                 f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
             )
         rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
-        value = f'{CARD_STYLE}<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        value = f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
         if self._status.value != value:
             self._status.value = value
 
@@ -140,7 +140,7 @@ class Toolbar(_Panel):
             self._stop.disabled = True
             self._close()
 
-    def _clicked(self, _: Any) -> None:
+    def _clicked(self, _: object) -> None:
         if self._stop.disabled:
             return
         self._stop.disabled = True
@@ -221,7 +221,7 @@ class ClickTest(_Panel):
             self._close()
 
 
-# --- The second click of a double click must not decide on a card that came up under the pointer in between. ---
+# --- the second click of a double click must not decide on a card that came up under the pointer in between ---
 #
 # The next card may come up within 50 ms of a click, at the same place. So for `PAUSE` seconds after a person's click no
 # other card takes a click that lets something run: not one that was open already (it moves up), and not one that comes

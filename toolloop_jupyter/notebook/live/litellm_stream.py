@@ -1,22 +1,25 @@
-"""What the API shows in a notebook: `show(stream)`, and the approval card of `agent()` and its sessions."""
+"""A stream of LiteLLM's own harnesses as one of ours: the one place where its events are turned into those that are shown.
+
+The classes of `litellm.harness.types` (1.110) have our events' names and fewer fields. They are told apart by name, so
+that nothing here imports LiteLLM; one that a later release adds is shown as a line of text.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
 
 from ...core.events import (
     Approval,
+    Compaction,
     Decision,
     Done,
     Event,
     FileChange,
-    Mistake,
     Reasoning,
     Result,
     Span,
@@ -25,94 +28,10 @@ from ...core.events import (
     ToolResult,
     Usage,
 )
-from ...core.session import AsyncEventStream, Pending
-from .. import kernel
 from ..html import first_line
-from ..transcript import approval_record, head, mimebundle
-from . import results as presenting
-from .asking import ask
-from .outputs import put_card
-from .places import Column
-from .view import Notice, View, follow
+from ..transcript import Notice
 
-
-def can_ask_in_cell() -> bool:
-    """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
-    return kernel.in_kernel() or kernel.in_terminal()
-
-
-async def ask_in_cell(approval: Approval) -> None:
-    """Ask in the cell that runs, and leave the record there."""
-    place = Column(kernel.Cell.here()).place()
-
-    async def card(asked: Approval) -> None:
-        await put_card(place, asked, mimebundle([approval_record(asked, None)]), f"call {asked.number}")
-
-    try:
-        await ask(approval, card)
-    except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
-        raise
-    finally:
-        place.put(mimebundle([approval_record(approval, approval.decision)]))
-
-
-def show(stream: Any, name: str | None = None) -> Any:
-    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
-
-    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and give back LiteLLM's Result. A stream
-    that has been read to its end has its Result shown once more. A Result is shown as it is, and None comes back.
-    Raises Mistake for anything else.
-    """
-    if isinstance(stream, Result) or is_result(stream):
-        kernel.Cell.here().display(presenting.bundle(adopt(stream)))
-        return None  # as the cell's value it would be shown a second time
-    if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
-        raise Mistake(_no_stream(stream))
-    if hasattr(stream, "__anext__"):
-        return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
-
-
-def _no_stream(given: object) -> str:
-    what = f"a value of type {type(given).__name__}"
-    if isinstance(given, Coroutine):
-        given.close()
-        what = "a run that was not asked to stream"
-    return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
-
-
-async def _show(stream: Any, name: str | None) -> Any:
-    ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
-    if getattr(stream, "result", None) is not None:
-        kernel.Cell.here().display(presenting.bundle(adopt(stream.result)))
-        result = stream.result
-    elif not isinstance(ours, AsyncEventStream):
-        adopted = Adopted(stream)
-        view = View(
-            kernel.Cell.here(), _HEAD, name=name, stop=adopted.cancel, unattended="leave", foreign=True
-        )
-        view.hint = None
-        presenting.keep(await _follow(adopted, view))  # for %toolloop show; ours are kept as they end
-        return adopted.result
-    else:
-        view = View(kernel.Cell.here(), _HEAD, name=name, stop=ours.cancel, model=ours.model)
-        view.foreign, view.asks = not ours.observe(view), ours.approver == "reader"
-        result = await _follow(ours, view)
-    if isinstance(result, Result):
-        presenting.mark_shown(result)
-    return result
-
-
-_HEAD = head("", (), None, None)
-
-
-async def _follow(stream: Any, view: View) -> Result:
-    async with kernel.serving_clicks():
-        return await kernel.await_with_cleanup(follow(stream, view, stream.cancel))
-
+Shown: TypeAlias = Event | Compaction | Notice
 
 LOOK = 0.1
 """Seconds between two looks at whether their request was answered by somebody else (an `on_approval`); the first
@@ -123,24 +42,24 @@ UNANSWERED = "approval not answered"
 _END = object()
 
 
-def is_result(value: object) -> bool:
+def is_litellm_result(value: object) -> bool:
     """Whether `value` is a Result of LiteLLM's."""
-    told = ("events", "stop_reason", "usage")
-    return type(value).__name__ == "Result" and all(hasattr(value, name) for name in told)
+    fields = ("events", "stop_reason", "usage")
+    return type(value).__name__ == "Result" and all(hasattr(value, name) for name in fields)
 
 
-def adopt(result: Any) -> Result:
+def convert_result(result: Any) -> Result:
     """A Result, ours or LiteLLM's, as ours."""
     if isinstance(result, Result):
         return result
-    events = _Events(live=False)
+    converted = _Conversion(live=False)
     for event in result.events:
-        events.take(event)
-    events.take(Done(result))
-    return events.result(result)
+        converted.take(event)
+    converted.take(Done(result))
+    return converted.result(result)
 
 
-class Adopted:
+class LiteLLMStream:
     """A stream of LiteLLM's, sync or async, as an async stream of our events; `result` is its own Result.
 
     Reading goes on when the reader is cancelled in between: a cancel inside LiteLLM's generator would end it without
@@ -155,8 +74,8 @@ class Adopted:
             else functools.partial(asyncio.to_thread, next, stream, _END)
         )
         self._reading: asyncio.Future[Any] | None = None
-        self._events = _Events(live=True)
-        self._ready: deque[Event | Notice] = deque()
+        self._converted = _Conversion(live=True)
+        self._ready: deque[Shown] = deque()
         self._asked: tuple[Any, Approval] | None = None
         self._watching: asyncio.Future[None] | None = None
         self._cancelled = False
@@ -170,17 +89,17 @@ class Adopted:
         if self._asked is not None:
             self._asked[1].deny(ENDED, by="stop")
 
-    def __aiter__(self) -> Adopted:
+    def __aiter__(self) -> LiteLLMStream:
         return self
 
-    async def __anext__(self) -> Event | Notice:
+    async def __anext__(self) -> Shown:
         if not self._ready:
             self._hand_back()
         while not self._ready:
             event = await self._next()
             if event is _END:
                 raise StopAsyncIteration
-            self._ready.extend(self._events.take(event))
+            self._ready.extend(self._converted.take(event))
             if isinstance(self._ready[-1], Done):
                 self.result = event.result
             elif isinstance(self._ready[-1], Approval):
@@ -214,7 +133,7 @@ class Adopted:
         if self._asked is None:
             return
         (theirs, ours), self._asked = self._asked, None
-        self._events.answered(ours)
+        self._converted.answered(ours)
         if self._watching is not None:
             self._watching.cancel()
         if ours.decision is not None and not theirs.answered:
@@ -246,13 +165,14 @@ def _take_over(theirs: Any, ours: Approval) -> Decision | None:
     return ours.decision if same else answer
 
 
-class _Events:
+class _Conversion:
     """Turns their events into ours, one after the other, and keeps what a Result needs."""
 
     def __init__(self, *, live: bool) -> None:
         """`live`: the turn goes on, so the time that a call takes can be seen."""
         self._live, self._began = live, time.monotonic()
-        self._events: list[Event] = []
+        self._events: list[Any] = []
+        """What a Result of ours has, and between it the notices."""
         self._spans: list[Span] = []
         self._open: dict[str, tuple[ToolCall, float]] = {}
         """The calls without a result, and when they began."""
@@ -260,10 +180,10 @@ class _Events:
         """(theirs, ours) of each call that was asked about."""
         self._text = ""
 
-    def take(self, event: Any) -> list[Event | Notice]:
+    def take(self, event: Any) -> list[Shown]:
         """Ours for one of theirs."""
         made = self._made_of(event, type(event).__name__)
-        self._events += [one for one in made if not isinstance(one, (Notice, Done))]
+        self._events += [one for one in made if not isinstance(one, Done)]
         return made
 
     def result(self, theirs: Any) -> Result:
@@ -288,7 +208,7 @@ class _Events:
         """The request is answered: from now on its call runs."""
         self._open[ours.call_id] = (self._open[ours.call_id][0], time.monotonic())
 
-    def _made_of(self, event: Any, kind: str) -> list[Event | Notice]:
+    def _made_of(self, event: Any, kind: str) -> list[Shown]:
         if kind == "Text":
             self._text += event.delta
             return [Text(event.delta)]
@@ -306,21 +226,20 @@ class _Events:
         if kind == "Done":
             return [*self._unsaid(event.result), Done(self.result(event.result))]
         if kind == "Compaction" and event.tokens_before and event.tokens_after:
-            counts = f"{event.tokens_before:,} tokens before, {event.tokens_after:,} after"
-            return [Notice(f"the agent has shortened its conversation: {counts}")]
+            return [Compaction(event.tokens_before, event.tokens_after)]
         return [Notice(f"{kind}: {first_line(repr(event), 200)}")]
 
     def _begin(self, call: ToolCall) -> ToolCall:
         self._open[call.id] = (call, time.monotonic())
         return call
 
-    def _request(self, theirs: Any) -> list[Event | Notice]:
+    def _request(self, theirs: Any) -> list[Shown]:
         """Ours for a request of theirs, behind the call that it is about: an open one of this tool, else one made for it."""
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
-        known = [call for call in calls if call.input == theirs.input] or calls
+        fitting = [call for call in calls if call.input == theirs.input] or calls
         made_up = ToolCall(f"asked-{len(self._asked)}", theirs.tool, theirs.tool, dict(theirs.input))
-        call = known[0] if known else self._begin(made_up)
+        call = fitting[0] if fitting else self._begin(made_up)
         ours = Approval(
             tool=theirs.tool,
             input=theirs.input,
@@ -331,9 +250,9 @@ class _Events:
         )
         self._asked[call.id] = (theirs, ours)
         _take_over(theirs, ours)
-        return [ours] if known else [call, ours]
+        return [ours] if fitting else [call, ours]
 
-    def _call_result(self, event: Any) -> Event | Notice:
+    def _call_result(self, event: Any) -> Shown:
         output = str(event.output)
         if event.id not in self._open:
             return Notice(f"a result of a call that was not announced: {first_line(output, 200)}")

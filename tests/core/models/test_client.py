@@ -1,0 +1,201 @@
+"""LiteLLM's import, and what it must not do to a run, a script or a cell; servers that refuse what only streaming sends."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.servers import ScriptedServer, answer, calls, failure
+from toolloop_jupyter import Harness, aagent
+from toolloop_jupyter.core.events.events import Retry
+from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models import call as model
+from toolloop_jupyter.core.models import client
+
+TESTS = Path(__file__).parents[2]
+SLOW_IMPORT = """
+import asyncio, importlib.machinery, sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "litellm":
+            sys.meta_path.remove(self)
+            spec = importlib.machinery.PathFinder.find_spec(name)
+            run = spec.loader.exec_module
+            spec.loader.exec_module = lambda module: (time.sleep(3), run(module))
+            return spec
+sys.meta_path.insert(0, Slow())
+from support.servers import ScriptedServer, answer
+from toolloop_jupyter import Harness, aagent, agent
+"""
+"""Makes the import of litellm take 3 s longer, whatever the machine."""
+
+
+def run_script(code: str) -> subprocess.CompletedProcess[str]:
+    """Run code in an interpreter of its own, in which the tests' support can be imported."""
+    code = f"import sys; sys.path.insert(0, {str(TESTS)!r})\n{code}"
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=180, check=False
+    )
+
+
+def test_the_first_run_of_a_script():
+    """A script's first run has its whole `timeout` after LiteLLM's import, and the loop turns during it."""
+    ran = run_script(
+        SLOW_IMPORT
+        + """
+turns = 0
+async def tick():
+    global turns
+    while "acompletion" not in vars(sys.modules.get("litellm", sys)):
+        await asyncio.sleep(0.01)
+        turns += 1
+
+async def main(url):
+    task = asyncio.create_task(tick())
+    result = await aagent(Harness.TOOL_LOOP, "Hi", model="openai/m", api_base=url, api_key="k", timeout=2.5)
+    await task
+    print(result.stop_reason, result.text, result.usage.calls, turns > 50)
+
+with ScriptedServer([answer("Hello.")]) as server:
+    asyncio.run(main(server.base_url))
+"""
+    )
+    assert ran.stdout == "done Hello. 1 True\n", ran.stderr
+    assert "never awaited" not in ran.stderr
+
+
+def test_cancelled_before_anything_was_sent():
+    """A run that is cancelled during the import has made no call, costs nothing, and its server has seen nothing."""
+    ran = run_script(
+        SLOW_IMPORT
+        + """
+async def main(server):
+    stream = aagent(Harness.TOOL_LOOP, "Hi", model="openai/m", api_base=server.base_url, api_key="k", stream=True)
+    asyncio.get_running_loop().call_later(0.5, stream.cancel)
+    *_, done = [event async for event in stream]
+    print(done.stop_reason, done.result.usage.calls, done.result.cost, len(server.requests))
+
+with ScriptedServer([answer("Hello.")]) as server:
+    asyncio.run(main(server))
+"""
+    )
+    assert ran.stdout == "cancelled 0 0.0 0\n", ran.stderr
+    assert "never awaited" not in ran.stderr
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_the_collector_is_put_back_as_it_was(collects):
+    """The garbage collector is held during an import and put back as it was found, also after an error."""
+    before = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with client._without_collecting():
+            assert not gc.isenabled()
+        assert gc.isenabled() is collects
+        with pytest.raises(ImportError), client._without_collecting():
+            raise ImportError
+        assert gc.isenabled() is collects
+    finally:
+        (gc.enable if before else gc.disable)()
+
+
+LOGGED = """
+import logging, sys
+{first}
+from support.servers import ScriptedServer, answer
+from toolloop_jupyter import Harness, agent
+with ScriptedServer([answer("Hello.")]) as server:
+    for name in ("together_ai/m", "openai/m", "m"):
+        result = agent(Harness.TOOL_LOOP, "Hi", model=name, api_base=server.base_url, api_key="k")
+"""
+
+
+@pytest.mark.parametrize(
+    "first",
+    ["logging.basicConfig(level=logging.INFO)", "import litellm; logging.basicConfig(level=logging.INFO)"],
+)
+def test_no_lines_of_a_library_in_a_cell(first):
+    """A root logger that shows INFO has no lines of LiteLLM's calls, prices and advice, whoever imported it first."""
+    ran = run_script(LOGGED.format(first=first))
+    assert ran.returncode == 0
+    assert "LiteLLM" not in ran.stdout + ran.stderr
+    assert "Give Feedback" not in ran.stdout + ran.stderr
+
+
+def test_somebodys_own_level_stays():
+    """Who sets up LiteLLM's logger by its name sees its lines."""
+    ran = run_script(
+        LOGGED.format(first="logging.basicConfig(); logging.getLogger('LiteLLM').setLevel(logging.DEBUG)")
+    )
+    assert "LiteLLM completion()" in ran.stderr
+
+
+def f(a: int) -> int:
+    """Give a back."""
+    return a
+
+
+async def run(server: ScriptedServer, **keywords: Any) -> Any:
+    return await aagent(
+        Harness.TOOL_LOOP, "Go.", model="openai/m", api_base=server.base_url, api_key="k", **keywords
+    )
+
+
+def refusing(word: str, status: int, text: str) -> Any:
+    """A server that refuses requests that have this word in them."""
+
+    def step(received: Any) -> Any:
+        if received.body.get(word):
+            return failure(status, text)
+        done = any(message["role"] == "tool" for message in received.messages)
+        return answer("Done.") if done or not received.tools else calls(("f", {"a": 1}))
+
+    return step
+
+
+@pytest.mark.parametrize("status", [400, 422])
+async def test_a_server_without_stream_options(serve, status):
+    """A server that refuses `stream_options` is asked again without, once: later requests to it leave them out."""
+    text = "Unrecognized request argument supplied: stream_options"
+    server = serve(refusing("stream_options", status, text))
+    result = await run(server, tools=[f])
+    assert (result.stop_reason, result.text) == ("done", "Done.")
+    assert [bool(received.body.get("stream_options")) for received in server.requests] == [True, False, False]
+    assert all(received.body["stream"] for received in server.requests)
+    (retry,) = [event for event in result.events if isinstance(event, Retry)]
+    assert "takes no stream_options" in retry.error
+    assert (await run(server)).text == "Done."
+    assert len(server.requests) == 4
+
+
+async def test_a_server_that_streams_no_tools(serve):
+    """A server that does not stream beside tools is asked for whole answers then, and streams without tools."""
+    server = serve(refusing("tools", 500, "Cannot use tools with stream"))
+    real = server.script
+
+    def step(received: Any) -> Any:
+        return real(received) if received.body.get("stream") else refusing("none", 0, "")(received)
+
+    server.script = step
+    once = ToolLoopOptions(
+        completion_kwargs={"max_retries": 0}
+    )  # the provider's client asks again after a 500
+    result = await run(server, tools=[f], options=once)
+    assert (result.stop_reason, result.text) == ("done", "Done.")
+    assert [bool(received.body.get("stream")) for received in server.requests] == [True, False, False]
+    assert (await run(server)).text == "Done."
+    assert server.requests[-1].body["stream"]
+
+
+async def test_another_refusal_is_no_reason_to_ask_again(serve):
+    """A refusal that names neither is the run's error, after one request."""
+    server = serve([failure(400, "the model is not there")])
+    result = await run(server, tools=[f])
+    assert result.stop_reason == "runtime_error"
+    assert len(server.requests) == 1
+    assert (server.base_url, "openai/m") not in model._refused

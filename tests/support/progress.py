@@ -1,0 +1,106 @@
+"""How far a step of `./dev test` is: one line that is written anew, or one line each tenth where no terminal is."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class Progress:
+    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, the counts into `TOOLLOOP_TALLY`.
+
+    In place of pytest's dots. A failure's own report comes at the end, its name at once.
+    """
+
+    def __init__(self, config: pytest.Config, step: str) -> None:
+        self.step, self.config = step, config
+        self.total, self.done = 0, 0
+        self.counts: Counter[str] = Counter()
+        self.began = time.monotonic()
+        self.tenth = -1
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        self.total = self.total or len(session.items)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, node: Any, ids: list[str]) -> None:
+        self.total = len(ids)
+        self.began = time.monotonic()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_report_teststatus(self, report: Any) -> Any:
+        """Category and word as ever, without the letter."""
+        category, _, word = yield
+        return category, "", word
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        kind = count_as(report)
+        if kind is not None:
+            self.counts[kind] += 1
+            if kind in ("failed", "errors"):
+                self._line(f"{kind.upper()} {report.nodeid}", keep=True)
+        if report.when == "teardown":
+            self.done += 1
+            self._show()
+
+    def pytest_sessionfinish(self) -> None:
+        self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
+        if tally := os.environ.get("TOOLLOOP_TALLY"):
+            with Path(tally).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(dict(self.counts)) + "\n")
+
+    def _show(self) -> None:
+        share = self.done / max(self.total, 1)
+        left = (time.monotonic() - self.began) * (1 - share) / share / 60
+        bad = self.counts["failed"] + self.counts["errors"]
+        words = f"{self.step} {share:4.0%}  {self.done} of {self.total}" + (f", {bad} failed" if bad else "")
+        if share > 0.05:  # before, what is built and imported first counts too much
+            words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
+        if self._writer.isatty():
+            self._line(words)
+        elif int(share * 10) > self.tenth:
+            self.tenth = int(share * 10)
+            self._line(words, keep=True)
+
+    @property
+    def _writer(self) -> Any:
+        return self.config.get_terminal_writer()._file
+
+    def _line(self, words: str, *, keep: bool = False) -> None:
+        """Write a line over the last one."""
+        if self._writer.isatty():
+            self._writer.write(f"\r\x1b[K{words}" + ("\n" if keep else ""))
+        elif keep:
+            self._writer.write(f"{words}\n")
+        self._writer.flush()
+
+
+def count_as(report: pytest.TestReport) -> str | None:
+    """What a report counts as; None for set-up and clean-up that went well."""
+    expected = hasattr(report, "wasxfail")
+    if report.when == "call" or (report.when == "setup" and report.skipped):
+        if expected:
+            return "xfailed" if report.skipped else "xpassed"
+        return str(report.outcome)
+    return "errors" if report.failed else None
+
+
+def tell_counts(counts: Counter[str]) -> str:
+    """`5219 passed, 0 failed, 1 skipped`; errors around a test are failures."""
+    words = [f"{counts['passed']} passed", f"{counts['failed'] + counts['errors']} failed"]
+    words += [f"{counts[kind]} {kind}" for kind in ("skipped", "xfailed", "xpassed") if counts[kind]]
+    return ", ".join(words)
+
+
+if __name__ == "__main__":  # python progress.py TALLY SECONDS: the sum over all steps
+    import sys
+
+    with Path(sys.argv[1]).open(encoding="utf-8") as lines:
+        counts = sum((Counter(json.loads(line)) for line in lines), Counter())
+    print(f"{tell_counts(counts)} in {int(sys.argv[2]) / 60:.1f} minutes")

@@ -1,0 +1,69 @@
+"""A call that takes long, in JupyterLab: its row stays as a person left it, and what it says stands below."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+import time
+from pathlib import Path
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call, text
+
+def count_words(text: str) -> int:
+    """Count the words of a text."""
+    return len(text.split())
+
+def fetch_pages(site: str) -> str:
+    """Fetch the pages of a site, until a file says that it is enough."""
+    number = 0
+    while not Path("enough").exists():
+        number += 1
+        print("fetched page", number)
+        time.sleep(0.05)
+    return f"{number} pages"
+
+model = ScriptedModel(
+    [text("I count first."), call("count_words")],
+    call("fetch_pages", site="https://example.org"),
+    "That was all.",
+)
+'''
+RUN = "%%toolloop -m model -t count_words fetch_pages --as run\nFetch the site."
+STYLED = "() => getComputedStyle(document.querySelector('.jp-OutputArea-output .tlj-call summary')).display"
+OPENED = "() => document.querySelectorAll('.jp-OutputArea-output details.tlj-call[open]').length"
+
+
+def test_a_running_call_stays_as_it_was_left(jupyter, desk):
+    """Opened while the call goes on, its row stays open while its printed lines and seconds go on below it."""
+    (jupyter.root / "enough").unlink(missing_ok=True)
+    jupyter.notebook("running.ipynb", [SET_UP, RUN, "print('END', run.stop_reason)"])
+    jupyter.share_kernel("running.ipynb")
+    desk.open("running.ipynb")
+    desk.run_all()
+    desk.wait_for("fetched page", 120)
+    assert desk.page.evaluate(STYLED) == "flex", "the style sheet is there from the first output on"
+    row = desk.page.locator(".jp-OutputArea-output summary:has-text('fetch_pages')")
+    row.click()
+    desk.page.wait_for_function(f"() => ({OPENED})() === 1")
+    last = desk.page.locator(".tlj-progress pre").inner_text().splitlines()[-1]
+    for theme in ("Light", "Dark"):
+        desk.page.evaluate(
+            f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {theme}'}})"
+        )
+        desk.cell(1).scroll_into_view_if_needed()
+        desk.screenshot(f"running-{theme.lower()}")
+    desk.until(
+        "last => !document.querySelector('.tlj-progress').innerText.includes(last)",
+        "new lines",
+        argument=last,
+    )
+    assert desk.page.evaluate(OPENED) == 1
+    (jupyter.root / "enough").write_text("")
+    desk.wait_for("END done")
+    assert "was not run: text: missing" in desk.text_of(1), "the row says why the call was refused"
+    assert desk.page.locator(".tlj-progress").count() == 0, "the finished call has it all"
+    desk.screenshot("running-end")
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])

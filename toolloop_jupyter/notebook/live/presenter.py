@@ -1,0 +1,179 @@
+"""What the API shows in a notebook: a stream, a Result, and the approval card of `agent()` and its sessions."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+import weakref
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
+
+from ...core.events import Approval, Mistake, Result
+from ...core.models import load, must_load
+from ...core.session import AsyncEventStream, Pending
+from .. import kernel
+from ..html import counted
+from ..transcript import approval_record, head, mimebundle, notice, render, timeline, to_markdown
+from .asking import ask, put_card
+from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
+from .outputs import LOADING, RunHooks
+from .places import OutputColumn
+from .view import CellRun, ViewOptions
+
+
+async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Result:
+    """Await a run that nothing shows; while it waits for LiteLLM's import, a line in the cell says so."""
+    if kernel.get_shell() is None or not must_load(model):
+        return await start()
+    cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
+    cell.display(mimebundle(notice(LOADING)), display_id=identity)
+
+    async def take_away() -> None:
+        try:
+            await load()
+        finally:
+            cell.update({"text/plain": "", "text/html": ""}, identity)
+
+    line = asyncio.ensure_future(take_away())
+    try:
+        return await start()
+    finally:
+        line.cancel()
+
+
+def can_ask_in_cell() -> bool:
+    """Whether somebody can be asked in the cell that runs: by a card, or at a terminal's prompt."""
+    return kernel.in_kernel() or kernel.in_terminal()
+
+
+async def ask_in_cell(approval: Approval) -> None:
+    """Ask in the cell that runs, and leave the record there."""
+    output = OutputColumn(kernel.Cell.here()).output()
+
+    async def card(asked: Approval) -> None:
+        await put_card(output, asked, mimebundle(approval_record(asked, None)), f"call {asked.number}")
+
+    try:
+        await ask(approval, card)
+    except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
+        with contextlib.suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
+        raise
+    finally:
+        output.draw(approval_record(approval, approval.decision))
+
+
+def show(stream: Any, name: str | None = None) -> Any:
+    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
+
+    `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and give back LiteLLM's Result. A stream
+    that has been read to its end has its Result shown once more. A Result is shown as it is, and None comes back.
+    Raises Mistake for anything else.
+    """
+    if isinstance(stream, Result) or is_litellm_result(stream):
+        kernel.Cell.here().display(bundle(convert_result(stream)))
+        return None  # as the cell's value it would be shown a second time
+    if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
+        raise Mistake(_no_stream(stream))
+    if hasattr(stream, "__anext__"):
+        return Pending(_show(stream, name), "show(…)")
+    return kernel.run_sync(lambda: _show(stream, name))
+
+
+def _no_stream(given: object) -> str:
+    what = f"a value of type {type(given).__name__}"
+    if isinstance(given, Coroutine):
+        given.close()
+        what = "a run that was not asked to stream"
+    return f"show() takes a stream, not {what}: show(agent(…, stream=True)), or await show(aagent(…, stream=True))"
+
+
+async def _show(stream: Any, name: str | None) -> Any:
+    ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
+    if getattr(stream, "result", None) is not None:
+        kernel.Cell.here().display(bundle(convert_result(stream.result)))
+        result = stream.result
+    elif not isinstance(ours, AsyncEventStream):
+        theirs = LiteLLMStream(stream)
+        options = ViewOptions(name, hint=None, unattended="leave", has_hooks=False)
+        keep(await _follow(theirs, CellRun(kernel.Cell.here(), _HEAD, options)))
+        return theirs.result  # for %toolloop show; ours are kept as they end
+    else:
+        hooks = RunHooks(ours.model)
+        options = ViewOptions(name, asks=ours.approver == "reader", has_hooks=ours.observe(hooks))
+        result = await _follow(ours, CellRun(kernel.Cell.here(), _HEAD, options, hooks))
+    if isinstance(result, Result):
+        mark_shown(result)
+    return result
+
+
+_HEAD = head("", (), None, None)
+
+
+async def _follow(stream: Any, run: CellRun) -> Result:
+    async with kernel.serving_clicks():
+        return await kernel.await_with_cleanup(run.follow(stream, stream.cancel))
+
+
+# --- a Result as a cell's value -------------------------------------------------------------------------------
+
+_last: list[Result] = []
+"""The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
+_just_shown: list[tuple[weakref.ref[Result], str]] = []
+"""The Result whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
+
+
+def keep(result: Result) -> None:
+    """Take note of the last run, for `%toolloop show` and `export`; the one before it is let go."""
+    _last[:] = [result]
+
+
+def last() -> Result | None:
+    """The Result of the last run, however it ended."""
+    return _last[0] if _last else None
+
+
+def mark_shown(result: Result) -> None:
+    """Say that the run of `result` was shown while it went on."""
+    _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
+
+
+def display(result: Result) -> None:
+    """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
+    here = kernel.Cell.here()
+    shown = any(one() is result and where == here.execution for one, where in _just_shown)
+    _just_shown.clear()
+    if not shown:
+        here.display(bundle(result))
+    elif not kernel.in_kernel():
+        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
+
+
+def bundle(result: Result) -> Mapping[str, str]:
+    """The transcript as a MIME bundle with "text/html" and "text/plain"."""
+    return mimebundle(render(result))
+
+
+def markdown(result: Result) -> str:
+    """The transcript as safe Markdown."""
+    return to_markdown(result)
+
+
+class Diagram:
+    """A picture that shows itself in a notebook, and is text elsewhere."""
+
+    def __init__(self, bundle: Mapping[str, str]) -> None:
+        self._bundle = bundle
+
+    def _repr_mimebundle_(self, **_: object) -> Mapping[str, str]:
+        return self._bundle
+
+    def __repr__(self) -> str:
+        return self._bundle["text/plain"]
+
+
+def diagram(result: Result) -> Diagram:
+    """When each model call, approval and tool call of the run took place."""
+    return Diagram(mimebundle(timeline(result)))
