@@ -292,8 +292,8 @@ def test_of_a_long_value_only_the_beginning_is_written():
         def __repr__(self):
             raise AssertionError("this is behind what is shown")
 
-    assert complaints.quote_value([1] * 100 + [Unreadable()]).startswith("[1, 1")
-    assert complaints.quote_value(Unreadable()) == '"<Unreadable>"'
+    assert complaints.shorten_json([1] * 100 + [Unreadable()]).startswith("[1, 1")
+    assert complaints.shorten_json(Unreadable()) == '"<Unreadable>"'
 
 
 async def test_arguments_that_are_too_long_go_back_as_an_error():
