@@ -15,7 +15,7 @@ pytestmark = pytest.mark.kernel
 def kernel():
     """A kernel with tools, an output model, a session and a scripted model."""
     with LiveKernel() as live:
-        live.execute("%load_ext toolloop_jupyter")
+        live.execute("%load_ext toolloop_jupyter\nimport litellm", timeout=120)  # it names the models
         live.execute(
             "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel\n"
             "def search_code(q: str) -> str: 'Search.'\n"

@@ -275,20 +275,24 @@ def test_capture_output(kernel):
 
 def test_late_prints_belong_to_their_call(kernel):
     """A thread that outlives its call still prints under it, not into a later cell, however it was started."""
-    kernel.execute("import contextvars\ndef late(word): time.sleep(1); print(word); time.sleep(.3)")
+    kernel.execute(
+        "import contextvars\ngo, told = threading.Event(), threading.Event()\n"
+        "def late(word): go.wait(60); print(word); told.set()"
+    )
     for start in (
         "threading.Thread(target=late, args=('late',)).start()",
         "threading.Thread(target=contextvars.copy_context().run, args=(late, 'late')).start()",
         "try: late('gone')\nfinally: late('late')",
     ):
+        kernel.execute("go.clear(); told.clear()")
         if start.startswith("try"):
             seen = run(kernel, start, decorator="@tool(timeout=.2)")
         else:
             seen = run(kernel, f"print('soon')\n{start}")
         assert "late" not in seen.text
-        later = kernel.execute("print('other'); time.sleep(2.5)")
-        kernel.wait_until(lambda seen=seen: "late" in seen.cell.text, 10)
-        assert later.stdout == "other\n"
+        later = kernel.execute("print('other'); go.set(); print(told.wait(60))")
+        kernel.wait_until(lambda seen=seen: "late" in seen.cell.text)
+        assert later.stdout == "other\nTrue\n"
         assert "late" not in seen.cell.stdout
         assert "gone" not in seen.cell.text
     kernel.settle(0.5)
