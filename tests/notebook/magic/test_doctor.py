@@ -31,7 +31,7 @@ def surroundings(monkeypatch):
         monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
         monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
         monkeypatch.setattr(kernel, "find_click_route", lambda: way)
-        monkeypatch.setattr(asking._Clicks, "known", None)
+        monkeypatch.setattr(asking._Clicks, "arrive", None)
 
     pretend()
     return pretend

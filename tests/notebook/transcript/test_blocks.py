@@ -509,7 +509,9 @@ def test_one_call_holds_so_much_and_no_more():
     pictures = [("display", big_picture(2_000_000 + n)) for n in range(30)]
     made = ToolResult("1", "x", value=[BigPicture() for _ in range(20)])
     for outputs in (prints, pictures, [*pictures, *prints]):
-        block = call_block(asked, result=made, outputs=outputs, value_name=name)
+        block = call_block(
+            asked, result=made, outputs=outputs, value_name=name, input_name="r.calls[0].input"
+        )
         assert len(block.html) < OF_CALL + 100_000
         assert "not kept" in words(block.html)
         assert "more in the whole result: r.tool_results[0].value" in words(block.html)

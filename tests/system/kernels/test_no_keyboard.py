@@ -21,7 +21,7 @@ def double(x: int) -> int:
     return 2 * x
 def begin():
     global m
-    m, asking._Clicks.known = ScriptedModel(call("double", x=1), call("double", x=2), "end"), None
+    m, asking._Clicks.arrive = ScriptedModel(call("double", x=1), call("double", x=2), "end"), None
     runs.clear()
 """
 RUN = "%%toolloop -p ask -t double --model m --as r\ngo"

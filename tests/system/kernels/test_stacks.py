@@ -184,7 +184,7 @@ def test_doctor(product):
 def spare(stack):
     """One more kernel of each stack, for what one does not do to the shared one."""
     with LiveKernel(stack.python) as live:
-        assert live.execute(SET_UP).status == "ok"
+        assert live.execute("%load_ext toolloop_jupyter\n" + SET_UP).status == "ok"
         yield live
 
 
@@ -194,7 +194,6 @@ def test_with_somebody_elses_nest_asyncio(spare):
         "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()\nprint(nest.__name__)"
     )
     assert applied.stdout.startswith("nest_asyncio"), "ipykernel brings one of the two"
-    spare.execute("%load_ext toolloop_jupyter")
     for form in ("awaited", "agent"):
         spare.execute("m = scripted(); runs.clear()")
         cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")

@@ -2,7 +2,7 @@
 
 Raw HTML is text. Links go to http, https and mailto only and show where they lead; images become links, since a
 fetched picture carries data away. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
-table of contents. All text keeps its dollars apart from MathJax except in formulas (`mathtext.py`).
+table of contents. All text keeps its dollars apart from MathJax except in formulas.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import groupby
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from markdown_it import MarkdownIt
@@ -25,6 +25,9 @@ from markdown_it.token import Token
 from .escape import esc, guard_math, prose
 from .style import CELL, CODE, TABLE
 
+if TYPE_CHECKING:
+    from markdown_it.utils import EnvType, OptionsDict
+
 LONGEST = 200_000
 """Characters; a longer text is shown as it was written, without markdown."""
 _DEEPEST_INLINE = 10
@@ -34,44 +37,44 @@ _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 class _Renderer(RendererHTML):
     """Renders tokens; `options` carries whether the text is still being written."""
 
-    def text(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def text(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return _words(tokens[idx].content)
 
-    def code_inline(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return f"<code>{esc(tokens[idx].content)}</code>"
 
-    def fence(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
         language = "" if env.get("streaming") else token.info.split(" ")[0][:32]
         return f'<pre style="{CODE}"><code>{highlight(token.content.rstrip(), language)}</code></pre>\n'
 
-    def code_block(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return f'<pre style="{CODE}"><code>{esc(tokens[idx].content.rstrip())}</code></pre>\n'
 
-    def image(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         target = str(tokens[idx].attrs.get("src", ""))
         words = _words(tokens[idx].content or "image")
         return f"{_link_tag(target)}{words} (image, not loaded)</a>"
 
-    def link_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return _link_tag(str(tokens[idx].attrs.get("href", "")))
 
-    def heading_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         level = int(tokens[idx].tag[1])
         return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{min(level + 2, 6)}"><strong>'
 
-    def heading_close(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def heading_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return "</strong></p>\n"
 
-    def table_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return f'<table style="{TABLE}">\n'
 
-    def th_open(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         return _cell_tag(tokens[idx])
 
     td_open = th_open
 
-    def math(self, tokens: Sequence[Token], idx: int, options: Any, env: Any) -> str:
+    def math(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
         token = tokens[idx]
         formula = formula_html(token.content, display=token.meta["display"], typeset=not env.get("streaming"))
         return f"<p>{formula}</p>\n" if token.block else formula
@@ -141,7 +144,7 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     return str(_parser().render(text, {"streaming": streaming})).strip()
 
 
-# --- Formulas in model text: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source. ---
+# --- formulas: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source ---
 #
 # MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,
 # `\def` and `\require` change every later formula. So a formula is handed on only when each macro in it is on a list
@@ -336,7 +339,7 @@ def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -
     return False
 
 
-# --- Code in colour: Pygments' tokens as a few classes that `style.py` gives a light and a dark colour. -------
+# --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
 
 LONGEST_CODE = 20_000
 """Characters; longer code stays in one colour, so that a huge result costs no time."""

@@ -11,7 +11,7 @@ from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import visible, visible_json
-from .places import Output
+from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
@@ -28,9 +28,9 @@ class NobodyThere(HarnessError):
 
 
 class _Clicks:
-    """What is known of the clicks of this kernel's client, where it has no keyboard."""
+    """Whether clicks come back from this kernel's client, where it has no keyboard."""
 
-    known: bool | None = None
+    arrive: bool | None = None
     """None before the first card has been tried."""
 
 
@@ -41,7 +41,7 @@ def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]
     if (
         kernel.in_kernel()
         and kernel.has_widgets()
-        and (means == "card" or kernel.has_stdin() or _Clicks.known)
+        and (means == "card" or kernel.has_stdin() or _Clicks.arrive)
     ):
         return "card"
     return "input" if kernel.has_stdin() else "nobody"
@@ -81,7 +81,9 @@ async def ask(
     return approval.decision
 
 
-async def put_card(output: Output, approval: Approval, fallback: Mapping[str, object], position: str) -> None:
+async def put_card(
+    output: CellOutput, approval: Approval, fallback: Mapping[str, object], position: str
+) -> None:
     """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
     from ..widgets import ApprovalCard
 
@@ -96,7 +98,7 @@ async def put_card(output: Output, approval: Approval, fallback: Mapping[str, ob
 
 def _may_click() -> bool:
     """Whether a card is worth a try where there is no keyboard."""
-    return _Clicks.known is None and may_have_buttons()
+    return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
@@ -106,7 +108,7 @@ def may_have_buttons() -> bool:
 
 def a_click_came() -> None:
     """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
-    _Clicks.known = True
+    _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
@@ -120,7 +122,7 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         timer.cancel()
     decision = approval.decision
     if decision is not None and decision.by in ("click", "unattended"):
-        _Clicks.known = decision.by == "click"
+        _Clicks.arrive = decision.by == "click"
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
@@ -146,8 +148,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
         elif word.lower() in ("s", "session") and session:
             approval.allow(by="prompt", scope="session")
         elif word == "?":
-            said = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
-            print("\n".join(f"    {visible(line)}" for line in said.split("\n")))  # noqa: T201
+            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+            print("\n".join(f"    {visible(line)}" for line in about.split("\n")))  # noqa: T201
         elif word.lower() in ("n", "no"):
             approval.deny(rest.strip(), by="prompt")
         elif word.lower() in ("e", "edit") and edit:

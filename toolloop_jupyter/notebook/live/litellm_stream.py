@@ -44,8 +44,8 @@ _END = object()
 
 def is_litellm_result(value: object) -> bool:
     """Whether `value` is a Result of LiteLLM's."""
-    told = ("events", "stop_reason", "usage")
-    return type(value).__name__ == "Result" and all(hasattr(value, name) for name in told)
+    fields = ("events", "stop_reason", "usage")
+    return type(value).__name__ == "Result" and all(hasattr(value, name) for name in fields)
 
 
 def convert_result(result: Any) -> Result:
@@ -237,9 +237,9 @@ class _Conversion:
         """Ours for a request of theirs, behind the call that it is about: an open one of this tool, else one made for it."""
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
-        known = [call for call in calls if call.input == theirs.input] or calls
+        fitting = [call for call in calls if call.input == theirs.input] or calls
         made_up = ToolCall(f"asked-{len(self._asked)}", theirs.tool, theirs.tool, dict(theirs.input))
-        call = known[0] if known else self._begin(made_up)
+        call = fitting[0] if fitting else self._begin(made_up)
         ours = Approval(
             tool=theirs.tool,
             input=theirs.input,
@@ -250,7 +250,7 @@ class _Conversion:
         )
         self._asked[call.id] = (theirs, ours)
         _take_over(theirs, ours)
-        return [ours] if known else [call, ours]
+        return [ours] if fitting else [call, ours]
 
     def _call_result(self, event: Any) -> Shown:
         output = str(event.output)

@@ -164,8 +164,8 @@ def _widget(view: object) -> object:
     if module is None or not isinstance(view, Mapping):
         return None
     # Private (ipywidgets 8), `Widget.widgets` before; what a front-end's state request reads.
-    known = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
-    return known.get(view.get("model_id"))
+    widgets = getattr(module, "_instances", None) or getattr(module.Widget, "widgets", None) or {}
+    return widgets.get(view.get("model_id"))
 
 
 # --- put aside while a run goes on ------------------------------------------------------------------------------

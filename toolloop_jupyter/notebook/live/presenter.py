@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from ...core.events import Approval, Mistake, Result
-from ...core.models import load, must_load
+from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
@@ -31,7 +31,7 @@ async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Res
 
     async def take_away() -> None:
         try:
-            await load()
+            await await_litellm()
         finally:
             cell.update({"text/plain": "", "text/html": ""}, identity)
 

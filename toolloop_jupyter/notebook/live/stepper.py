@@ -84,7 +84,7 @@ def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
 def _line(message: Mapping[str, Any]) -> tuple[str, str]:
     role = str(message.get("role"))
     content = message.get("content")
-    said = (
+    words = (
         content
         if isinstance(content, str)
         else ""
@@ -95,7 +95,9 @@ def _line(message: Mapping[str, Any]) -> tuple[str, str]:
         f"calls {call['function']['name']}({call['function']['arguments']})"
         for call in message.get("tool_calls") or ()
     ]
-    return f"{_MARKS.get(role, '·')} {role}", first_line(" · ".join([*([said] if said else []), *calls]), 160)
+    return f"{_MARKS.get(role, '·')} {role}", first_line(
+        " · ".join([*([words] if words else []), *calls]), 160
+    )
 
 
 def _short(value: object) -> str:
@@ -117,7 +119,7 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[
         f'<div class="tlj tlj-step" style="{BLOCK};{WIDE}"><div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
         f"<table>{rows}</table>{folded}</div>"
     )
-    text = "\n".join([f"{mark} {plain(title)}", *(f"    {name:<12} {plain(said)}" for name, said in lines)])
+    text = "\n".join([f"{mark} {plain(title)}", *(f"    {name:<12} {plain(words)}" for name, words in lines)])
     return Block(html, text)
 
 

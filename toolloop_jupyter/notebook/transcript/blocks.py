@@ -1,7 +1,7 @@
 """The parts of a transcript: each function takes what happened and gives back a `Block`, safe HTML and plain text.
 
 A block is one cell output. It is static, stands alone, and says the same in both forms; nothing of what it quotes
-can run, load, or end the block. Calls of tools have a module of their own, `calls.py`.
+can run, load, or end the block. Calls of tools are in `calls`, values in `values`.
 """
 
 from __future__ import annotations
@@ -60,32 +60,26 @@ def head(
     `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `prompt` is shown only where the cell does not (a run shown again).
     Carries the style sheet of the run.
     """
-    model, prompt = shorten(model, 200), _within(prompt, "result.prompt", 10_000)
-    facts = [f"<span>{inline(model)}</span>"] if model else []
-    words = [in_a_line(model)] if model else []
+    facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
-        known = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
+        shown = [shorten(name, 200) for name in tools[:_MOST_TOOLS]]
         more = f" and {len(tools) - _MOST_TOOLS:,} more" if len(tools) > _MOST_TOOLS else ""
-        names = " ".join(f"<code>{esc(name)}</code>" for name in known)
-        facts.append(f"{'tool' if len(tools) == 1 else 'tools'} {names}{more}")
-        words.append("tools " + ", ".join(in_a_line(name) for name in known) + more)
+        names = " ".join(f"<code>{esc(name)}</code>" for name in shown)
+        label = "tool" if len(tools) == 1 else "tools"
+        facts.append((f"{label} {names}{more}", f"tools {', '.join(shown)}{more}"))
     if permissions and permissions != "full":
-        facts.append(inline(permissions))
-        words.append(in_a_line(permissions))
+        facts.append((inline(permissions), permissions))
     for label, value in (("output", output), ("session", session)):
         if value:
-            facts.append(f"{label} <code>{esc(value)}</code>")
-            words.append(f"{label} {in_a_line(value)}")
+            facts.append((f"{label} <code>{esc(value)}</code>", f"{label} {value}"))
     if tape:
-        facts.append(inline(tape))
-        words.append(in_a_line(tape))
-    asked = (
-        f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>' if prompt else ""
-    )
-    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(facts)}</div>'
-    text = " · ".join(words)
+        facts.append((inline(tape), tape))
+    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(shown for shown, _ in facts)}</div>'
+    text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
         return Block(html, text)
+    prompt = _within(prompt, "result.prompt", 10_000)
+    asked = f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>'
     quoted = "\n".join(f"> {line}".rstrip() for line in plain(prompt).rstrip().split("\n"))
     return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n{quoted}")
 
@@ -158,7 +152,7 @@ def files_block(files: Iterable[FileChange], note: str = "") -> Block:
             beside = f' <span style="{DIM}">{inline(note)}</span>' if note else binary
             parts.append(f'<div style="{CALL}">{title}{beside}</div>')
             continue
-        shown, left_out = cut(change.diff)
+        shown, left_out = take_beginning(change.diff)
         more = f"… {left_out}: result.files" if left_out else ""
         parts.append(
             f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
@@ -275,7 +269,7 @@ MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
-def cut(text: str) -> tuple[str, str]:
+def take_beginning(text: str) -> tuple[str, str]:
     """The beginning of a long text, ending in a newline, and what is left out ("" when nothing is)."""
     lines = text.split("\n")
     if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:

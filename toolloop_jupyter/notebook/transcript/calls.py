@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
@@ -36,9 +35,9 @@ from .blocks import (
     OF_CALL,
     Block,
     clock,
-    cut,
     duration,
     in_a_line,
+    take_beginning,
 )
 from .values import (
     MOST_PARTS,
@@ -90,7 +89,8 @@ def call_block(
     decision: Decision | None = None,
     outputs: Sequence[tuple[str, object]] = (),
     state: str = "done",
-    value_name: str | None = None,
+    value_name: str = "",
+    input_name: str = "",
     note: str = "",
     brief: bool = False,
 ) -> Block:
@@ -98,25 +98,23 @@ def call_block(
 
     `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
     displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `state` "waiting", "running" or "done";
-    `value_name` the expression that has the whole result, such as "result.tool_results[2].value"; `note` what else the
-    line says. `brief` leaves out all that is folded: for the early steps of a very long run, and for a call that is too
+    `value_name` the expression that has the whole result, such as "result.tool_results[2].value", and `input_name` the one
+    of its arguments; `note` what else the line says. `brief` leaves out all that is folded: for the early steps of a very long run, and for a call that is too
     large for its record.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
     shown = (
-        show_value(result.value, _described(result), value_name or "")
-        if result and not result.is_error
-        else None
+        show_value(result.value, _described(result), value_name) if result and not result.is_error else None
     )
     outputs = _without_result(outputs, result)
     css, mark = _mark(result, decision, state)
-    said = "" if decision is None else decision_text(decision)
+    decided = "" if decision is None else decision_text(decision)
     facts = [*_facts(result, decision, shown, state), *([shorten(note, 120)] if note else [])]
     name = shorten(call.name, _NAME)
     inner = short_arguments(given)
     words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
-    in_full = " · ".join([shorten(first_line(said, 200), 80), *facts] if said else facts)
+    in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
         f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
@@ -125,15 +123,15 @@ def call_block(
     text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
     if brief:
         return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
-    arguments_html = _arguments_html(given, decision, value_name or "")
-    result_html = _result_html(result, shown, value_name or "")
+    arguments_html = _arguments_html(given, decision, input_name)
+    result_html = _result_html(result, shown, value_name)
     displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
-    by_whom = f'<div style="{DIM}">{inline(shorten(said, _REASON))}</div>' if said else ""
+    by_whom = f'<div style="{DIM}">{inline(shorten(decided, _REASON))}</div>' if decided else ""
     body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
     opened = " open" if visual else ""
     html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
-    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name or "")]
+    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name)]
     return Block(html, "\n".join([text, *lines]))
 
 
@@ -215,55 +213,57 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
 
 
 def _arguments_html(given: Mapping[str, object], decision: Decision | None, expression: str) -> str:
-    edited = decision.arguments if decision is not None else None
+    """All arguments, as far as there is room for them; those that a person changed in any case."""
+    changes = _changes(given, decision)
     rows, left_out, room = [], 0, OF_ARGUMENTS
-    for name in dict.fromkeys([*given, *(edited or ())]):
-        value, changed = _argument(name, given, edited)
-        row = _row(str(name), value)
+    for name in dict.fromkeys([*given, *changes]):
+        before = argument_html(given[name]) if name in given else ""
+        change = changes.get(name)
+        row = _row(
+            str(name), before if change is None else f"{before} {_change_html(change, before)}".lstrip()
+        )
         room -= len(row)
-        if room >= 0 or changed:
+        if room >= 0 or change is not None:
             rows.append(row)
         else:
             left_out += 1
     if left_out:
-        rows.append(_row("…", inline(f"{counted(left_out, 'more argument')}{_input_of(expression)}")))
+        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
+        rows.append(_row("…", inline(more)))
     return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
 
 
-def _argument(
-    name: str, given: Mapping[str, object], edited: Mapping[str, object] | None
-) -> tuple[str, bool]:
-    """The HTML of one argument, and whether a person changed it."""
-    if edited is None or (
-        name in given and name in edited and value_text(edited[name]) == value_text(given[name])
-    ):
-        return argument_html(given[name]), False
-    if name not in given:
-        return f"<span>added by a person:</span> {argument_html(edited[name])}", True
-    before = argument_html(given[name])
-    if name not in edited:
-        return f"{before} <span>(removed by a person)</span>", True
-    return f"{before} <span>→ edited by a person:</span> {argument_html(edited[name])}", True
+_REMOVED = object()
+"""Stands for an argument that a person took out."""
 
 
-def _input_of(expression: str) -> str:
-    """What has all arguments of a call, by the expression that has its result."""
-    found = re.fullmatch(r"(.*)\.tool_results(\[\d+\])\.value(.*)", expression)
-    return f": {found[1]}.calls{found[2]}.input{found[3]}" if found else ""
+def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str, object]:
+    """What a person changed: the new values by name, _REMOVED for none."""
+    edited = decision.arguments if decision is not None else None
+    if edited is None:
+        return {}
+    return {
+        name: edited.get(name, _REMOVED)
+        for name in dict.fromkeys([*given, *edited])
+        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name])
+    }
+
+
+def _change_html(change: object, before: str) -> str:
+    if change is _REMOVED:
+        return "<span>(removed by a person)</span>"
+    words = "→ edited by a person:" if before else "added by a person:"
+    return f"<span>{words}</span> {argument_html(change)}"
 
 
 def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
     """What a person changed, in the plain text of a block: one line for each argument."""
-    edited = decision.arguments if decision is not None else None
-    if edited is None:
-        return []
     lines = []
-    for name in dict.fromkeys([*given, *edited]):
+    for name, change in _changes(given, decision).items():
         before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
-        after = shorten(value_text(edited[name]), 80) if name in edited else "(left out)"
-        if name not in given or name not in edited or value_text(given[name]) != value_text(edited[name]):
-            changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
-            lines.append(f"    edited by a person: {changed}")
+        after = "(left out)" if change is _REMOVED else shorten(value_text(change), 80)
+        changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
+        lines.append(f"    edited by a person: {changed}")
     return lines
 
 
@@ -275,7 +275,7 @@ def _row(name: str, value: str) -> str:
 def argument_html(value: object) -> str:
     """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
-        shown, left_out = cut(value)
+        shown, left_out = take_beginning(value)
         more = f"… {left_out}" if left_out else ""
         return pre(esc(shown) + more)
     text = value_text(value)
@@ -401,7 +401,7 @@ def _text_lines(
     return ["    " + shorten(line, 400) for line in lines]
 
 
-# --- What is said of a decision: in a word on a call's line, in full behind it. -------------------------------
+# --- a decision: in a word on a call's line, in full behind it ---
 
 _DECIDED = {
     "click": "by click",

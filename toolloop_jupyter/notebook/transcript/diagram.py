@@ -86,8 +86,8 @@ def _rows(result: Result) -> tuple[list[_Row], float]:
 
 def _row(span: Span, model: str) -> _Row:
     if span.kind == "approval":
-        said = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
-        return _Row("you", f"{said} {span.name}", span.start, span.end)
+        decision = "denied" if span.is_error else "allowed"  # by a person, or because nobody is there
+        return _Row("you", f"{decision} {span.name}", span.start, span.end)
     if span.kind == "model":
         # A script or a recording is called by a name that a person knows, not by the one that it has in this kernel.
         name = model if span.name.startswith("toolloop/") and model else span.name

@@ -93,8 +93,8 @@ def _event(event: Any) -> dict[str, Any]:
 
 def _output_json(output: Any) -> Any:
     """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
-    told = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
-    return repr(output) if isinstance(told, Raised) else told
+    data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
+    return repr(output) if isinstance(data, Raised) else data
 
 
 def _plain(value: Any) -> Any:

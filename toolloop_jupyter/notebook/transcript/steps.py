@@ -204,7 +204,8 @@ class Steps:
             case ToolCall():
                 return [self._begin_call(event)]
             case Approval():
-                step = self._asked_about(event)
+                asked = ToolCall(event.call_id, event.tool, event.tool, event.input)
+                step = self._calls.get(event.call_id) or self._begin_call(asked)
                 step.approval = event
                 return [step]
             case ToolResult():
@@ -226,15 +227,6 @@ class Steps:
         self._call_count += 1
         self._add(step)
         return step
-
-    def _asked_about(self, approval: Approval) -> CallStep:
-        """The call that a request is about; one of another runtime may not say which, or come before its call."""
-        if approval.call_id in self._calls:
-            return self._calls[approval.call_id]
-        for step in reversed(self._calls.values()):
-            if not step.is_over and step.call.name == approval.tool:
-                return step
-        return self._begin_call(ToolCall(approval.call_id, approval.tool, approval.tool, approval.input))
 
     def _end_call(self, result: ToolResult) -> Sequence[Step]:
         step = self._calls.get(result.id)
@@ -266,11 +258,11 @@ class Steps:
     def _answer(self, result: Result) -> TextStep:
         """The last text becomes the output that was read from it; it may have come as a call, without any text."""
         step = TextStep(is_thought=False, is_whole=True)
-        for known in reversed(self.all):
-            if isinstance(known, CallStep):
+        for earlier in reversed(self.all):
+            if isinstance(earlier, CallStep):
                 break
-            if isinstance(known, TextStep) and not known.is_thought and known.text.strip():
-                step = known
+            if isinstance(earlier, TextStep) and not earlier.is_thought and earlier.text.strip():
+                step = earlier
                 break
         if step not in self.all:
             self._add(step)
@@ -325,6 +317,7 @@ class Page:
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
+        arguments = self._of(f"calls[{step.index}].input").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:
             return call_block(
@@ -337,6 +330,7 @@ class Page:
                 note=note,
                 brief=brief,
                 value_name=expression,
+                input_name=arguments,
             )
 
         block = draw(brief=step.is_brief)

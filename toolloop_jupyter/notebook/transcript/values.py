@@ -43,7 +43,7 @@ from ..html import (
     shorten,
     words_of,
 )
-from .blocks import MOST_CHARACTERS, MOST_LINES, Block, cut, notice, text_block
+from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, text_block
 
 MOST_HTML = 200_000
 MOST_PARTS = 10
@@ -62,32 +62,36 @@ class Shown:
     visual: bool = False
 
 
-def show_value(value: Any, said: str = "", expression: str = "") -> Shown:
+def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
     """Show what a tool returned.
 
-    `said` is the text that the model got, used when the value shows nothing better, or fails as it is looked at.
+    `model_text` is the text that the model got, used when the value shows nothing better, or fails as it is looked at.
     `expression` is what a person types for the whole value, named where something is left out.
     """
-    shown = attempt_call(_show_value, value, said, expression)
-    return show_text(said, expression) if isinstance(shown, Raised) else shown
+    shown = attempt_call(_show_value, value, model_text, expression)
+    return show_text(model_text, expression) if isinstance(shown, Raised) else shown
 
 
-def _show_value(value: Any, said: str, expression: str) -> Shown:
+def _show_value(value: Any, model_text: str, expression: str) -> Shown:
     if value is None:
-        return show_text(said, expression) if said not in ("", "None", "null") else Shown("", "", "nothing")
+        return (
+            show_text(model_text, expression)
+            if model_text not in ("", "None", "null")
+            else Shown("", "", "nothing")
+        )
     if isinstance(value, str):
         return show_text(value, expression)
     if isinstance(value, (bool, int, float)):
         return show_text(str(value), expression)
     if isinstance(value, (dict, list, tuple)):
-        return _show_several(value, expression) or _show_plain_data(value, said, expression)
+        return _show_several(value, expression) or _show_plain_data(value, model_text, expression)
     if (
         type(value).__name__ == "ndarray"
         and value.dtype.hasobject
         and (axes := _show_several(value.flat, expression))
     ):
         return axes  # what plt.subplots gives
-    shown = show_bundle({"text/plain": said, **bundle_of(value)}, expression)
+    shown = show_bundle({"text/plain": model_text, **bundle_of(value)}, expression)
     size = _shape(value)
     return Shown(shown.html, shown.text, size or shown.size, shown.visual)
 
@@ -97,20 +101,22 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
-    shown, left_out = cut(text)
+    shown, left_out = take_beginning(text)
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
     return Shown(html, plain(shown) + plain(more), size if text else "nothing")
 
 
-def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
+def _show_plain_data(
+    value: dict[Any, Any] | list[Any] | tuple[Any, ...], model_text: str, expression: str
+) -> Shown:
     count = _count(value, len(value))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
         return Shown(shown.html, shown.text, count)
-    text, language = said, "json"
-    if len(said) <= MOST_CHARACTERS:
+    text, language = model_text, "json"
+    if len(model_text) <= MOST_CHARACTERS:
         try:
             text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
         except (TypeError, ValueError, RecursionError):
@@ -119,7 +125,7 @@ def _show_plain_data(value: Any, said: str, expression: str) -> Shown:
     return Shown(shown.html, shown.text, count)
 
 
-def _count(value: Any, count: int) -> str:
+def _count(value: object, count: int) -> str:
     return counted(count, "entry", "entries") if isinstance(value, dict) else counted(count, "item")
 
 
@@ -152,7 +158,7 @@ def _show_several(value: Any, expression: str) -> Shown | None:
     )
 
 
-def _is_rich(value: Any) -> bool:
+def _is_rich(value: object) -> bool:
     """Whether a notebook shows more than text of a value; its display code is not run for that."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
@@ -163,14 +169,14 @@ def _is_rich(value: Any) -> bool:
     )
 
 
-def _shape(value: Any) -> str:
+def _shape(value: object) -> str:
     shape = getattr(value, "shape", None)
     if isinstance(shape, tuple) and shape and all(isinstance(size, int) for size in shape):
         return " × ".join(f"{size:,}" for size in shape)
     return ""
 
 
-# -- from an object to a bundle ------------------------------------------------------------------------------------
+# --- from an object to a bundle ---
 
 _PICTURES = ("image/png", "image/jpeg", "image/svg+xml", "image/gif", "image/webp")
 _WANTED = (
@@ -182,13 +188,13 @@ _WANTED = (
 )
 
 
-def bundle_of(value: Any) -> Mapping[str, Any]:
+def bundle_of(value: object) -> Mapping[str, object]:
     """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
     value = find_figure(value) or value  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
         return {f"image/{detect_format(bytes(value))}": bytes(value)} if is_drawable(value) else {}
-    bundle: dict[str, Any] = {}
-    given = _foreign(getattr(value, "_repr_mimebundle_", None))
+    bundle: dict[str, object] = {}
+    given = _result_of(getattr(value, "_repr_mimebundle_", None))
     if isinstance(given, tuple):
         given = given[0] if given else {}
     if isinstance(given, Mapping):
@@ -202,13 +208,13 @@ def bundle_of(value: Any) -> Mapping[str, Any]:
 
 
 @lru_cache(maxsize=1)
-def _fresh_formatters() -> Any:
+def _fresh_formatters() -> object:
     from IPython.core.formatters import DisplayFormatter
 
     return DisplayFormatter()
 
 
-def _formatters() -> dict[str, Any]:
+def _formatters() -> dict[str, object]:
     """The notebook's formatters (pandas, matplotlib and users register theirs there), or IPython's own ones."""
     from IPython.core.getipython import get_ipython
 
@@ -217,16 +223,16 @@ def _formatters() -> dict[str, Any]:
     return {kind: display.formatters[kind] for kind in _WANTED[:-1] if kind in display.formatters}
 
 
-def _formatted(formatter: Any, value: Any) -> Any:
+def _formatted(formatter: Any, value: object) -> object:
     # Not `formatter(value)`: IPython prints a traceback into the cell when an object's method fails.
     try:
         function = formatter.lookup(value)
     except KeyError:
-        return _foreign(getattr(value, str(formatter.print_method), None))
-    return _foreign(lambda: function(value))
+        return _result_of(getattr(value, str(formatter.print_method), None))
+    return _result_of(lambda: function(value))
 
 
-def _foreign(function: Any) -> Any:
+def _result_of(function: object) -> object:
     """Call display code that is not ours, which may raise anything; None when it does or is not there."""
     if not callable(function):
         return None
@@ -234,19 +240,19 @@ def _foreign(function: Any) -> Any:
     return None if isinstance(outcome, Raised) else outcome
 
 
-def _figure_png(value: Any) -> bytes | None:
+def _figure_png(value: object) -> bytes | None:
     module = sys.modules.get("matplotlib.figure")
     if module is None or not isinstance(value, module.Figure):
         return None
     buffer = io.BytesIO()
-    _foreign(lambda: value.savefig(buffer, format="png", dpi=96, bbox_inches="tight"))
+    _result_of(lambda: value.savefig(buffer, format="png", dpi=96, bbox_inches="tight"))
     return buffer.getvalue() or None
 
 
-# -- from a bundle to HTML -----------------------------------------------------------------------------------------
+# --- from a bundle to HTML ---
 
 
-def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
+def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
     """Show the best form of a MIME bundle (a display's data, or an object's); empty when there is none."""
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
@@ -258,8 +264,7 @@ def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
         if " src=" in clean or words_of(clean):
             return Shown(f'<div style="{WIDE}">{clean}</div>', plain(words) or words_of(clean), "", True)
     for kind in ("text/markdown", "text/latex"):
-        if isinstance(bundle.get(kind), str):
-            text = bundle[kind]
+        if isinstance(text := bundle.get(kind), str):
             return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", plain(text), "", True)
     shown = show_text(words, expression) if words else Shown("", "")
     if isinstance(raw, str) and "<script" in raw:
@@ -274,7 +279,7 @@ def show_bundle(bundle: Mapping[str, Any], expression: str = "") -> Shown:
     return shown
 
 
-def _picture(kind: str, data: Any, words: str) -> Shown | None:
+def _picture(kind: str, data: object, words: str) -> Shown | None:
     """A picture as a data address. SVG too: inside `<img>` a browser neither runs its scripts nor loads anything."""
     if kind == "image/svg+xml":
         encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
@@ -298,14 +303,14 @@ def _picture(kind: str, data: Any, words: str) -> Shown | None:
     return Shown(html, f"[{size}]", size, True)
 
 
-# --- A validated output as a table of its fields, nested models and lists included. ---------------------------
+# --- a validated output as a table of its fields, nested models and lists included ---
 
 _DEEPEST = 5
 _MOST_ITEMS = 100
 _MOST_COLUMNS = 6
 
 
-def answer_block(text: str, output: Any = None) -> Block:
+def answer_block(text: str, output: object = None) -> Block:
     """The answer of a run: `output` (the validated instance) as a table, or without one the text itself.
 
     With an output, the text is the model's raw answer: kept, folded.
@@ -314,7 +319,7 @@ def answer_block(text: str, output: Any = None) -> Block:
         return text_block(text)
     raw = ""
     if text.strip():
-        shown, left_out = cut(text)
+        shown, left_out = take_beginning(text)
         more = f"… {left_out}" if left_out else ""
         raw = (
             f'<details style="{BLOCK};{DIM}"><summary style="{SUMMARY}">as the model wrote it</summary>'
@@ -325,7 +330,7 @@ def answer_block(text: str, output: Any = None) -> Block:
     return Block(html, "\n".join(value_lines(output)))
 
 
-def fields_of(value: Any) -> Mapping[str, Any] | None:
+def fields_of(value: object) -> Mapping[str, object] | None:
     """The fields of a model, dataclass or mapping by name, or None for anything else."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
@@ -337,7 +342,7 @@ def fields_of(value: Any) -> Mapping[str, Any] | None:
     return None
 
 
-def value_html(value: Any, depth: int = 0) -> str:
+def value_html(value: object, depth: int = 0) -> str:
     """One value: a table for fields, a table or list for a sequence, text for the rest."""
     fields = fields_of(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
@@ -350,7 +355,7 @@ def value_html(value: Any, depth: int = 0) -> str:
     return _scalar_html(value)
 
 
-def _fields_html(fields: Mapping[str, Any], depth: int) -> str:
+def _fields_html(fields: Mapping[str, object], depth: int) -> str:
     rows = [
         f'<tr><th style="{CELL}" scope="row">{inline(name)}</th><td style="{CELL}">{value_html(item, depth + 1)}</td></tr>'
         for name, item in list(fields.items())[:_MOST_ITEMS]
@@ -358,7 +363,7 @@ def _fields_html(fields: Mapping[str, Any], depth: int) -> str:
     return f'<table style="{TABLE}">{"".join(rows)}</table>{_more(len(fields))}' if rows else _dim("empty")
 
 
-def _items_html(items: Sequence[Any], depth: int) -> str:
+def _items_html(items: Sequence[object], depth: int) -> str:
     if not items:
         return _dim("none")
     rows = [fields_of(item) for item in items[:_MOST_ITEMS]]
@@ -382,18 +387,18 @@ def _items_html(items: Sequence[Any], depth: int) -> str:
     return f'<ul style="margin:0;padding-left:1.2em">{entries}</ul>{_more(len(items))}'
 
 
-def _scalar_html(value: Any) -> str:
+def _scalar_html(value: object) -> str:
     if value is None:
         return _dim(scalar_text(value))
     text = scalar_text(value)
     if "\n" not in text and len(text) <= 500:
         return f"<span>{inline(text)}</span>"
-    shown, left_out = cut(text)
+    shown, left_out = take_beginning(text)
     more = f"… {left_out}" if left_out else ""
     return f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>'
 
 
-def scalar_text(value: Any) -> str:
+def scalar_text(value: object) -> str:
     """A single value in words: an enum's value, True and False as JSON has them, else its text."""
     if value is None:
         return "—"
@@ -410,7 +415,7 @@ def _more(count: int) -> str:
     return _dim(f"… {count - _MOST_ITEMS:,} more") if count > _MOST_ITEMS else ""
 
 
-def value_lines(value: Any, depth: int = 0) -> list[str]:
+def value_lines(value: object, depth: int = 0) -> list[str]:
     """The same as `value_html` for plain text: indented lines, as in YAML."""
     fields = fields_of(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
@@ -441,7 +446,7 @@ def attachment_block(attachment: Attachment) -> Block:
     return Block(f'<div class="tlj tlj-text" style="{BLOCK}">{shown.html}</div>', shown.text)
 
 
-def picture_of(bundle: Any) -> bytes:
+def picture_of(bundle: Mapping[str, object]) -> bytes:
     """The bytes of a MIME bundle's picture, b"" when it has none."""
     for kind in ("image/png", "image/jpeg"):
         data = bundle.get(kind)

@@ -1,9 +1,4 @@
-"""The widgets with which a person acts: approval card, toolbar, step card. The only importer of ipywidgets.
-
-All three are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
-opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
-`Approval`; a card only passes it on, so a late or second click does nothing.
-"""
+"""The approval card: a request with every argument in full, and the buttons that decide on it."""
 
 from __future__ import annotations
 
@@ -11,7 +6,6 @@ import html
 import inspect
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import ipywidgets
 
@@ -120,7 +114,7 @@ class ApprovalCard(_Panel):
             for widget in _tree(unused):
                 widget.close()
 
-    def _on_approve(self, _: Any) -> None:
+    def _on_approve(self, _: object) -> None:
         if self._hold.on:
             return
         # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
@@ -134,19 +128,19 @@ class ApprovalCard(_Panel):
             self._disable(off=False)
             self._error.value = error_html(str(error))
 
-    def _on_deny(self, _: Any) -> None:
+    def _on_deny(self, _: object) -> None:
         self._disable()
         if not self._finished and not self._approval.answered:
             Hold.after_click(self._hold)
             self._approval.deny(self._reason.value.strip(), by="click")
 
-    def _on_whole(self, _: Any) -> None:
+    def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
             question = question_html(self._approval, self._position, whole=True)
             self._question.value = STYLE + CARD_STYLE + question
             self._whole.layout.display = "none"
 
-    def _on_edit(self, _: Any) -> None:
+    def _on_edit(self, _: object) -> None:
         if self._finished or self._approval.answered:
             return
         self._error.value = ""
@@ -191,7 +185,7 @@ class ApprovalCard(_Panel):
                 widget.disabled = off
 
 
-# --- What an approval card says, as HTML: the question, every argument in full, what the tool does, why it asks. ---
+# --- what the card says, as HTML: the question, every argument in full, what the tool does, why it asks ---
 
 _FOLD = 400
 """Characters from which an argument is folded behind its beginning; it is there in full all the same."""

@@ -1,6 +1,6 @@
-"""The widgets with which a person acts: approval card, toolbar, step card. The only importer of ipywidgets.
+"""Toolbar, step card and what every panel is made of.
 
-All three are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
+Panels are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
 opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
 `Approval`; a card only passes it on, so a late or second click does nothing.
 """
@@ -42,20 +42,20 @@ class _Panel:
 
 def _tree(widget: Any) -> list[Any]:
     """A widget and all that it made: children, layouts and styles, each once, children first."""
-    found: dict[int, Any] = {}
+    parts: dict[int, Any] = {}
 
     def walk(one: Any) -> None:
         for child in getattr(one, "children", ()):
             walk(child)
         for part in (one, getattr(one, "layout", None), getattr(one, "style", None)):
             if isinstance(part, ipywidgets.Widget):
-                found[id(part)] = part
+                parts[id(part)] = part
 
     walk(widget)
-    return list(found.values())
+    return list(parts.values())
 
 
-def _button(label: str, tooltip: str, css: str, clicked: Callable[[Any], object]) -> ipywidgets.Button:
+def _button(label: str, tooltip: str, css: str, clicked: Callable[[object], object]) -> ipywidgets.Button:
     button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     button.add_class("tlj-btn")
     if css:
@@ -140,7 +140,7 @@ class Toolbar(_Panel):
             self._stop.disabled = True
             self._close()
 
-    def _clicked(self, _: Any) -> None:
+    def _clicked(self, _: object) -> None:
         if self._stop.disabled:
             return
         self._stop.disabled = True
@@ -221,7 +221,7 @@ class ClickTest(_Panel):
             self._close()
 
 
-# --- The second click of a double click must not decide on a card that came up under the pointer in between. ---
+# --- the second click of a double click must not decide on a card that came up under the pointer in between ---
 #
 # The next card may come up within 50 ms of a click, at the same place. So for `PAUSE` seconds after a person's click no
 # other card takes a click that lets something run: not one that was open already (it moves up), and not one that comes
