@@ -79,7 +79,7 @@ def show(stream: Any, name: str | None = None) -> Any:
         raise Mistake(_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name))
+    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
 def _no_stream(given: object) -> str:
