@@ -46,7 +46,7 @@ CATCH_UP = 0.05
 """Seconds that the reader of the stream gets to show what came before something that the loop's own side shows."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
-SHOW_PROGRESS_AFTER = 0.5
+SHOW_PROGRESS_AFTER = 0.2
 """Seconds after which its progress is shown below it, in an output of its own."""
 
 
