@@ -402,14 +402,6 @@ PENDING: dict[str, dict[str, str]] = {
     "rooms_import_only_rooms_of_the_table": {
         "notebook/transcript": "calls.py:30: notebook.kernel.name_cells (of notebook/kernel)",
     },
-    "public_names_have_one_home": {
-        "api": "load is in api.py, core/conversation/storage.py, core/models/client.py …",
-        "core/conversation": "load is in __init__.py, core/models/__init__.py",
-        "core/events": "Reasoning is in events.py, teaching/parts.py; Text is in events.py, teaching/parts.py …",
-        "core/loop": "Output is in output.py, notebook/live/places.py; Turn is in turn.py, teaching/parts.py",
-        "core/results": "cut is in text.py, notebook/transcript/blocks.py",
-        "core/tools": "shorten is in messages.py, notebook/html/escape.py",
-    },
     "nothing_is_chosen_by_the_name_of_a_class": {
         "core/session": "options.py:99: type(options).__name__ == 'ToolLoopOptions'; options.py:68: …",
         "notebook/live": "litellm_stream.py:48: type(value).__name__ == 'Result'",

@@ -179,6 +179,6 @@ def test_nothing_happens_at_import():
         "import toolloop_jupyter.api\n"
         "assert {name: value for name, value in vars(Result).items()} == before\n"
         "from toolloop_jupyter.notebook.kernel import cells\n"
-        "assert cells._watcher.request is None\n"
+        "assert not cells._watcher._watching\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -22,6 +22,9 @@ def kernel():
             "class Review(BaseModel):\n    text: str\nlesson = ScriptedModel('hi')"
         )
         assert live.execute("%%toolloop -s review_talk --model lesson\nhi", timeout=90).status == "ok"
+        live.request("complete_request", {"code": "%%toolloop --model ", "cursor_pos": 19})
+        waited = "import time\nfrom toolloop_jupyter.core.models import litellm_loaded as loaded\nwhile not loaded(): time.sleep(0.1)"
+        assert live.execute(waited, timeout=90).status == "ok", "Tab on --model has begun the import"
         yield live
 
 

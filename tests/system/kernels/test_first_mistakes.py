@@ -171,4 +171,4 @@ def test_a_session_keeps_what_its_first_cell_said(kernel):
     assert "tools double · ask · session talk" in again.text
     other = kernel.execute("%%toolloop -s talk -t half -p full\nHalf 3")
     assert "session 'talk' had other tools before; gone: double" in other.text
-    assert "half(x=3.0)" in kernel.execute("%%toolloop -s talk\nHalf 3").text
+    assert "half(x=3)" in kernel.execute("%%toolloop -s talk\nHalf 3").text

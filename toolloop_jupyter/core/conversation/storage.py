@@ -31,7 +31,7 @@ def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[obje
     temporary.replace(target)
 
 
-def load(path: str | Path, *, repaired: bool = False) -> list[Message]:
+def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     """Read a conversation written by `dump`, or a bare list of OpenAI messages; `repaired` makes it valid (see `repair`).
 
     Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.

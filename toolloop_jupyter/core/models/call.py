@@ -90,7 +90,7 @@ class ModelCall:
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
         if not providers.is_ours(self.request.model):
-            await client.load()
+            await client.await_litellm()
         if wrong := explain_switch():  # set since the run's options were checked
             raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0

@@ -107,7 +107,7 @@ def is_ready() -> bool:
     return _make_ready.cache_info().currsize > 0
 
 
-async def load() -> None:
+async def await_litellm() -> None:
     """Make ready for a request, in a thread, so that the loop (a Stop button) stays alive."""
     if not is_ready():
         await asyncio.shield(asyncio.to_thread(_make_ready))

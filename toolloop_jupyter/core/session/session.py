@@ -36,7 +36,7 @@ from ..loop import (
     may_ask,
     run_turn,
 )
-from ..models import load, log_unexpected, must_load, start_loading
+from ..models import await_litellm, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
 from .files import Watch
 from .stream import AsyncEventStream, Channel, Ended, collect, join_shown_text
@@ -122,7 +122,7 @@ class AsyncSession:
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
         if must_load(self.config.route.model):
-            await load()
+            await await_litellm()
         return make_request(turn)
 
     @property
@@ -277,7 +277,7 @@ async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd
         channel.checkpoint()
         if must_load(turn.config.route.model):
             # Seconds, once in a process: none of the run's time.
-            outcome = Outcome(TurnEnd(), (await attempt(load())).error)
+            outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
         if outcome.error is None:
             with _time_limit(channel, turn.config.timeout), keep_loop_running():
                 await watch.start()

@@ -173,7 +173,7 @@ def _join_texts(texts: Sequence[str]) -> str:
 
 def _tell_input(texts: Sequence[str], value: Any) -> str:
     silent = all(text.startswith(("missing", "no such argument", "there is no")) for text in texts)
-    return "" if silent else f", got {shorten(value)}"
+    return "" if silent else f", got {shorten_json(value)}"
 
 
 def name_json_kind(value: object) -> str:
@@ -184,7 +184,7 @@ def name_json_kind(value: object) -> str:
     return type(value).__name__
 
 
-def shorten(value: object) -> str:
+def shorten_json(value: object) -> str:
     """The value as JSON, at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]

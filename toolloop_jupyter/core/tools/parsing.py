@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
-from .messages import InvalidArguments, name_json_kind, shorten, write_path
+from .messages import InvalidArguments, name_json_kind, shorten_json, write_path
 
 JsonObject: TypeAlias = dict[str, Any]
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
@@ -88,7 +88,7 @@ def _decode(raw: object) -> tuple[Mapping[str, object], bool]:
             break  # a JSON string that holds no JSON in turn: it is just a string
     if not isinstance(value, Mapping):
         raise InvalidArguments(
-            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten(value)}"
+            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
         )
     return value, is_strict
 
@@ -111,11 +111,11 @@ def _load(text: str) -> tuple[object, bool]:
         return _LENIENT.decode(text), False
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            rest = shorten(text[error.pos :].strip())
+            rest = shorten_json(text[error.pos :].strip())
             raise InvalidArguments(
                 f"arguments are not a single JSON object: after its end comes {rest}"
             ) from None
-        near = shorten(text[max(0, error.pos - 30) : error.pos + 10])
+        near = shorten_json(text[max(0, error.pos - 30) : error.pos + 10])
         raise InvalidArguments(
             f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
         ) from None
@@ -132,7 +132,7 @@ def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
     if len(result) < len(pairs):
         counted = Counter(name for name, _ in pairs)
         twice = sorted(name for name, count in counted.items() if count > 1)
-        raise InvalidArguments(f"arguments have {list_some(map(shorten, twice))} more than once")
+        raise InvalidArguments(f"arguments have {list_some(map(shorten_json, twice))} more than once")
     return result
 
 
@@ -178,7 +178,7 @@ def _check_text(text: str, path: tuple[int | str, ...]) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        sent = shorten(text)
+        sent = shorten_json(text)
         raise InvalidArguments(
             f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
         ) from None

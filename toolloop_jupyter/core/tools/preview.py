@@ -29,7 +29,7 @@ from pydantic_core import to_jsonable_python
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
-from .messages import InvalidArguments, shorten, write_path
+from .messages import InvalidArguments, shorten_json, write_path
 from .parsing import JsonObject
 from .schema import make_strict_json
 
@@ -220,7 +220,7 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
         merged = edited
     if holds_note(merged):
         raise InvalidArguments(
-            f"{shorten(edited)}: this stands for a hidden value, and which one is not certain here; "
+            f"{shorten_json(edited)}: this stands for a hidden value, and which one is not certain here; "
             "type it anew, or leave the whole argument as it was"
         )
     return merged
@@ -260,9 +260,9 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
         return  # added
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):
-            now = "be left out" if made is MISSING else f"become {shorten(made)}"
+            now = "be left out" if made is MISSING else f"become {shorten_json(made)}"
             raise InvalidArguments(
-                f"{write_path(path)}: was left as {shorten(shown)} and would {now}; edit it as well"
+                f"{write_path(path)}: was left as {shorten_json(shown)} and would {now}; edit it as well"
             )
     elif all(isinstance(one, Mapping) for one in (made, edited, shown)):
         for key in edited:
@@ -274,5 +274,5 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # another secret of the same length
-        text = f"{shorten(edited)} would change nothing, it stays {shorten(shown)}"
+        text = f"{shorten_json(edited)} would change nothing, it stays {shorten_json(shown)}"
         raise InvalidArguments(f"{write_path(path)}: {text}")

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ...core.models import Answers, litellm_loaded, load_litellm
+from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import names_key
 from .options import DEMO, OPTIONS, Kind, Option, find_option
 
@@ -81,6 +81,7 @@ def _is_model(value: type) -> bool:
 
 def _list_models() -> Iterable[str]:
     if not litellm_loaded():
+        start_loading()  # for the next Tab, and for the run
         return _FEW_MODELS
     known = (
         name if "/" in name else f"{facts.get('litellm_provider')}/{name}"

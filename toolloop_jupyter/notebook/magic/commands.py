@@ -114,12 +114,12 @@ def save(book: Notebook, words: list[str]) -> None:
     _say(f"saved {sessions.save(_find_session(book, name), path)} messages of {name!r} to {path}")
 
 
-def load(book: Notebook, words: list[str]) -> None:
+def load_file(book: Notebook, words: list[str]) -> None:
     """Make a session of a saved conversation."""
     name, path = _read_two(words, "load SESSION FILE")
     if not Path(path).is_file():
         raise Mistake(f"there is no file {path!r}")
-    _begin(book, name, sessions.load(Path(path)))
+    _begin(book, name, sessions.load_session(Path(path)))
 
 
 def resume(book: Notebook, words: list[str]) -> None:
@@ -214,7 +214,7 @@ COMMANDS = {
     "history": history,
     "show": show_runs,
     "save": save,
-    "load": load,
+    "load": load_file,
     "resume": resume,
     "export": export,
     "doctor": examine,

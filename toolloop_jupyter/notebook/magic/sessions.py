@@ -192,9 +192,9 @@ def save(named: NamedSession, path: str) -> int:
     return len(messages)
 
 
-def load(path: Path) -> SavedConversation:
+def load_session(path: Path) -> SavedConversation:
     """A session from a file of `save`. Raises HistoryInvalid."""
-    messages = conversation.load(path)
+    messages = conversation.load_messages(path)
     data = json.loads(path.read_text(encoding="utf-8"))
     turns = data.get("turns") if isinstance(data, dict) else None
     return SavedConversation(messages, *read_turns(turns))
@@ -214,7 +214,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
     if not found.is_file():
         raise Mistake(f"there is no file {str(found)!r}")
     if found.suffix != ".ipynb":
-        return load(found)
+        return load_session(found)
     kept = [data for data in _read_kept(found) if data.get("session") == session]
     if not kept:
         raise Mistake(
