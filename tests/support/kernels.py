@@ -392,12 +392,15 @@ class LiveKernel:
         return [c.iopub_channel, c.shell_channel, c.stdin_channel, c.control_channel]
 
     def _pump(self, seconds: float) -> bool:
-        """Handle what is there, waiting up to so many seconds for the first; tell whether there was anything."""
+        """Handle one message, waiting up to so many seconds for it; tell whether there was one.
+
+        One, so that a condition sees each state that the kernel has shown, however late this process looks.
+        """
         ready = dict(self._poller.poll(max(0, int(seconds * 1000) or 1)))
         for channel in self._channels():
-            if channel.socket in ready:
-                while channel.msg_ready():
-                    self._handle(channel.get_msg(timeout=0))
+            if channel.socket in ready and channel.msg_ready():
+                self._handle(channel.get_msg(timeout=0))
+                return True
         return bool(ready)
 
     def _handle(self, message: dict[str, Any]) -> None:
