@@ -37,7 +37,7 @@ def test_a_click_in_an_awaited_cell(product, click, said):
     after = product.submit("print(runs, r.stop_reason)")
     product.button("Approve", timeout=30)
     product.click(click)
-    product.wait(cell, after, timeout=10)
+    product.wait(cell, after)
     assert (cell.status, after.stdout.strip()) == ("ok", said), cell.text
 
 
@@ -55,7 +55,7 @@ def test_every_way_to_call_it(product, form):
     product.button("Approve", timeout=30)
     product.settle(0.5)
     product.click("Approve")
-    product.wait(cell, *after, timeout=15)
+    product.wait(cell, *after)
     assert cell.status == "ok", cell.text
     assert [a.stdout for a in after] == ["[7] done The end.\n", "second\n"]
     assert ("Wall time" in cell.text) == (form == "time")
@@ -82,7 +82,7 @@ def test_in_a_widget_callback(product):
     product.button("Approve", timeout=30)
     later = product.submit("print(runs, done)")
     product.click("Approve")
-    product.wait(later, timeout=10)
+    product.wait(later)
     product.wait_until(lambda: printed(product, "runs, done") == "[7] ['done']")
     assert run(product, "b.close(); b.layout.close(); b.style.close()").status == "ok"
 
@@ -104,7 +104,7 @@ def test_other_messages_are_neither_lost_nor_reordered(product, form):
     after = [product.submit("order = [slider.value, *moved]"), product.submit("print(order, moved, runs)")]
     product.settle(0.3)
     product.click("Approve")
-    product.wait(cell, *after, timeout=10)
+    product.wait(cell, *after)
     assert after[1].stdout == "[3, (1, 0), (2, 0), (3, 0)] [(1, 0), (2, 0), (3, 0)] [7]\n"
     assert "asyncio" in product.wait_for_reply(asked)["matches"]
     assert product.wait_for_reply(info)["status"] == "ok"
@@ -126,7 +126,7 @@ def test_output_stays_in_its_cell(product, form):
     for _ in range(3):
         product.settle(0.25)
         product.click("Foreign")
-    product.wait(cell, after, timeout=20)
+    product.wait(cell, after)
     assert after.text == "after\n"
     assert "foreign" not in cell.text
     assert [
@@ -171,7 +171,7 @@ def test_doctor(product):
         product.submit("print('after')"),
     )
     product.click("Click me")
-    product.wait(cell, after, timeout=20)
+    product.wait(cell, after)
     old = printed(product, "hasattr(get_ipython().kernel, 'msg_queue')") == "True"
     assert "a click came back" in cell.text
     assert ("taken out of the kernel's queue" if old else "the kernel delivers them by itself") in cell.text
@@ -198,7 +198,7 @@ def test_with_somebody_elses_nest_asyncio(spare):
         spare.execute("m = scripted(); runs.clear()")
         cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")
         spare.click("Approve", timeout=90)
-        spare.wait(cell, after, timeout=15)
+        spare.wait(cell, after)
         assert after.stdout == "[7] done\n", cell.text
 
 
@@ -212,7 +212,7 @@ def test_the_kernel_dies_in_mid_run(spare):
     spare.settle(0.3)
     spare.manager.provisioner.process.kill()
     with pytest.raises(AssertionError):
-        spare.wait(cell, timeout=15)
+        spare.wait(cell)
     shown = [
         text for text in ("First thoughts.", "double(x=21)", "42", "Second thoughts.") if text in cell.text
     ]

@@ -90,5 +90,5 @@ def test_a_tool_clears_what_it_printed(product, way):
     assert run(product, cell_of(way, "steps", "x=3")).stdout == "step 2\n"
     asked = product.submit(cell_of(way, "steps", "x=3", "ask"), allow_stdin=True)
     product.click("Approve")
-    product.wait(asked, timeout=10)
+    product.wait(asked)
     assert "approved by click" in asked.text
