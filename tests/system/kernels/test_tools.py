@@ -325,7 +325,7 @@ def test_progress_and_elapsed_time_are_shown_while_it_runs(kernel):
     )
     cell = kernel.submit("%%toolloop --model m --tools f\nGo.")
     kernel.wait_for_text("running", 10)
-    kernel.wait_until(lambda: re.search(r"● f\(.*running.*\b1\.\d+ s.*3 of 4 files", cell.text), 10)
+    kernel.wait_until(lambda: re.search(r"● f\(.*running\s+1\.\d+ s.*3 of 4 files", cell.text), 10)
     kernel.wait(cell)
     assert "of 4 files" not in cell.text
     assert (
