@@ -30,8 +30,10 @@ DRIVEN = TIERS[1:]
 
 
 def pytest_configure(config):
-    if os.environ.get("TOOLLOOP_STEP") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Progress(config, os.environ["TOOLLOOP_STEP"]))
+    # Taken out: a pytest that a test starts is no step.
+    step, tally = (os.environ.pop(name, None) for name in ("TOOLLOOP_STEP", "TOOLLOOP_TALLY"))
+    if step:
+        config.pluginmanager.register(Progress(config, step, tally))
 
 
 def pytest_report_header():
@@ -54,7 +56,7 @@ def pytest_collection_modifyitems(config, items):
             (n for n, tier in enumerate(TIERS, 1) if item.get_closest_marker(tier)), default=0
         )
     )
-    if config.getoption("loadgroup", default=False):
+    if hasattr(config, "workerinput"):
         _group(items)
 
 
@@ -68,20 +70,39 @@ def _is_in_its_place(item):
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give a group of tests to one process, and the groups in the order of `_group`."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return _group_of(nodeid)
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
+
+
 def _group(items):
-    """Tests of one stack share its kernels, those of one file what the file starts: each group runs in one process."""
-    names = {item: _stack_of(item) or item.nodeid.split("::")[0] for item in items}
-    sizes = Counter(names.values())
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(names[item]))
-    items.sort(key=lambda item: (-sizes[names[item]], names[item]))
+    """Put tests of one group together. Groups that take long begin first, so that no process is left alone with one.
+
+    These are the groups with a slow test, then the largest.
+    """
+    sizes = Counter(_group_of(item.nodeid) for item in items)
+    slow = {_group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+
+    def place(item):
+        group = _group_of(item.nodeid)
+        return group not in slow, -sizes[group], group
+
+    items.sort(key=place)
 
 
-def _stack_of(item):
-    """The name of the stack that a test runs on, or None."""
-    parameters = getattr(item, "callspec", None)
-    chosen = [parameters.params.get(name) for name in ("stack", "python")] if parameters else []
-    return next((one.name for one in chosen if isinstance(one, stacks.Stack)), None)
+def _group_of(nodeid):
+    """Tests of one stack share its kernels, those of one file what the file starts."""
+    file, _, test = nodeid.partition("::")
+    parameters = test.partition("[")[2].rstrip("]").split("-")
+    return next((stack.name for stack in stacks.STACKS if stack.name in parameters), file)
 
 
 @pytest.fixture

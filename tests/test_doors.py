@@ -129,7 +129,9 @@ def streamed(capsys):
 
 
 def book(run):
-    return SimpleNamespace(sessions={"s": NamedSession(run.session)}, settings=SimpleNamespace(session="s"))
+    return SimpleNamespace(
+        sessions={"s": NamedSession(run.session)}, complete=lambda said: {"session": "s", **said}
+    )
 
 
 REPRS = {
@@ -172,12 +174,12 @@ DOORS = {
     "export: json": lambda run, **_: exported(run, "run.json"),
     "recording": lambda run, **_: (run.folder / "tape.jsonl").read_text(),
     "saved conversation": lambda run, **_: saved(run),
-    "kept history": lambda run, **_: json.dumps(resuming.bundle("s", NamedSession(run.session))),
+    "kept history": lambda run, **_: json.dumps(resuming.bundle_conversation("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
     "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
     "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),
     "dry run": lambda run, **_: str(mimebundle([stepping.request_block(run.request, sent=False)])),
-    "doctor": lambda **_: str(doctor._table([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
+    "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),
     "%toolloop history": lambda run, **_: str(commands.history(book(run), [])),

@@ -159,7 +159,7 @@ async def test_what_tools_and_the_model_say(serve, tmp_path):
         "repr": repr(result),
         "events": repr(result.events),
         "cell": str(result._repr_mimebundle_()),
-        "kept": json.dumps(resuming.bundle("s", NamedSession(session))),
+        "kept": json.dumps(resuming.bundle_conversation("s", NamedSession(session))),
         **files,
     }
     assert [name for name, text in shown.items() if KEY in text or "[key]" not in text] == []

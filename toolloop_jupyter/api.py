@@ -245,7 +245,7 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
     Raises HistoryInvalid for what is no conversation, or none that a provider would take.
     """
-    return conversation.load(path, repaired=repair)
+    return conversation.load_messages(path, repaired=repair)
 
 
 def agent_capabilities(harness: object) -> Capabilities:

@@ -14,7 +14,8 @@ from pydantic import BaseModel
 
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.conversation.history import History, validate
-from toolloop_jupyter.core.conversation.storage import load, repair
+from toolloop_jupyter.core.conversation.storage import load_messages as load
+from toolloop_jupyter.core.conversation.storage import repair
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
@@ -291,8 +292,8 @@ def test_of_a_long_value_only_the_beginning_is_written():
         def __repr__(self):
             raise AssertionError("this is behind what is shown")
 
-    assert complaints.shorten([1] * 100 + [Unreadable()]).startswith("[1, 1")
-    assert complaints.shorten(Unreadable()) == '"<Unreadable>"'
+    assert complaints.shorten_json([1] * 100 + [Unreadable()]).startswith("[1, 1")
+    assert complaints.shorten_json(Unreadable()) == '"<Unreadable>"'
 
 
 async def test_arguments_that_are_too_long_go_back_as_an_error():

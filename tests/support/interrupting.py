@@ -25,9 +25,9 @@ NOTES = {
 
 def arrive(kernel, server, cell, point):
     """Wait until the run is at its point."""
-    server.wait_for_requests(1, timeout=30)
+    server.wait_for_requests(1)
     if point in ASKS:
-        kernel.button("Approve", timeout=10)
+        kernel.button("Approve")
     elif point == "streaming":
         kernel.wait_until(lambda: "word word" in cell.html)
     kernel.settle(0.5)

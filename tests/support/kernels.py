@@ -274,7 +274,7 @@ class LiveKernel:
 
     # --- waiting ------------------------------------------------------------------------------------------
 
-    def wait_until(self, condition: Callable[[], Any], timeout: float = 10.0, what: str = "") -> Any:
+    def wait_until(self, condition: Callable[[], Any], timeout: float = 60.0, what: str = "") -> Any:
         """Handle messages until `condition()` is true, and return it; raise KernelTimeout after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (found := condition()):
@@ -287,7 +287,7 @@ class LiveKernel:
                 )
         return found
 
-    def wait_for_text(self, text: str, timeout: float = 10.0) -> Execution:
+    def wait_for_text(self, text: str, timeout: float = 60.0) -> Execution:
         """Wait until an output of any cell contains `text`; return that cell's execution."""
 
         def found() -> Execution | None:
@@ -307,7 +307,7 @@ class LiveKernel:
         """Open widgets, oldest first; all, or those of one model such as "ButtonModel"."""
         return [w for w in self.widgets.values() if w.open and (not model or w.model == model)]
 
-    def button(self, label: str, timeout: float = 10.0) -> Widget:
+    def button(self, label: str, timeout: float = 60.0) -> Widget:
         """Wait for an open, enabled button with `label` in its description; return the newest.
 
         One that is disabled right after it was made (a card that comes up under a click) is waited for.
@@ -327,7 +327,7 @@ class LiveKernel:
             if found() is button:
                 return button
 
-    def click(self, label: str, *, timeout: float = 10.0, subshell: str | None = None) -> Widget:
+    def click(self, label: str, *, timeout: float = 60.0, subshell: str | None = None) -> Widget:
         """Click the newest open button with `label` in its description, once it is there."""
         button = self.button(label, timeout)
         self.click_widget(button, subshell=subshell)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,13 +12,13 @@ import pytest
 
 
 class Progress:
-    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, the counts into `TOOLLOOP_TALLY`.
+    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, the counts into the file `tally`.
 
     In place of pytest's dots. A failure's own report comes at the end, its name at once.
     """
 
-    def __init__(self, config: pytest.Config, step: str) -> None:
-        self.step, self.config = step, config
+    def __init__(self, config: pytest.Config, step: str, tally: str | None) -> None:
+        self.step, self.config, self.tally = step, config, tally
         self.total, self.done = 0, 0
         self.counts: Counter[str] = Counter()
         self.began = time.monotonic()
@@ -51,8 +50,8 @@ class Progress:
 
     def pytest_sessionfinish(self) -> None:
         self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
-        if tally := os.environ.get("TOOLLOOP_TALLY"):
-            with Path(tally).open("a", encoding="utf-8") as file:
+        if self.tally:
+            with Path(self.tally).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(dict(self.counts)) + "\n")
 
     def _show(self) -> None:
@@ -60,7 +59,8 @@ class Progress:
         left = (time.monotonic() - self.began) * (1 - share) / share / 60
         bad = self.counts["failed"] + self.counts["errors"]
         words = f"{self.step} {share:4.0%}  {self.done} of {self.total}" + (f", {bad} failed" if bad else "")
-        words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
+        if share > 0.05:  # before, what is built and imported first counts too much
+            words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
         if self._writer.isatty():
             self._line(words)
         elif int(share * 10) > self.tenth:

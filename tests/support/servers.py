@@ -146,7 +146,7 @@ class ScriptedServer:
             self.errors.clear()  # the test's own failure is the one to see
         self.stop()
 
-    def wait_for_requests(self, count: int, timeout: float = 10.0) -> list[Received]:
+    def wait_for_requests(self, count: int, timeout: float = 60.0) -> list[Received]:
         """Block until `count` requests have arrived; raise TimeoutError after `timeout` seconds."""
         with self._arrived:
             if not self._arrived.wait_for(lambda: len(self.requests) >= count, timeout):

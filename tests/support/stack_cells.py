@@ -13,7 +13,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.parts import call, pause, text
 
-KEY, runs, ticks = "k" * 8, [], []
+KEY, runs, ticks, beats = "k" * 8, [], [], []
 
 def double(x: int) -> int:
     """Double a number."""
@@ -56,9 +56,14 @@ async def tick():
         ticks.append(time.time())
         await asyncio.sleep(0.05)
 
-def gap(since):
+def beat(ended):
+    """Tick in a thread of its own: what is late here, the machine is."""
+    while not ended.wait(0.05):
+        beats.append(time.time())
+
+def gap(times, since):
     """The longest time between two ticks since then."""
-    late = [t for t in ticks if t >= since] + [time.time()]
+    late = [t for t in times if t >= since] + [time.time()]
     return max(b - a for a, b in zip(late, late[1:]))
 
 def comms():

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
-from .parts import End, Turn, call, parts_of, reasoning, text, words
+from .parts import End, ScriptedTurn, call, parts_of, reasoning, text, words
 
 PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
@@ -196,7 +196,7 @@ class DemoModel(Answers):
             self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
         usage = {"prompt_tokens": registry.count_words(request.messages)}
         usage["completion_tokens"] = len(words(f"{said} {sent}"))
-        turn = Turn(number, request.messages, self.pace)
+        turn = ScriptedTurn(number, request.messages, self.pace)
         async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
             yield delta
         yield {"finish_reason": "tool_calls" if wanted else "stop", "usage": usage}

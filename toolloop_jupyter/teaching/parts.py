@@ -1,6 +1,6 @@
 """What a turn of a ScriptedModel is made of: `text`, `reasoning`, `call`, `error`, `reply_with` and the rarer ones.
 
-Each part says which deltas it streams; `Turn` plays parts one after another and counts what has to be counted.
+Each part says which deltas it streams; `ScriptedTurn` plays parts one after another and counts what has to be counted.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ class ScriptError(HarnessError, TypeError):
 
 
 @dataclass(frozen=True)
-class Text:
+class TextPart:
     """Text that streams word by word."""
 
     content: str
     pace: float | None = None
 
-    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+    async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         async for piece in turn.paced(words(self.content), self.pace):
             yield {"content": piece}
 
 
 @dataclass(frozen=True)
-class Reasoning:
+class ReasoningPart:
     """Reasoning that streams word by word."""
 
     content: str
     pace: float | None = None
     signature: str = ""
 
-    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+    async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         async for piece in turn.paced(words(self.content), self.pace):
             block = {"type": "thinking", "thinking": piece}
             yield {"reasoning_content": piece, **({"thinking_blocks": [block]} if self.signature else {})}
@@ -75,7 +75,7 @@ class Call:
         """Return the same call with this id instead of "call_TURN_NUMBER"."""
         return dataclasses.replace(self, id=call_id)
 
-    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+    async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         index = turn.calls
         turn.calls += 1
         call_id = self.id or f"call_{turn.number}_{turn.calls}"
@@ -110,7 +110,7 @@ class Deltas:
 
     given: Sequence[Delta]
 
-    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+    async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         for delta in self.given:
             turn.calls += len(delta.get("tool_calls") or ())
             yield dict(delta)
@@ -146,7 +146,7 @@ class ReplyWith:
 
     function: Callable[[Messages], Content | Awaitable[Content]]
 
-    async def play(self, turn: Turn) -> AsyncIterator[Delta]:
+    async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         outcome = await attempt(
             self._parts(turn)
         )  # the function is the reader's own code, like a tool's body
@@ -160,18 +160,18 @@ class ReplyWith:
         async for delta in turn.play(outcome.value):
             yield delta
 
-    async def _parts(self, turn: Turn) -> tuple[Part, ...]:
+    async def _parts(self, turn: ScriptedTurn) -> tuple[Part, ...]:
         made = self.function(copy.deepcopy(turn.messages))
         return parts_of(await made if inspect.isawaitable(made) else made)
 
 
-Part: TypeAlias = Text | Reasoning | Call | Error | Pause | Deltas | End | Expect | ReplyWith
+Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | Expect | ReplyWith
 One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
 Content: TypeAlias = One | Sequence[One]
 
 
 @dataclass
-class Turn:
+class ScriptedTurn:
     """One turn while it is played."""
 
     number: int
@@ -210,13 +210,13 @@ def parts_of(content: Content) -> tuple[Part, ...]:
     if isinstance(content, (list, tuple)):
         return tuple(part for one in content for part in parts_of(one))
     if isinstance(content, str):
-        return (Text(content),)
-    if isinstance(content, (Text, Reasoning, Call, Error, Pause, Deltas, End, Expect, ReplyWith)):
+        return (TextPart(content),)
+    if isinstance(content, (TextPart, ReasoningPart, Call, Error, Pause, Deltas, End, Expect, ReplyWith)):
         return (content,)
     if isinstance(content, BaseModel):
-        return (Text(content.model_dump_json()),)
+        return (TextPart(content.model_dump_json()),)
     if isinstance(content, Mapping):
-        return (Text(json.dumps(content, ensure_ascii=False)),)
+        return (TextPart(json.dumps(content, ensure_ascii=False)),)
     makers = (text, reasoning, call, error, pause, deltas, end, expect, reply_with)
     if maker := next((one.__name__ for one in makers if content is one), ""):
         raise ScriptError(f"{maker} is a function; call it: {maker}(…)")
@@ -233,14 +233,14 @@ def words(text: str) -> list[str]:
     return re.findall(r"\S+\s*|\s+", text)
 
 
-def text(content: str, pace: float | None = None) -> Text:
+def text(content: str, pace: float | None = None) -> TextPart:
     """Stream `content` word by word, `pace` seconds a word (default: the model's pace)."""
-    return Text(content, pace)
+    return TextPart(content, pace)
 
 
-def reasoning(content: str, pace: float | None = None, signature: str = "") -> Reasoning:
+def reasoning(content: str, pace: float | None = None, signature: str = "") -> ReasoningPart:
     """Stream `content` as reasoning; with a `signature` also as thinking blocks, which have to be sent back."""
-    return Reasoning(content, pace, signature)
+    return ReasoningPart(content, pace, signature)
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:

@@ -22,7 +22,7 @@ from .tape import (
     clean,
     clean_deltas,
     lines,
-    load,
+    load_tape,
     options_of,
     says_same,
     shown,
@@ -54,7 +54,7 @@ class Recorder(Observer):
             raise RecordingError(
                 f"cannot record to {shown(self.path)!r}: there is no folder {shown(self.path.parent)!r}"
             )
-        self.calls = load(self.path) if append and self.path.exists() else []
+        self.calls = load_tape(self.path) if append and self.path.exists() else []
         self._begun = bool(self.calls)
         self._request: dict[str, Any] | None = None
         self._started: float | None = None
@@ -143,7 +143,7 @@ class Replay(Answers):
         self.loose = loose
         self.speed = speed
         self._read = _stamp(self.path)
-        self.calls = load(self.path)
+        self.calls = load_tape(self.path)
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self._next, self._played = 0, 0

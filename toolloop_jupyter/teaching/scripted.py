@@ -29,8 +29,8 @@ from .parts import (
     Expect,
     Messages,
     Part,
+    ScriptedTurn,
     ScriptError,
-    Turn,
     parts_of,
     words,
 )
@@ -112,7 +112,7 @@ class ScriptedModel(Answers):
         first = next((part for part in parts if not isinstance(part, Expect)), None)
         if isinstance(first, Error):
             raise first.made()
-        return self._play(Turn(number, messages, self.pace, title=self.title), parts)
+        return self._play(ScriptedTurn(number, messages, self.pace, title=self.title), parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:
         if number <= len(self.turns):
@@ -127,7 +127,7 @@ class ScriptedModel(Answers):
             400,
         )
 
-    async def _play(self, turn: Turn, parts: tuple[Part, ...]) -> AsyncIterator[Delta]:
+    async def _play(self, turn: ScriptedTurn, parts: tuple[Part, ...]) -> AsyncIterator[Delta]:
         spoken = 0
         async for delta in turn.play(parts):
             spoken += len(words(str(delta.get("content") or delta.get("reasoning_content") or "x")))

@@ -52,7 +52,7 @@ class Call:
     """"finish_reason" and "usage", or "error" and "status"."""
 
 
-def load(path: Path) -> list[Call]:
+def load_tape(path: Path) -> list[Call]:
     """Read a recording. Raises RecordingError with the line that is wrong."""
     try:
         lines = path.read_text(encoding="utf-8").splitlines()

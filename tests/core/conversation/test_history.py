@@ -178,7 +178,7 @@ def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):
         told("c1"),
     ]
     storage.dump(kept, tmp_path / "h.json")
-    assert storage.load(tmp_path / "h.json") == kept
+    assert storage.load_messages(tmp_path / "h.json") == kept
     (tmp_path / "bad.json").write_text(json.dumps([USER, asks("c1")]))
     with pytest.raises(HistoryInvalid, match="have no tool message") as raised:
         load(tmp_path / "bad.json")

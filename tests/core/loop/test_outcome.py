@@ -15,7 +15,7 @@ import pytest
 
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.execution import threads as workers
-from toolloop_jupyter.core.loop.outcome import persons_traceback
+from toolloop_jupyter.core.loop.outcome import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -43,7 +43,7 @@ def test_the_persons_own_frames_and_no_others():
     def mine():
         return json.loads("{")
 
-    shown = persons_traceback(caught(mine))
+    shown = cut_traceback(caught(mine))
     assert "in mine" in shown
     assert 'json.loads("{")' in shown
     assert "decoder.py" not in shown
@@ -59,7 +59,7 @@ def test_causes_and_contexts_are_cut_too():
         except ValueError as error:
             raise KeyError("a") from error
 
-    shown = persons_traceback(caught(mine))
+    shown = cut_traceback(caught(mine))
     assert "direct cause" in shown
     assert shown.count("in mine") == 2
     assert "decoder.py" not in shown
@@ -74,7 +74,7 @@ def test_groups_are_cut_too():
     def mine():
         raise group("several", [caught(lambda: json.loads("{"))])
 
-    shown = persons_traceback(caught(mine))
+    shown = cut_traceback(caught(mine))
     assert "JSONDecodeError" in shown
     assert "decoder.py" not in shown
 
@@ -83,7 +83,7 @@ def test_a_librarys_function_as_a_tool_keeps_its_last_frames():
     """Without any line of the person's own the last frames stay, with no folder of this machine."""
     error = caught(lambda: json.loads("{"))
     error.__traceback__ = error.__traceback__.tb_next.tb_next  # as the tool's thread calls json.loads itself
-    shown = persons_traceback(error)
+    shown = cut_traceback(error)
     assert 'File "json/decoder.py"' in shown
     assert traceback.extract_tb(error.__traceback__)[-1].filename not in shown
 
@@ -94,7 +94,7 @@ def test_long_recursion_is_short():
     def mine(n):
         return mine(n + 1)
 
-    assert len(persons_traceback(caught(lambda: mine(0)))) < 3000
+    assert len(cut_traceback(caught(lambda: mine(0)))) < 3000
 
 
 async def test_an_error_whose_text_raises():

@@ -253,23 +253,24 @@ async def test_a_rule_for_other_runs_is_none_for_this(policy):
 
 def test_one_mapping_for_several_cells():
     """In a notebook, a rule for another function of it, or for a tool that the session had, is no typo however near."""
-    from toolloop_jupyter.notebook.magic import names as naming
+    from toolloop_jupyter.notebook.magic.names import leave_out_others
 
     f, g = make("f", []), make("g", [])
     named = tool(name="mail-out")(make("send_mail", []))
     rules = {"f": "ask", "g": "deny", "mail-out": "deny", "*": "full"}
-    names = {"f": f, "g": g, "send_mail": named, "rules": rules}
-    assert naming.policy(names, "rules", [f]) == {"f": "ask", "*": "full"}
-    assert naming.policy(names, "rules", [f, g, named]) is rules
+    names = {"f": f, "g": g, "send_mail": named}
+    assert leave_out_others(rules, names, [f]) == {"f": "ask", "*": "full"}
+    assert leave_out_others(rules, names, [f, g, named]) is rules
     lock = make("lock", [])
-    names |= {"lock": lock, "locks": {"unlock": "ask", "*": "full"}}
+    names["lock"] = lock
+    locks = {"unlock": "ask", "*": "full"}
     with pytest.raises(ValueError, match="did you mean 'lock'"):
-        session_of([lock], permissions=naming.policy(names, "locks", [lock]))
-    assert naming.policy(names, "locks", [lock], had=["lock", "unlock"]) == {"*": "full"}
-    names["rules"] = {"send_mail": "ask", "gg": "ask", "*": "full"}
-    assert naming.policy(names, "rules", [f, named]) is names["rules"]
+        session_of([lock], permissions=leave_out_others(locks, names, [lock]))
+    assert leave_out_others(locks, names, [lock], had=["lock", "unlock"]) == {"*": "full"}
+    rules = {"send_mail": "ask", "gg": "ask", "*": "full"}
+    assert leave_out_others(rules, names, [f, named]) is rules
     with pytest.raises(ValueError, match="did you mean 'mail-out'"):
-        session_of([f, named], permissions=names["rules"])
+        session_of([f, named], permissions=rules)
 
 
 # --- "all calls of this tool" ---------------------------------------------------------------------------------

@@ -233,6 +233,7 @@ async def test_the_demo_model_both_ways(door):
         "words": {"prompts": ("Look up the word 'tree'.", "Look up 'bad', please.")},
         "json": {"output": Verdict, "prompts": ("Look up the word 'tree' and judge.", "Once more.")},
     }
+    await seen("toolloop/demo", prompts=("Hi",))  # only the first answer says at length what answers
     straight = [await seen("toolloop/demo", **run) for run in runs.values()]
     door()
     assert straight == [await seen("toolloop/demo", **run) for run in runs.values()]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
-from toolloop_jupyter.notebook.magic.cell import fill_in, split_cell
+from toolloop_jupyter.notebook.magic.extension import split_cell
+from toolloop_jupyter.notebook.magic.names import fill_in
 
 VERBATIM = [
     'f-string {x}, {{nope}}, $HOME, 100%, !ls, "q"',

@@ -39,7 +39,7 @@ def surroundings(monkeypatch):
 
 def told(what, click=NO_CLICK, *, awaits=True):
     """The line about `what`, and its remedy."""
-    (found,) = [f for f in doctor._surroundings(click, awaits=awaits) if f.what.startswith(what)]
+    (found,) = [f for f in doctor._describe_kernel(click, awaits=awaits) if f.what.startswith(what)]
     return found
 
 
@@ -113,7 +113,7 @@ def test_where_no_button_is_shown(surroundings, case):
     """Where a button makes no sense none is waited for; said is who is asked instead, and what changes that."""
     there, wish, says, remedy = CASES[case]
     surroundings(**there)
-    click = doctor._buttons(kernel.Cell(None), wish, 0.01)
+    click = doctor._try_buttons(kernel.Cell(None), wish, 0.01)
     assert says in click.says
     assert click.remedy.startswith(remedy)
     assert click.state != "ok"
@@ -123,13 +123,13 @@ def test_where_no_button_is_shown(surroundings, case):
 def test_a_wait_that_is_none(value):
     """--wait takes seconds above 0; anything else is one line that shows the value."""
     with pytest.raises(Mistake, match=f"--wait takes a number of seconds above 0, got '{value}'"):
-        doctor._wishes(["--wait", value])
+        doctor._read_words(["--wait", value])
 
 
 def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
     """On a loop that is not asyncio's own (uvloop) the button is not tried, and the doctor says what works there."""
     monkeypatch.setattr(kernel, "can_run_sync", lambda: False)
-    found = doctor._buttons(None, "auto", None)
+    found = doctor._try_buttons(None, "auto", None)
     assert (found.state, found.says) == (
         "note",
         "not tried: a line magic cannot wait inside this kernel's event loop",
@@ -152,16 +152,16 @@ def litellm_files(tmp_path, monkeypatch):
 
 def test_bytecode_that_the_next_import_writes_or_that_is_there(litellm_files, monkeypatch):
     """Nothing is said where LiteLLM is compiled, or will be by its import."""
-    assert list(doctor._bytecode()) == []
+    assert list(doctor._check_bytecode()) == []
     py_compile.compile(str(litellm_files))
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert list(doctor._bytecode()) == []
+    assert list(doctor._check_bytecode()) == []
 
 
 def test_no_bytecode_by_the_environments_wish(litellm_files, monkeypatch):
     """PYTHONDONTWRITEBYTECODE is named, and the command that compiles all the same, which cures it."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (found,) = doctor._bytecode()
+    (found,) = doctor._check_bytecode()
     assert found.state == "note"
     assert "PYTHONDONTWRITEBYTECODE is set" in found.says
     command = found.remedy.split()
@@ -169,12 +169,12 @@ def test_no_bytecode_by_the_environments_wish(litellm_files, monkeypatch):
     environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
     environment.pop("PYTHONPYCACHEPREFIX", None)
     subprocess.run([sys.executable, *command[1:]], check=True, env=environment)
-    assert list(doctor._bytecode()) == []
+    assert list(doctor._check_bytecode()) == []
 
 
 def test_no_bytecode_in_a_folder_of_others(litellm_files, monkeypatch):
     """A folder that may not be written to is named, and the variable that names another."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (found,) = doctor._bytecode()
+    (found,) = doctor._check_bytecode()
     assert f"{litellm_files.parent} may not be written to" in found.says
     assert "PYTHONPYCACHEPREFIX" in found.remedy

@@ -34,7 +34,7 @@ class Shelf:
 def test_a_literal_key_of_any_shape_is_refused_and_not_repeated(typed: str) -> None:
     """What is not surely the name of a variable is not repeated, and the message says why it is refused."""
     with pytest.raises(Mistake, match="takes the NAME of a variable, not the key") as caught:
-        naming.key({}, typed)
+        naming.find_key({}, typed)
     assert typed not in str(caught.value)
 
 
@@ -42,18 +42,18 @@ def test_a_literal_key_of_any_shape_is_refused_and_not_repeated(typed: str) -> N
 def test_a_name_that_is_not_there_is_repeated(typed: str) -> None:
     """A name that is surely one is in the message, so that its slip can be seen."""
     with pytest.raises(Mistake, match=f"--api-key {typed}: no such environment or notebook variable"):
-        naming.key({}, typed)
+        naming.find_key({}, typed)
 
 
 def test_a_key_is_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable of any name may hold the key, the environment's first; another value than a text is none."""
     monkeypatch.setenv("hf_AbCdEfGhIj", "from the environment")
-    assert naming.key({"hf_AbCdEfGhIj": "from the notebook"}, "hf_AbCdEfGhIj") == "from the environment"
-    assert naming.key({"key2of3": "abc"}, "key2of3") == "abc"
+    assert naming.find_key({"hf_AbCdEfGhIj": "from the notebook"}, "hf_AbCdEfGhIj") == "from the environment"
+    assert naming.find_key({"key2of3": "abc"}, "key2of3") == "abc"
     with pytest.raises(Mistake, match="--api-key keys: the variable holds no text, not a key"):
-        naming.key({"keys": ["abc"]}, "keys")
+        naming.find_key({"keys": ["abc"]}, "keys")
     with pytest.raises(Mistake, match="--api-key keys: the variable holds nothing, not a key"):
-        naming.key({"keys": ""}, "keys")
+        naming.find_key({"keys": ""}, "keys")
 
 
 @pytest.mark.parametrize(
@@ -69,21 +69,21 @@ def test_a_tool_that_is_not_there(name: str, message: str) -> None:
     """A property that raises, a slip in the name or its case: one line; what IPython put there is not suggested."""
     shelf = Shelf()
     with pytest.raises(Mistake) as caught:
-        naming.tools({"shelf": shelf, "find": shelf.find, "open": open}, [name])
+        naming.find_tools({"shelf": shelf, "find": shelf.find, "open": open}, [name])
     assert str(caught.value) == message
 
 
 def test_a_model_is_not_expanded() -> None:
     """$name and {name} are told what to write instead."""
     with pytest.raises(Mistake, match="write --model fast"):
-        naming.model({"fast": "openai/stub"}, "{fast}")
-    assert naming.model({"fast": "openai/stub"}, "fast") == "openai/stub"
+        naming.find_model({"fast": "openai/stub"}, "{fast}")
+    assert naming.find_model({"fast": "openai/stub"}, "fast") == "openai/stub"
 
 
 def test_an_output_may_be_a_type_of_python() -> None:
     """Types of Python, int and list, need no cell; a type with brackets is told to get a name."""
-    assert naming.output({}, "int") is int
+    assert naming.find_output({}, "int") is int
     with pytest.raises(Mistake, match=r"write Answer = list\[int\] in a cell, then --output Answer"):
-        naming.output({}, "list[int]")
+        naming.find_output({}, "list[int]")
     with pytest.raises(Mistake, match="there is no output model 'print'"):
-        naming.output({}, "print")
+        naming.find_output({}, "print")

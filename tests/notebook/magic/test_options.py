@@ -2,13 +2,46 @@
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from support import options_page
+from support.options_page import make_page
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
-from toolloop_jupyter.notebook.magic.options import Options, help_text, pairs, parse
+from toolloop_jupyter.notebook.magic import assist, cell, options
+from toolloop_jupyter.notebook.magic.options import (
+    OPTIONS,
+    Kind,
+    Option,
+    ToolLoop,
+    help_text,
+    parse,
+    read_pairs,
+)
+
+
+class Shell:
+    """As much of a shell as the state of the magic needs."""
+
+    def __init__(self, **names: object) -> None:
+        self.user_ns = {"__name__": "notebook", **names}
+
+
+def len_of(text: str) -> int:
+    """Count the characters."""
+    return len(text)
+
+
+def config_of(line: str, **names: object) -> Any:
+    """The configuration of a cell with this option line, in a notebook with these variables."""
+    shell = Shell(**names)
+    book = cell.Notebook(shell, ToolLoop())
+    return book.new_session(parse(line, book.names)).config
 
 
 def test_all_options_are_read() -> None:
@@ -18,20 +51,20 @@ def test_all_options_are_read() -> None:
         "--as r --max-turns 3 --timeout 1.5 --sandbox . --set temperature=0.1 --set stop=END --metadata team=a "
         "--api-base http://x/v1 --api-key OPENAI_API_KEY --on-unattended error --append"
     )
-    assert options.model == "m"
-    assert options.tools == ["a", "b.c"]
-    assert options.instructions == "use {KEY} and $KEY"
-    assert (options.name, options.max_turns, options.timeout) == ("r", 3, 1.5)
-    assert pairs(options.set, "--set") == {"temperature": 0.1, "stop": "END"}
-    assert pairs(options.metadata, "--metadata") == {"team": "a"}
-    assert options.append
-    assert options.on_unattended == "error"
+    assert options["model"] == "m"
+    assert options["tools"] == ["a", "b.c"]
+    assert options["instructions"] == "use {KEY} and $KEY"
+    assert (options["as"], options["max_turns"], options["timeout"]) == ("r", 3, 1.5)
+    assert read_pairs(options["set"], "--set") == {"temperature": 0.1, "stop": "END"}
+    assert read_pairs(options["metadata"], "--metadata") == {"team": "a"}
+    assert options["append"]
+    assert options["on_unattended"] == "error"
 
 
 def test_values_of_set() -> None:
-    """JSON where it reads as JSON, else text: what Python alone reads as a number is text."""
+    """JSON, or what Python writes and JSON can hold; else text, as NaN is."""
     line = """--set stop='["a", "b"]' --set seed=null --set 'x={"a": {"b": "c d"}}' --set n=NaN --set y= --set z=a=b"""
-    assert pairs(parse(line).set, "--set") == {
+    assert read_pairs(parse(line).get("set", ()), "--set") == {
         "stop": ["a", "b"],
         "seed": None,
         "x": {"a": {"b": "c d"}},
@@ -43,7 +76,13 @@ def test_values_of_set() -> None:
 
 def test_nothing_said_is_nothing_set() -> None:
     """An empty line leaves every default alone."""
-    assert parse("") == Options()
+    assert parse("") == {}
+
+
+A_KEY = (
+    "would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
+    "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
+)
 
 
 @pytest.mark.parametrize(
@@ -57,10 +96,14 @@ def test_nothing_said_is_nothing_set() -> None:
         ),
         ("--set x", "--set wants key=value, got 'x'"),
         (
-            "--max-turns many",
-            "argument --max-turns: invalid int value: 'many'. %%toolloop? shows the options.",
+            """--set extra_body={"api_key": "sk-abcdef"}""",
+            f"--set extra_body=… {A_KEY}",
         ),
-        ("--model", "argument -m/--model: expected one argument. %%toolloop? shows the options."),
+        (
+            "--max-turns many",
+            "max_turns must be a whole number or None, got str 'many'",
+        ),
+        ("--model", "--model wants a value; write --model MODEL"),
         ('--instructions "open', 'a quote is not closed in: --instructions "open'),
         ("--as r # a note", "'#' is not an option; the prompt goes below this line, options begin with --"),
         ("--", "'--' is not an option; the prompt goes below this line, options begin with --"),
@@ -72,7 +115,7 @@ def test_nothing_said_is_nothing_set() -> None:
 def test_a_mistake_is_one_line(line: str, message: str) -> None:
     """A mistake names what was wrong and what to type."""
     with pytest.raises(Mistake) as caught:
-        pairs(parse(line).set, "--set")
+        read_pairs(parse(line).get("set", ()), "--set")
     assert str(caught.value) == message
     assert caught.value._render_traceback_() == [f"toolloop: {message}"]
 
@@ -99,20 +142,20 @@ def test_a_key_in_the_wrong_place_is_not_repeated(line: str) -> None:
 
 def test_blanks_of_a_web_page_separate_words() -> None:
     """An example copied from a page may have no-break spaces between its words."""
-    assert parse("--as\u00a0r --model m").name == "r"
+    assert parse("--as\u00a0r --model m")["as"] == "r"
 
 
 def test_help_has_every_option() -> None:
     """`%%toolloop?` documents every field."""
     text = help_text()
-    for item in dataclasses.fields(Options):
-        assert item.metadata["flags"][-1] in text
-        assert item.metadata["help"].replace("%%", "%") in text
+    for option in OPTIONS:
+        assert all(flag in text for flag in option.typed)
+        assert not option.typed or option.explanation in text
 
 
 def test_set_cannot_take_a_run_elsewhere() -> None:
     """`--set fallbacks=…` ends in one line that names it and what to do instead, before anything starts."""
-    kwargs = pairs(parse("--set 'fallbacks=[\"openai/other\"]'").set, "--set")
+    kwargs = read_pairs(parse("--set 'fallbacks=[\"openai/other\"]'")["set"], "--set")
     with pytest.raises(ArgumentInvalid) as caught:
         aagent(Harness.TOOL_LOOP, "Go.", model="toolloop/demo", options=ToolLoopOptions(kwargs))
     (line,) = caught.value._render_traceback_()
@@ -120,3 +163,166 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
         "ValueError: fallbacks in completion_kwargs (--set) is refused: it would take the conversation"
     )
     assert line.endswith("; run again with another model=, or try the same one again with num_retries")
+
+
+@pytest.mark.parametrize(
+    ("line", "sent"),
+    [
+        ("--temperature 0", {"temperature": 0}),
+        ("--max-tokens 100 --top-p .9 --as r --seed=1", {"max_tokens": 100, "top_p": 0.9, "seed": 1}),
+        ("--presence-penalty -1.5", {"presence_penalty": -1.5}),
+        ("--stop ['a b', 'c']", {"stop": ["a b", "c"]}),
+        ('--set logit_bias={"50256":-100}', {"logit_bias": {"50256": -100}}),
+        ('--set stop=["a b","c"] --as r', {"stop": ["a b", "c"]}),
+        ("--set temperature=.5 --set max_tokens=10_000", {"temperature": 0.5, "max_tokens": 10_000}),
+        ("--set stream_options=None --set store=True", {"stream_options": None, "store": True}),
+        ("--set temperature=TEMP --seed {{TEMP}}", {"temperature": 0.25, "seed": 0.25}),
+        ("--set seed=N --set stop=STOPS", {"seed": 7, "stop": ["x"]}),
+        ("--set user=MY_KEY", {"user": "MY_KEY"}),
+        ("""--set 'stop="[END]"' --set user=alice""", {"stop": "[END]", "user": "alice"}),
+    ],
+)
+def test_completion_options_as_people_type_them(line: str, sent: dict[str, object]) -> None:
+    """An option of LiteLLM's is taken by its own name; values are what JSON, Python or a variable mean by them."""
+    names = {"TEMP": 0.25, "N": np.int64(7), "STOPS": ["x"], "MY_KEY": "sk-abcdefgh"}
+    assert config_of(line, **names).options.completion_kwargs == sent
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--system hello", "there is no --system; write --instructions"),
+        ("--max_iterations 3", "there is no --max_iterations; write --max-turns"),
+        (
+            "--temperature",
+            "--temperature wants a value; write --temperature VALUE, or --set temperature=VALUE",
+        ),
+        ("--temperature --as r", "--temperature wants a value; write --temperature VALUE, or"),
+        (
+            "--set stop=[END]",
+            "--set stop: [END] is neither JSON nor a variable that holds such; a text goes in two",
+        ),
+        (
+            "--set temperature={{nope}}",
+            "--set temperature: {{nope}} is neither JSON nor a variable that holds such;",
+        ),
+        ("--set temperature={{thing}}", "--set temperature: {{thing}} is neither JSON nor a variable that"),
+        ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
+        ("--images x", 'images must be "auto", "always" or "never", got \'x\''),
+        ("--on-unattended never", 'on_unattended must be "deny", "allow" or "error", got \'never\''),
+        ("--timeout 0", "timeout must be > 0 seconds, got 0.0"),
+        ("--max-model-calls x", "max_model_calls must be a whole number, got str 'x'"),
+        ("--max-turns 2.5", "max_turns must be a whole number or None, got float 2.5"),
+        ("--max-cost thing", "max_cost must be an amount of US dollars or None, got str 'thing'"),
+        ("--append=1", "--append takes no value; write --append"),
+        (
+            "--fallbacks x",
+            "fallbacks in completion_kwargs (--set) is refused: it would take the conversation",
+        ),
+    ],
+)
+def test_a_value_that_is_none_is_said_at_once(line: str, message: str) -> None:
+    """Each value is checked where it is typed; the line names it and what is allowed, or what to write."""
+    with pytest.raises(Mistake) as caught:
+        config_of(line, thing=object())
+    assert str(caught.value).startswith(message)
+
+
+def test_numbers_and_texts_of_the_notebook() -> None:
+    """A number may be a variable's, a tool list as well; {{name}} is filled into --instructions."""
+    config = config_of(
+        "--max-turns LIMIT --timeout 1_0 --max-cost .5 -i 'Be {{how}}. {{x}}' -t TOOLS",
+        LIMIT=3,
+        how="kind",
+        TOOLS=[len_of],
+    )
+    assert (config.max_turns, config.timeout, config.options.max_cost) == (3, 10.0, 0.5)
+    assert config.instructions == "Be kind. {{x}}"
+    assert [tool.name for tool in config.tools] == ["len_of"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("images", "x", 'images must be "auto", "always" or "never", got \'x\''),
+        ("ask", "x", 'ask must be "auto", "card" or "input", got \'x\''),
+        ("max_turns", 0, "max_turns must be >= 1, got 0"),
+        ("timeout", "soon", "timeout must be a number of seconds or None, got str 'soon'"),
+        ("tools", 5, "tools must be a list of words or None, got int 5"),
+        ("keep_history", "yes", "keep_history must be True or False, got str 'yes'"),
+        ("model", 5, "model must be text or None, got int 5"),
+    ],
+)
+def test_a_setting_that_is_none_is_refused(name: str, value: object, message: str) -> None:
+    """`%config ToolLoop.x = …` takes what the option takes; a wrong value is one line, and nothing is set."""
+    settings = ToolLoop()
+    with pytest.raises(Mistake) as caught:
+        setattr(settings, name, value)
+    assert (str(caught.value), settings.said()) == (message, {})
+
+
+def test_settings_are_read_as_options_are() -> None:
+    """A number or a list may come as text, from a file or a command line; None and "" unset; reset forgets all but `ask`."""
+    settings: Any = ToolLoop()
+    settings.max_turns, settings.tools, settings.timeout, settings.ask = "3", "a,b", 5, "input"
+    assert settings.said() == {"max_turns": 3, "tools": ["a", "b"], "timeout": 5.0, "ask": "input"}
+    settings.max_turns, settings.tools = None, ""
+    assert settings.said() == {"timeout": 5.0, "ask": "input"}
+    settings.reset()
+    assert settings.said() == {"ask": "input"}
+
+
+def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a row for `--seed` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
+    row = Option(
+        "--seed", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
+    )
+    for module in (options, cell, assist, options_page):
+        monkeypatch.setattr(module, "OPTIONS", (*OPTIONS, row))
+    assert "  --seed N                             the same luck again" in help_text()
+    assert "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions" in make_page().replace(
+        "  ", " "
+    )
+    book: Any = cell.Notebook(Shell(), ToolLoop())
+    assert "--seed" in assist.find_candidates(book, "%%toolloop --s", "--s")
+    assert config_of("--seed 3 --set top_p=.5").options.completion_kwargs == {"seed": 3, "top_p": 0.5}
+    with pytest.raises(Mistake, match="seed must be a number or None, got str 'x'"):
+        parse("--seed x")
+
+
+def test_every_row_fits_the_api() -> None:
+    """Each keyword is one of the API, and the defaults are those of ToolLoopOptions."""
+    shared = inspect.signature(aagent).parameters
+    fields = vars(ToolLoopOptions())
+    for option in OPTIONS:
+        keyword, _, field = option.keyword.partition(".")
+        assert not keyword or keyword in shared
+        assert not field or field in fields
+        assert field not in fields or option.default == fields[field] or option.kind is Kind.PAIRS
+        assert not option.lasts or option.is_setting
+
+
+def test_the_page_of_options_is_made_from_the_table(repository: Path) -> None:
+    """docs/options.md is what `./dev docs` writes."""
+    page = repository / "docs" / "options.md"
+    assert page.read_text("utf-8") == make_page(), "run ./dev docs"
+
+
+def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files, folders, words to choose from and variables with a key are offered where they belong."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SOME_API_KEY", "x")
+    (tmp_path / "tapes").mkdir()
+    (tmp_path / "take.jsonl").touch()
+    shell = Shell(MY_TOKEN="x", n=1)
+    book: Any = cell.Notebook(shell, ToolLoop())
+
+    def offered(typed: str) -> list[str]:
+        return assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2])
+
+    assert offered("--record ta") == ["take.jsonl", "tapes"]
+    assert offered("--sandbox ta") == ["tapes"]
+    assert offered("--on-limit ") == ["answer", "stop"]
+    assert {"MY_TOKEN", "SOME_API_KEY"} <= set(offered("--api-key "))
+    assert "n" not in offered("--api-key ")
+    assert offered("--timeout ") == []

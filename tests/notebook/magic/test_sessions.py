@@ -12,7 +12,7 @@ import pytest
 from toolloop_jupyter.core.conversation.history import History
 from toolloop_jupyter.core.events.errors import HistoryInvalid, Mistake
 from toolloop_jupyter.notebook.magic import sessions as resuming
-from toolloop_jupyter.notebook.magic.sessions import MadeBy, NamedSession, hashed
+from toolloop_jupyter.notebook.magic.sessions import NamedSession, TurnOrigin, hash_id
 
 
 class Session:
@@ -60,14 +60,14 @@ class Notebook:
         before = None if append else self.session.turn_of(cell, str(self.clock))
         if before is not None:
             self.session.session.rewind(before)
-        self.session.add(MadeBy(hashed(cell), str(self.clock)))
+        self.session.add(TurnOrigin(hash_id(cell), str(self.clock)))
         history = self.session.session.history
         history.begin_turn(instructions)
         history.add_user(text)
         history.add_assistant({"role": "assistant", "content": f"{text}! " * 20})
 
     def piece(self):
-        return json.loads(json.dumps(resuming.bundle("s", self.session)))
+        return json.loads(json.dumps(resuming.bundle_conversation("s", self.session)))
 
     def file(self, folder):
         data = {"cells": [{"outputs": [{"data": data} for data in kept]} for kept in self.cells.values()]}
@@ -81,7 +81,7 @@ class Notebook:
     def restart(self, folder):
         """A new kernel that resumes from the notebook."""
         kept = self.found(folder)
-        self.session = NamedSession(Session(kept), kept.made_by)
+        self.session = NamedSession(Session(kept), kept.cells)
         return kept
 
 
@@ -104,7 +104,7 @@ def test_the_newest_cell_has_it_all(tmp_path):
     kept = notebook.found(tmp_path)
     assert kept.messages == notebook.session.session.messages()
     assert kept.starts == notebook.session.session.starts
-    assert [one.cell for one in kept.made_by] == [hashed(f"c{number}") for number in range(20)]
+    assert [one.cell for one in kept.cells] == [hash_id(f"c{number}") for number in range(20)]
     notebook.run("c3", "another question")
     assert prompts(notebook.found(tmp_path)) == ["question 0", "question 1", "question 2", "another question"]
 
@@ -171,7 +171,7 @@ def test_a_notebook_in_pieces_is_still_read(tmp_path):
     ]  # fmt: skip
     assert prompts(kept) == ["One.", "Dos.", "Four."]
     assert (kept.starts, kept.lost) == ([1, 3, 7], 0)
-    assert [one.cell for one in kept.made_by] == [hashed(cell) for cell in "abd"]
+    assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"]
     assert History(kept.messages, kept.starts).copy() == kept.messages
     assert prompts(resuming.find("other", str(PIECES), {})) == ["Another conversation."]
     without_d = resuming.find("diary", without(tmp_path, "d"), {})
@@ -187,14 +187,14 @@ def test_a_piece_that_was_cleared_is_said(tmp_path, cleared, lost, left, starts)
     kept = resuming.find("diary", without(tmp_path, *cleared), {})
     assert (kept.lost, prompts(kept), kept.starts) == (lost, left, starts)
     assert kept.messages[0] == {"role": "system", "content": "Be brief."}
-    assert [one.cell for one in kept.made_by] == [hashed(cell) for cell in "abd"[lost:]]
+    assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"[lost:]]
 
 
 def test_a_notebook_in_pieces_goes_on(tmp_path):
     """A cell that goes on with such a conversation keeps all of it, and counts from then on."""
     notebook = Notebook()
     kept = resuming.find("diary", str(PIECES), {})
-    notebook.session = NamedSession(Session(kept), kept.made_by)
+    notebook.session = NamedSession(Session(kept), kept.cells)
     notebook.run("e", "Five.")
     (piece,) = notebook.cells["e"]
     piece[resuming.MIME].update(session="diary", at=kept_at() + 1)
@@ -203,7 +203,7 @@ def test_a_notebook_in_pieces_goes_on(tmp_path):
     (tmp_path / "n.ipynb").write_text(json.dumps(data), "utf-8")
     again = resuming.find("diary", str(tmp_path / "n.ipynb"), {})
     assert prompts(again) == ["One.", "Dos.", "Four.", "Five."]
-    assert [one.cell for one in again.made_by] == [hashed(cell) for cell in "abde"]
+    assert [one.cell for one in again.cells] == [hash_id(cell) for cell in "abde"]
 
 
 def kept_at():

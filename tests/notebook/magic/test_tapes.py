@@ -8,7 +8,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.cell import FollowsModel, Tapes, said
+from toolloop_jupyter.notebook.magic.cell import ModelNotes, Tapes, describe_tapes
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -80,7 +80,7 @@ def test_recording_every_run_and_one_cell(tmp_path):
     """`--record` wins over `%toolloop record on`; without both nothing is recorded."""
     tapes = Tapes()
     assert tapes.recorder(None) is None
-    tapes.always = tmp_path / "all.jsonl"
+    tapes.recording_to = tmp_path / "all.jsonl"
     assert tapes.recorder(None).path == tmp_path / "all.jsonl"
     assert tapes.recorder(str(tmp_path / "one.jsonl")).path == tmp_path / "one.jsonl"
     assert tapes.recorder(None) is tapes.recorder(str(tmp_path / "all.jsonl"))
@@ -93,10 +93,10 @@ def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
     path = tmp_path / "lesson.jsonl"
     record(path, "one")
     recorder = Recorder(tmp_path / "again.jsonl")
-    assert said(None, ScriptedModel("one")) == ""
-    assert said(recorder, None) == "recording to again.jsonl"
-    assert said(recorder, Replay(path)) == "replayed from lesson.jsonl, recording to again.jsonl"
-    assert head("m", (), tape=said(None, Replay(path))).text == "m · replayed from lesson.jsonl"
+    assert describe_tapes(None, ScriptedModel("one")) == ""
+    assert describe_tapes(recorder, None) == "recording to again.jsonl"
+    assert describe_tapes(recorder, Replay(path)) == "replayed from lesson.jsonl, recording to again.jsonl"
+    assert head("m", (), tape=describe_tapes(None, Replay(path))).text == "m · replayed from lesson.jsonl"
 
 
 async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
@@ -113,7 +113,7 @@ async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):
 
     async def play(prompt):
         session = aagent_session(Harness.TOOL_LOOP, model=replay)
-        replace_config(session, observers=(FollowsModel(replay, View(), lambda model: model),))
+        replace_config(session, observers=(ModelNotes(replay, View(), lambda model: model),))
         return (await session.arun(prompt)).model
 
     assert (replay.next_title, await play("first")) == ("first", "first")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+from support.stack_cells import run
+
 COUNT = 50
 
 
@@ -67,7 +69,7 @@ def test_queued_cells_after_an_error(live, way):
         live.wait(*executions)
         assert executions[1].error == "ValueError: tool"
         assert executions[2].status == status
-        assert live.execute("print(len(seen))").stdout.strip() == ("1" if status == "ok" else "0")
+        assert run(live, "print(len(seen))").stdout.strip() == ("1" if status == "ok" else "0")
 
 
 def test_other_messages_keep_their_place(live, way):

@@ -15,13 +15,16 @@ pytestmark = pytest.mark.kernel
 def kernel():
     """A kernel with tools, an output model, a session and a scripted model."""
     with LiveKernel() as live:
-        live.execute("%load_ext toolloop_jupyter")
+        live.execute("%load_ext toolloop_jupyter\nimport litellm", timeout=120)  # it names the models
         live.execute(
             "from pydantic import BaseModel\nfrom toolloop_jupyter.teaching.scripted import ScriptedModel\n"
             "def search_code(q: str) -> str: 'Search.'\n"
             "class Review(BaseModel):\n    text: str\nlesson = ScriptedModel('hi')"
         )
         assert live.execute("%%toolloop -s review_talk --model lesson\nhi", timeout=90).status == "ok"
+        live.request("complete_request", {"code": "%%toolloop --model ", "cursor_pos": 19})
+        waited = "import time\nfrom toolloop_jupyter.core.models import litellm_loaded as loaded\nwhile not loaded(): time.sleep(0.1)"
+        assert live.execute(waited, timeout=90).status == "ok", "Tab on --model has begun the import"
         yield live
 
 

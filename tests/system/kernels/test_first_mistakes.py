@@ -89,6 +89,11 @@ MISTAKES = [
     ("%%toolloop -i You are kind -t double\nhi", 'toolloop: a text of several words needs quotes: -i "You are kind"'),
     ('%%toolloop -i "You are kind -t double\nhi', "toolloop: a quote is not closed in:"),
     ("%%toolloop -p Ask -t double\nhi", "toolloop: --permissions takes full, ask or the variable of a policy, not 'Ask'; did you mean ask?"),
+    ("%%toolloop --system hello\nhi", "toolloop: there is no --system; write --instructions"),
+    ("%%toolloop --on-limit anwser\nhi", """toolloop: on_limit must be "stop" or "answer", got 'anwser'"""),
+    ("%%toolloop --temperature\nhi", "toolloop: --temperature wants a value; write --temperature VALUE"),
+    ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor a variable that holds such; a text"),
+    ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0.0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts
     ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but got, from 'user': 'Double 3'."),
@@ -166,4 +171,4 @@ def test_a_session_keeps_what_its_first_cell_said(kernel):
     assert "tools double · ask · session talk" in again.text
     other = kernel.execute("%%toolloop -s talk -t half -p full\nHalf 3")
     assert "session 'talk' had other tools before; gone: double" in other.text
-    assert "half(x=3.0)" in kernel.execute("%%toolloop -s talk\nHalf 3").text
+    assert "half(x=3)" in kernel.execute("%%toolloop -s talk\nHalf 3").text

@@ -6,6 +6,8 @@ import time
 
 import pytest
 
+from support.pace import Pace
+
 RUN = '''
 log, noticed = [], 0.0
 async def run(cleanup=0.0, result=None):
@@ -25,16 +27,17 @@ async def run(cleanup=0.0, result=None):
 
 
 def stop(live, cell, *pauses):
-    """Press ■ while the cell waits, again after each pause; return how many seconds it took the run to notice."""
+    """Press ■ while the cell waits, again after each pause; return in how many seconds of a quiet machine the run noticed."""
     live.wait_until(lambda: "waiting" in cell.stdout)
     live.settle(0.3)
-    pressed = time.time()
-    live.interrupt()
-    for pause in pauses:
-        live.settle(pause)
+    with Pace() as pace:
+        pressed = time.time()
         live.interrupt()
-    live.wait(cell, timeout=5)
-    return float(printed(live, "noticed")) - pressed
+        for pause in pauses:
+            live.settle(pause)
+            live.interrupt()
+        live.wait(cell)
+    return (float(printed(live, "noticed")) - pressed) / pace.slowdown
 
 
 def printed(live, expression):

@@ -44,7 +44,10 @@ def test_a_click_in_an_awaited_cell(product, click, said):
 @pytest.mark.parametrize("form", list(FORMS))
 def test_every_way_to_call_it(product, form):
     """In each way the click arrives, other tasks go on while the cell waits, and the queued cells run in order."""
-    product.execute("ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)")
+    product.execute(
+        "ended = threading.Event(); threading.Thread(target=beat, args=[ended]).start()\n"
+        "ticker = asyncio.ensure_future(tick()); await asyncio.sleep(0.1)"
+    )
     cell = product.submit(
         "since = time.time()\n" + FORMS[form] if "%%" not in FORMS[form] else FORMS[form], allow_stdin=True
     )
@@ -56,10 +59,15 @@ def test_every_way_to_call_it(product, form):
     assert cell.status == "ok", cell.text
     assert [a.stdout for a in after] == ["[7] done The end.\n", "second\n"]
     assert ("Wall time" in cell.text) == (form == "time")
-    ticked = run(product, "ticker.cancel(); print(len(ticks), round(gap(ticks[0]), 2)); ticks.clear()")
-    count, longest = ticked.stdout.split()
-    assert int(count) >= 8, "the ticker ticked while the cell waited"
-    assert float(longest) < 0.5
+    ticked = run(
+        product,
+        "ticker.cancel(); ended.set(); print(len(ticks), len(beats), gap(ticks, ticks[0]), gap(beats, ticks[0]))\n"
+        "ticks.clear(); beats.clear()",
+    )
+    count, of_thread, longest, late_thread = map(float, ticked.stdout.split())
+    # A thread that ticks beside it tells how busy the machine is.
+    assert count >= min(8, 0.7 * of_thread), "the ticker ticked while the cell waited"
+    assert longest < 0.5 + late_thread
 
 
 def test_in_a_widget_callback(product):
@@ -176,7 +184,7 @@ def test_doctor(product):
 def spare(stack):
     """One more kernel of each stack, for what one does not do to the shared one."""
     with LiveKernel(stack.python) as live:
-        assert live.execute(SET_UP).status == "ok"
+        assert live.execute("%load_ext toolloop_jupyter\n" + SET_UP).status == "ok"
         yield live
 
 
@@ -186,7 +194,6 @@ def test_with_somebody_elses_nest_asyncio(spare):
         "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()\nprint(nest.__name__)"
     )
     assert applied.stdout.startswith("nest_asyncio"), "ipykernel brings one of the two"
-    spare.execute("%load_ext toolloop_jupyter")
     for form in ("awaited", "agent"):
         spare.execute("m = scripted(); runs.clear()")
         cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")

@@ -7,6 +7,7 @@ import time
 import pytest
 
 from support.interrupting import ASKS, NOTES, POINTS, arrive, press
+from support.pace import Pace
 from support.stack_cells import foot, printed, run
 
 
@@ -22,9 +23,11 @@ def test_interrupt(product, serve, point):
     )
     after = product.submit("print('AFTER', r.stop_reason, len(runs))")
     arrive(product, server, cell, point)
-    pressed = press(product, point)
-    product.wait(cell, after, timeout=10)
-    assert time.monotonic() - pressed < 2
+    with Pace() as pace:
+        pressed = press(product, point)
+        product.wait(cell, after)
+        took = time.monotonic() - pressed
+    assert took < 2 * pace.slowdown
     assert (cell.status, after.stdout) == ("ok", "AFTER cancelled 0\n"), cell.text
     assert foot(cell).startswith("stopped · "), cell.text
     assert NOTES.get(point, "") in cell.text

@@ -34,7 +34,7 @@ def test_every_command_of_the_line_magic_is_named(pages):
     """Each word that `%toolloop` knows is in the README or in a page of docs."""
     told = "".join(pages.values())
     assert [
-        word for word in commands._COMMANDS if f"`{word}`" not in told and f"%toolloop {word}" not in told
+        word for word in commands.COMMANDS if f"`{word}`" not in told and f"%toolloop {word}" not in told
     ] == []
 
 

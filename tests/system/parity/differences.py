@@ -57,7 +57,8 @@ DIFFERENCES = [
     Difference(
         "tool schemas",
         "the whole docstring is the description; `$ref`s, titles, `default: null`",
-        "a description for each parameter, from the docstring; models spelled out; no titles",
+        "a description for each parameter, from the docstring, whose Returns section goes and whose Raises, Notes and Examples "
+        "are bounded; models spelled out; no titles",
         "the model knows what each parameter is for, and has nothing to look up in `$defs`",
     ),
     Difference(

@@ -11,6 +11,7 @@ from support import stacks
 
 
 @pytest.mark.stacks
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_parity_with_the_oldest_litellm(repository):
     """Every scenario is the same or better there, too, and the tests of the differences pass."""

@@ -1,7 +1,7 @@
 """The messages of a conversation: valid at every await, and kept in files."""
 
 from .history import History, add_pictures, find_picture_place, merge_user_messages, place_pictures
-from .storage import FORMAT, dump, load, repair
+from .storage import FORMAT, dump, load_messages, repair
 
 __all__ = [
     "FORMAT",
@@ -9,7 +9,7 @@ __all__ = [
     "add_pictures",
     "dump",
     "find_picture_place",
-    "load",
+    "load_messages",
     "merge_user_messages",
     "place_pictures",
     "repair",

@@ -14,13 +14,16 @@ import copy
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..events import HistoryInvalid
 from ..execution import shorten_repr
 from ..results import PicturePlace
 from ..text import DEEPEST, is_deeper, join_surrogates, list_some
 
+Message: TypeAlias = dict[str, Any]
+ReadMessage: TypeAlias = Mapping[str, Any]
+"""A message that is only read."""
 NOT_RUN = "This call did not run: the turn ended before it."
 MOST_SENT = 16
 """Pictures in one request; of earlier ones only the text is sent."""
@@ -32,7 +35,7 @@ _ROLES = ("system", "developer", "user", "assistant", "tool")
 class History:
     """The messages of one session. Only the loop writes; everybody else gets copies."""
 
-    def __init__(self, messages: Iterable[Mapping[str, Any]] = (), turns: Sequence[int] = ()) -> None:
+    def __init__(self, messages: Iterable[ReadMessage] = (), turns: Sequence[int] = ()) -> None:
         """Take over a conversation from outside (copied). Raises HistoryInvalid, naming every problem.
 
         `turns` are the indexes of the messages where its turns began, as `starts` told them; wrong ones are left out.
@@ -41,8 +44,8 @@ class History:
         if problems := validate(given):
             raise HistoryInvalid(problems)
         self._messages = [copy.deepcopy(dict(message)) for message in given]
-        self._answers: dict[str, dict[str, Any]] = {}
-        self._sent: list[dict[str, Any]] = []
+        self._answers: dict[str, Message] = {}
+        self._sent: list[Message] = []
         """The copies that the last model call got."""
         self._turns: list[int] = _check_starts(turns, len(self._messages))
         """Where each turn began, as an index into the messages."""
@@ -50,11 +53,11 @@ class History:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def copy(self) -> list[dict[str, Any]]:
+    def copy(self) -> list[Message]:
         """A deep copy, for people."""
         return copy.deepcopy(self._messages)
 
-    def for_request(self) -> list[dict[str, Any]]:
+    def for_request(self) -> list[Message]:
         """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper.
 
         Those that the last call got go out again where LiteLLM has left them as they were: to compare them all costs
@@ -121,7 +124,7 @@ class History:
         ):
             del self._messages[-1]
 
-    def add_assistant(self, message: dict[str, Any]) -> None:
+    def add_assistant(self, message: Message) -> None:
         """Append an assistant message and, for each of its calls, the answer it has until a result comes."""
         answers = [
             {"role": "tool", "tool_call_id": call["id"], "content": NOT_RUN}
@@ -131,7 +134,7 @@ class History:
         if answers:
             self._answers = {answer["tool_call_id"]: answer for answer in answers}
 
-    def answer(self, call_id: str, content: str | list[dict[str, Any]]) -> None:
+    def answer(self, call_id: str, content: str | list[Message]) -> None:
         """Set the tool message of a call of the last assistant message: its text, or text and pictures."""
         self._answers[call_id]["content"] = content
 
@@ -142,7 +145,7 @@ class History:
         return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
 
 
-def _check_mappings(messages: object) -> Sequence[Mapping[str, Any]]:
+def _check_mappings(messages: object) -> Sequence[ReadMessage]:
     """The messages themselves; raises HistoryInvalid for what is no list of mappings."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         given = f"{type(messages).__name__} {messages!r:.60}"
@@ -158,7 +161,7 @@ def _check_mappings(messages: object) -> Sequence[Mapping[str, Any]]:
     return listed
 
 
-def merge_user_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def merge_user_messages(messages: list[Message]) -> list[Message]:
     """The messages of a request with neighbouring user messages as one.
 
     A turn that was stopped before its answer leaves its question, and the next one comes right behind it; the chat
@@ -166,7 +169,7 @@ def merge_user_messages(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """
     if "user user" not in " ".join([message["role"] for message in messages]):
         return messages
-    made: list[dict[str, Any]] = []
+    made: list[Message] = []
     for message in messages:
         if made and all(one["role"] == "user" and len(one) == 2 for one in (made[-1], message)):
             made[-1] = {"role": "user", "content": _merge_contents(made[-1]["content"], message["content"])}
@@ -188,7 +191,7 @@ def _check_starts(turns: Sequence[object], messages: int) -> list[int]:
     return whole if len(whole) == len(turns) and whole == sorted(whole) else []
 
 
-def _copy_for_request(message: dict[str, Any]) -> dict[str, Any]:
+def _copy_for_request(message: Message) -> Message:
     copied = dict(message)
     if calls := copied.get("tool_calls"):
         copied["tool_calls"] = [{**call, "function": call["function"].copy()} for call in calls]
@@ -198,7 +201,7 @@ def _copy_for_request(message: dict[str, Any]) -> dict[str, Any]:
     return copied
 
 
-def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
+def validate(messages: Sequence[ReadMessage]) -> list[str]:
     """Say what is wrong where; an empty list means that a provider will take the conversation."""
     problems: list[str] = []
     waiting: OrderedDict[str, None] = OrderedDict()
@@ -244,9 +247,7 @@ def validate(messages: Sequence[Mapping[str, Any]]) -> list[str]:
     return problems
 
 
-def _find_answer_problems(
-    message: Mapping[str, Any], where: str, waiting: OrderedDict[str, None]
-) -> list[str]:
+def _find_answer_problems(message: ReadMessage, where: str, waiting: OrderedDict[str, None]) -> list[str]:
     problems, call_id = [], message.get("tool_call_id")
     first = next(iter(waiting), None)
     if first is None or call_id != first:
@@ -261,7 +262,7 @@ def _find_answer_problems(
 
 
 def _find_call_problems(
-    message: Mapping[str, Any], where: str, problems: list[str], seen: set[str]
+    message: ReadMessage, where: str, problems: list[str], seen: set[str]
 ) -> OrderedDict[str, None]:
     ids: OrderedDict[str, None] = OrderedDict()
     calls = message.get("tool_calls") or ()
@@ -312,12 +313,12 @@ def _is_encodable(value: Any) -> bool:
     return not isinstance(value, list) or all(map(_is_encodable, value))
 
 
-def has_content(message: Mapping[str, Any]) -> bool:
+def has_content(message: ReadMessage) -> bool:
     content = message.get("content")
     return bool(content.strip()) if isinstance(content, str) else bool(content)
 
 
-def _has_empty_text(message: Mapping[str, Any]) -> bool:
+def _has_empty_text(message: ReadMessage) -> bool:
     content = message.get("content")
     return isinstance(content, list) and any(is_empty_text(part) for part in content)
 
@@ -327,7 +328,7 @@ def is_empty_text(part: object) -> bool:
     return is_text and not str(part.get("text") or "").strip()  # type: ignore[attr-defined]  # is_text says so
 
 
-def add_pictures(text: str, pictures: Sequence[str]) -> str | list[dict[str, Any]]:
+def add_pictures(text: str, pictures: Sequence[str]) -> str | list[Message]:
     """The content of a tool message: the text alone, or the text and its pictures."""
     if not pictures:
         return text
@@ -337,9 +338,7 @@ def add_pictures(text: str, pictures: Sequence[str]) -> str | list[dict[str, Any
     ]
 
 
-def place_pictures(
-    messages: list[dict[str, Any]], find_place: Callable[[], PicturePlace | None]
-) -> list[dict[str, Any]]:
+def place_pictures(messages: list[Message], find_place: Callable[[], PicturePlace | None]) -> list[Message]:
     """The messages of a request with the pictures of tool messages where `find_place()` says; the newest MOST_SENT of them.
 
     `messages` is the request's own copy; it is returned as it is, and `find_place` not called, without pictures in it.
@@ -355,7 +354,7 @@ def place_pictures(
         pictures = _list_pictures(messages[index])
         kept[index] = pictures[:room]
         room -= len(kept[index])
-    made: list[dict[str, Any]] = []
+    made: list[Message] = []
     waiting: list[Any] = []
     for index, message in enumerate(messages):
         if waiting and message["role"] != "tool":
@@ -376,7 +375,7 @@ def place_pictures(
     return [*made, _make_user_message(waiting)] if waiting else made
 
 
-def find_picture_place(messages: Iterable[Mapping[str, Any]]) -> PicturePlace | None:
+def find_picture_place(messages: Iterable[ReadMessage]) -> PicturePlace | None:
     """Where these messages, as they were sent, have pictures of results."""
     for message in messages:
         if _list_pictures(message):
@@ -387,11 +386,11 @@ def find_picture_place(messages: Iterable[Mapping[str, Any]]) -> PicturePlace | 
     return None
 
 
-def _make_user_message(pictures: list[Any]) -> dict[str, Any]:
+def _make_user_message(pictures: list[Any]) -> Message:
     return {"role": "user", "content": [{"type": "text", "text": BOUNDARY}, *pictures]}
 
 
-def _list_pictures(message: Mapping[str, Any]) -> list[Any]:
+def _list_pictures(message: ReadMessage) -> list[Any]:
     content = message.get("content")
     if message.get("role") != "tool" or not isinstance(content, list):
         return []

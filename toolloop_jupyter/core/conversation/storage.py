@@ -12,13 +12,13 @@ from ..events import HistoryInvalid
 from ..models import find_same_call, new_call_id, split_objects
 from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some
 from ..tools import SentArguments
-from .history import NOT_RUN, has_content, is_empty_text, validate
+from .history import NOT_RUN, Message, ReadMessage, has_content, is_empty_text, validate
 
 FORMAT = "toolloop_jupyter/conversation@1"
 _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 
 
-def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequence[object] = ()) -> None:
+def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
 
     `turns` is what a notebook knows of them.
@@ -31,7 +31,7 @@ def dump(messages: Sequence[Mapping[str, Any]], path: str | Path, turns: Sequenc
     temporary.replace(target)
 
 
-def load(path: str | Path, *, repaired: bool = False) -> list[dict[str, Any]]:
+def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     """Read a conversation written by `dump`, or a bare list of OpenAI messages; `repaired` makes it valid (see `repair`).
 
     Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
@@ -52,7 +52,7 @@ def load(path: str | Path, *, repaired: bool = False) -> list[dict[str, Any]]:
     return messages
 
 
-def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     """Make a conversation from outside valid, changing as little as possible; returns new messages.
 
     Calls without a result get one that says so, results are put in the order of their calls, those without a call
@@ -69,7 +69,7 @@ def repair(messages: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
         for message in entries
         if isinstance(message, Mapping)
     ]
-    repaired: list[dict[str, Any]] = []
+    repaired: list[Message] = []
     used: set[str] = set()
     for number, message in enumerate(given):
         role = message.get("role")
@@ -100,19 +100,19 @@ def _make_content(content: Any) -> Any:
     return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
 
 
-def _drop_empty_text(message: dict[str, Any]) -> None:
+def _drop_empty_text(message: Message) -> None:
     if isinstance(message.get("content"), list):
         message["content"] = [part for part in message["content"] if not is_empty_text(part)]
         if not message["content"]:
             message["content"] = ""
 
 
-def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
+def _repair_calls(message: Message) -> list[Message]:
     """The message's calls, each with a name and a JSON object; their ids may be missing still."""
     given = [call for call in message.pop("tool_calls", None) or () if isinstance(call, Mapping)]
     if (old := message.pop("function_call", None)) and not _is_second_writing(old, given):
         given.append({"function": old, "old": True})
-    calls: list[dict[str, Any]] = []
+    calls: list[Message] = []
     for call in given:
         function = call.get("function") or {}
         if not function.get("name"):
@@ -131,7 +131,7 @@ def _repair_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
     return calls
 
 
-def _is_second_writing(old: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> bool:
+def _is_second_writing(old: ReadMessage, calls: Sequence[ReadMessage]) -> bool:
     """Whether OpenAI's old `function_call` is a second writing of one of these calls."""
     first, *others = (
         (str(function.get("name") or ""), _make_arguments(function.get("arguments")))
@@ -144,9 +144,9 @@ def _make_arguments(raw: Any) -> str:
     return str(SentArguments(raw).stored())
 
 
-def _list_answers(messages: Sequence[Mapping[str, Any]], number: int) -> list[Mapping[str, Any]]:
+def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
     """The tool and function messages between this assistant message and the next one."""
-    answers: list[Mapping[str, Any]] = []
+    answers: list[ReadMessage] = []
     for message in messages[number + 1 :]:
         if message.get("role") == "assistant":
             break
@@ -155,11 +155,11 @@ def _list_answers(messages: Sequence[Mapping[str, Any]], number: int) -> list[Ma
     return answers
 
 
-def _take_answer(answers: list[Mapping[str, Any]], call: dict[str, Any]) -> Any:
+def _take_answer(answers: list[ReadMessage], call: Message) -> Any:
     """The content of the first answer to this call; of the first without an id, where ids are missing."""
     call_id, old = call.get("id"), call.pop("old", False)
 
-    def fits(answer: Mapping[str, Any]) -> bool:
+    def fits(answer: ReadMessage) -> bool:
         if answer.get("role") == "function":
             return old and answer.get("name") in (None, call["function"]["name"])
         return not old and answer.get("tool_call_id") == call_id

@@ -1,6 +1,7 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
 from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
+from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -43,17 +44,19 @@ from .observer import (
     RunSync,
     Sink,
 )
-from .request import Emit, Reply, Request, content_text, plain_data, read_field
+from .request import Emit, Reply, Request, make_plain, read_content, read_field
 from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
+    "CHECKS",
     "STOPPED",
     "Approval",
     "ArgumentInvalid",
     "ArgumentTypeInvalid",
     "Attachment",
     "CapabilityUnsupported",
+    "Check",
     "Compaction",
     "Decision",
     "Done",
@@ -65,10 +68,12 @@ __all__ = [
     "HarnessInstallFailed",
     "HistoryInvalid",
     "Host",
+    "ImageMode",
     "Mistake",
     "ModelCallFailed",
     "Observer",
     "Observers",
+    "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
     "Presenter",
@@ -94,10 +99,11 @@ __all__ = [
     "ToolResult",
     "ToolStatus",
     "Usage",
-    "content_text",
+    "check_values",
     "freeze",
     "is_same_json",
-    "plain_data",
+    "make_plain",
+    "read_content",
     "read_field",
     "thaw",
 ]

@@ -103,18 +103,24 @@ class ToolResult:
     decision: Decision | None = field(default=None, compare=False, repr=False)
     """By whose decision it ran or did not, also by an earlier approval of all calls; None when nothing had to be decided."""
     status: ToolStatus = field(default="done", compare=False)
-    edited: Mapping[str, object] | None = field(default=None, compare=False, repr=False)
-    """The arguments as a person edited them, which `output` tells the model; None when nobody has."""
     printed: str = field(default="", compare=False, repr=False)
     """What the function printed, as far as it is in `output`."""
     returned: str | None = field(default=None, compare=False, repr=False)
     """The part of `output` that tells the value or the error, where there is more in it; None when it is all."""
-    cut: int = field(default=0, compare=False, repr=False)
-    """About how many characters of the value's text were left out of `output`."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
             object.__setattr__(self, "status", "failed")
+
+    @property
+    def edited(self) -> Mapping[str, object] | None:
+        """The arguments as a person edited them, which `output` tells the model; None when nobody has, or it did not run."""
+        return self.decision.arguments if self.ran and self.decision is not None else None
+
+    @property
+    def cut(self) -> int:
+        """About how many characters were left out of `output`."""
+        return max(0, self.full_length - len(self.output))
 
 
 @dataclass(frozen=True)

@@ -44,8 +44,8 @@ class Request:
         options = {key: _shown_option(value) for key, value in self.options.items()}
         return {
             "model": self.model,
-            "messages": plain_data(self.messages),
-            "tools": plain_data(self.tools),
+            "messages": make_plain(self.messages),
+            "tools": make_plain(self.tools),
             **options,
         }
 
@@ -54,7 +54,7 @@ def _shown_option(value: Any) -> Any:
     """A completion option as plain data; a class (`response_format=Review`) as its JSON schema."""
     if isinstance(value, type) and hasattr(value, "model_json_schema"):
         return value.model_json_schema()
-    return plain_data(value)
+    return make_plain(value)
 
 
 @hide_in_repr
@@ -96,18 +96,18 @@ def read_field(source: object, name: str) -> Any:
     return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
 
 
-def plain_data(value: Any) -> Any:
+def make_plain(value: Any) -> Any:
     """Turn LiteLLM's pydantic objects inside `value` into plain JSON data."""
     if hasattr(value, "model_dump"):
         return value.model_dump(exclude_none=True)
     if isinstance(value, Mapping):
-        return {key: plain_data(item) for key, item in value.items()}
+        return {key: make_plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_data(item) for item in value]
+        return [make_plain(item) for item in value]
     return value
 
 
-def content_text(content: object) -> str:
+def read_content(content: object) -> str:
     """The text of a delta's content, which a few providers send as a list of parts."""
     if isinstance(content, str):
         return content

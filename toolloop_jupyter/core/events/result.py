@@ -180,7 +180,7 @@ def assert_called(
 
     With `times`, so many such calls there must be, no more and no fewer; None for no call where none must be.
     """
-    name = name_of(tool)
+    name = find_name(tool)
     named = [call for call in calls if call.name == name]
     fitting = [call for call in named if _fits(call, wanted)]
     if times is not None and len(fitting) != times and (fitting or not times):
@@ -197,7 +197,7 @@ def assert_called(
 
 def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, Any]) -> None:
     """Raise AssertionError when `tool` was called with these arguments, or at all when there are none."""
-    name = name_of(tool)
+    name = find_name(tool)
     found = [call for call in calls if call.name == name and _fits(call, unwanted)]
     if found:
         raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
@@ -205,7 +205,7 @@ def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[s
 
 def assert_order(calls: Sequence[ToolCall], tools: Sequence[Tool]) -> None:
     """Raise AssertionError unless these tools were called in this order (others may come between)."""
-    names = [name_of(tool) for tool in tools]
+    names = [find_name(tool) for tool in tools]
     left = list(names)
     for call in calls:
         if left and call.name == left[0]:
@@ -221,7 +221,7 @@ def _fault(message: str) -> AssertionError:
     return AssertionError(hide(message))
 
 
-def name_of(tool: Tool) -> str:
+def find_name(tool: Tool) -> str:
     """The name that the model calls a tool by. Raises TypeError for what is neither a name nor a function."""
     if isinstance(tool, str):
         return tool

@@ -1,6 +1,6 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
-from .config import PROXY, Approver, Config, ToolLoopOptions, approver_of, may_ask, route
+from .config import PROXY, Approver, Config, ToolLoopOptions, find_approver, find_route, may_ask
 from .loop import TurnCancelled, run_turn
 from .output import Output
 from .permissions import (
@@ -25,12 +25,12 @@ __all__ = [
     "Turn",
     "TurnCancelled",
     "TurnEnd",
-    "approver_of",
     "asks_always",
     "check_names",
     "check_policy",
+    "find_approver",
+    "find_route",
     "make_request",
     "may_ask",
-    "route",
     "run_turn",
 ]

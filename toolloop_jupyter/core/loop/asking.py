@@ -13,7 +13,7 @@ from typing import Any
 from ..events import Approval, Decision, Scope, Span
 from ..execution import RunEnded, attempt_apart, describe_error, get_message, in_thread
 from ..tools import BoundCall, Version
-from .permissions import ApprovalHandler, find_mode, mode_of
+from .permissions import ApprovalHandler, find_mode, read_mode
 from .turn import Call, Refusal, Turn
 
 SAME_DENIALS = 3
@@ -40,11 +40,6 @@ class Permit:
     shown: Version | None = None
     """The function as it was when somebody decided."""
 
-    @property
-    def edited(self) -> bool:
-        """Whether a person has edited the arguments."""
-        return self.decision is not None and self.decision.arguments is not None
-
     def refuse_if_changed(self) -> Refusal | None:
         """Why it may not run any more: something has changed since the decision."""
         if self.decision is None:
@@ -68,7 +63,7 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
     await turn.observers.before_call(call.asked, bound.json)
     if mode == "ask":
         permit = await _permit_by_a_person(turn, call, bound, why)
-    elif mode_of(turn.config.permissions) != "full":  # there is a policy, and it let this call through
+    elif read_mode(turn.config.permissions) != "full":  # there is a policy, and it let this call through
         permit = Permit(bound, Decision(allowed=True, reason=why, by="policy"))
     else:
         permit = Permit(bound)

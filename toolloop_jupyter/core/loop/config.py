@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, Observer
+from ..events import Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
-from .permissions import ApprovalHandler, mode_of
+from .permissions import ApprovalHandler, read_mode
 
 PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
@@ -26,7 +26,10 @@ _GATEWAY_HEADERS = frozenset(
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
-    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is."""
+    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is.
+
+    Raises ArgumentInvalid or ArgumentTypeInvalid for values that no run can have.
+    """
 
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
     """Sent with every model call; overruled by what the loop manages (model, messages, tools, routing, tags,
@@ -39,11 +42,14 @@ class ToolLoopOptions:
     max_cost: float | None = None
     """US dollars in one turn; checked between model calls. What is not told (a gateway without prices, an answer that broke
     off) does not count: `max_model_calls` limits that."""
-    on_limit: Literal["stop", "answer"] = "stop"
+    on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
-    images: Literal["auto", "always", "never"] = "auto"
+    images: ImageMode = "auto"
     """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
     gateway groups and servers that LiteLLM does not know."""
+
+    def __post_init__(self) -> None:
+        check_values(vars(self))
 
     def __repr__(self) -> str:
         told = {item.name: getattr(self, item.name) for item in fields(self)}
@@ -70,7 +76,9 @@ class Route:
         return self.model if self.answers is None else self.answers.title or self.model
 
 
-def route(model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]) -> Route:
+def find_route(
+    model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]
+) -> Route:
     """Resolve the model's name and, for `litellm_proxy/<group>` (or `litellm.use_litellm_proxy`), the gateway.
 
     Raises ValueError, naming the variable to set, when there is no model, no gateway address or no gateway key.
@@ -185,7 +193,7 @@ class Config:
 Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
-def approver_of(config: Config, *, streamed: bool) -> Approver:
+def find_approver(config: Config, *, streamed: bool) -> Approver:
     """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else a person where the run lives."""
     if config.on_approval is not None:
         return "callback"
@@ -196,7 +204,7 @@ def approver_of(config: Config, *, streamed: bool) -> Approver:
 
 def may_ask(config: Config) -> bool:
     """Whether a person may have to be asked: by the run's policy or by a tool's own."""
-    return mode_of(config.permissions) not in ("full", "deny") or any(
-        tool.settings.permissions is not None and mode_of(tool.settings.permissions) != "full"
+    return read_mode(config.permissions) not in ("full", "deny") or any(
+        tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools
     )

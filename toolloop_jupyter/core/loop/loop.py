@@ -21,7 +21,7 @@ from ..events import (
 from ..execution import RunEnded, attempt, attempt_apart, call_function
 from ..tools import InvalidArguments, Tool, ToolContext, parse_arguments, suggest
 from .asking import Permit, permit_call
-from .outcome import ToolTimeout, result_of
+from .outcome import ToolTimeout, make_result
 from .output import OutputProblem
 from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model
 
@@ -233,7 +233,7 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.asked.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {call.tool.name!r} raised {outcome.error}")
-    return await result_of(call, permit, outcome, keeper, see=lambda: turn.picture_way is not None)
+    return await make_result(call, permit.bound, outcome, keeper, see=lambda: turn.picture_way is not None)
 
 
 class Changed(Exception):

@@ -15,7 +15,6 @@ from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe, find_pictures, make_addresses
 from ..text import settle_lines
 from ..tools import BoundCall
-from .asking import Permit
 from .turn import Call
 
 EDITED = "The person edited"
@@ -27,18 +26,19 @@ class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
 
 
-async def result_of(
-    call: Call, permit: Permit, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
+async def make_result(
+    call: Call, bound: BoundCall, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
 ) -> ToolResult:
     """What came of a function's run, for the model and for the person.
 
     `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
     """
-    seconds, bound, error = call.seconds, permit.bound, outcome.error
+    seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
     described = describe(outcome.value if error is None else error, settings.max_result)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
-    edits = _tell_edits(bound) if permit.edited else ""
+    is_edited = call.decision is not None and call.decision.arguments is not None
+    edits = _tell_edits(bound) if is_edited else ""
     printed = "" if keeper is None else settle_lines(str(keeper)).rstrip("\n")
     printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
@@ -49,7 +49,6 @@ async def result_of(
         before, pictures = "", ()
         behind = f"\n[printed before it]\n{printed}" if printed else ""
         behind += f"\n{edits}" if edits else ""
-    left_out = described.full_length - len(described.text)
     output = before + text + behind
     return ToolResult(
         call.asked.id,
@@ -57,20 +56,18 @@ async def result_of(
         is_error=error is not None,
         value=outcome.value if error is None else error,
         seconds=seconds,
-        traceback="" if error is None or isinstance(error, ToolTimeout) else persons_traceback(error),
-        full_length=len(output) + (left_out if error is None else 0),
+        traceback="" if error is None or isinstance(error, ToolTimeout) else cut_traceback(error),
+        full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
-        decision=permit.decision,
-        edited=bound.json if permit.edited else None,
+        decision=call.decision,
         printed=printed,
         returned=text if before or behind else None,
-        cut=left_out,
     )
 
 
 async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
-    """The data make_addresses of the pictures in a value and among what was displayed, if the model takes them."""
+    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
     drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 
@@ -113,7 +110,7 @@ _MOST_FOREIGN = 3
 """Frames that are kept of a traceback without a line of the person's own."""
 
 
-def persons_traceback(error: BaseException) -> str:
+def cut_traceback(error: BaseException) -> str:
     """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
 
     Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Approval, CapabilityUnsupported, Decision
-from ..execution import RunEnded, attempt, attempt_apart, is_exactly, shorten_repr
+from ..execution import RunEnded, attempt_apart, is_exactly, shorten_repr
 from ..text import hide_in_repr
 from ..tools import Version, get_python_name
 
@@ -36,7 +36,7 @@ class PolicyCall:
     input: Mapping[str, object]
 
 
-def mode_of(answer: object) -> Mode | None:
+def read_mode(answer: object) -> Mode | None:
     """The mode that user code's answer means; None for one that means none.
 
     Only an exact text or bool counts. Any other object says itself what it is equal to and whether it is true (a NumPy
@@ -86,7 +86,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
     if not isinstance(policy, Mapping):
         return
     known = {tool.name for tool in tools}
-    rules: dict[Any, Mode] = {key: mode_of(mode) or "ask" for key, mode in policy.items()}
+    rules: dict[Any, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
     otherwise = rules.get("*", "ask")
     for key, mode in rules.items():
         if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
@@ -120,27 +120,41 @@ def _is_typo(typed: str, name: str) -> bool:
 
 def asks_always(policy: object) -> bool:
     """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
-    return mode_of(policy) == "ask"
+    return read_mode(policy) == "ask"
 
 
-async def _policy_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    if isinstance(policy, Mapping):
-        key = call.tool.name if call.tool.name in policy else "*"
-        if key not in policy:  # a tool that a policy forgot is asked about, not let through
-            return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
-        return _mode(policy[key], f"permissions[{key!r}] is")
-    if isinstance(policy, str):
-        return _mode(policy, "permissions are")
+async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+    """(mode, why) by a mapping or a callable, whose code is not ours."""
+    outcome = await attempt_apart(
+        _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
+    )
+    if isinstance(outcome.error, RunEnded):
+        raise outcome.error
+    if outcome.error is not None:
+        raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
+        return "ask", f"{raised} raised {shorten_repr(outcome.error, 500)}"
+    mode: tuple[Mode, str] = outcome.value
+    return mode
+
+
+async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
+    key = call.tool.name if call.tool.name in policy else "*"
+    if key not in policy:  # a tool that a policy forgot is asked about, not let through
+        return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
+    return _read_answer(policy[key], f"permissions[{key!r}] is")
+
+
+async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tuple[Mode, str]:
     answer = policy(PolicyCall(call.tool.name, call.json))
     if inspect.isawaitable(answer):
         answer = await answer
-    return _mode(answer, "the permissions callable answered")
+    return _read_answer(answer, "the permissions callable answered")
 
 
-def _mode(answer: object, said: str) -> tuple[Mode, str]:
+def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
     """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
     why = f"{said} {shorten_repr(answer)}"
-    mode = mode_of(answer)
+    mode = read_mode(answer)
     if mode is None:
         return "ask", f"{why} of type {type(answer).__name__}, which is neither a mode nor a bool"
     return mode, why
@@ -151,20 +165,12 @@ async def find_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
     A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
     """
-    work = _policy_mode(policy, call)
-    outcome = await (
-        attempt(work) if type(policy) is str else attempt_apart(work)
-    )  # a text is no code of theirs
-    mode: Mode = "ask"
-    if outcome.error is None:
-        mode, why = outcome.value
-    elif isinstance(outcome.error, RunEnded):
-        raise outcome.error
+    if isinstance(policy, str):
+        mode, why = _read_answer(policy, "permissions are")
     else:
-        raised = "the permissions" if isinstance(policy, Mapping) else "the permissions callable"
-        why = f"{raised} raised {shorten_repr(outcome.error, 500)}"
+        mode, why = await _ask_policy(policy, call)
     setting = call.tool.settings.permissions
-    own = None if setting is None else mode_of(setting) or "ask"
+    own = None if setting is None else read_mode(setting) or "ask"
     if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
         return own, f"the tool's own permissions are {own!r}"
     return mode, why

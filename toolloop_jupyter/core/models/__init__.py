@@ -3,9 +3,9 @@
 from .assembly import Assembly, find_same_call, new_call_id, split_objects
 from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
-from .client import litellm_loaded, load, load_litellm, start_loading
+from .client import await_litellm, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
-from .options import MANAGED, check_completion_options
+from .options import MANAGED, check_completion_options, is_completion_option
 from .parts import note
 from .providers import (
     Answers,
@@ -30,12 +30,13 @@ __all__ = [
     "PlainRefusal",
     "ProviderError",
     "ProviderRequest",
+    "await_litellm",
     "check_completion_options",
     "ensure",
     "find_same_call",
+    "is_completion_option",
     "is_ours",
     "litellm_loaded",
-    "load",
     "load_litellm",
     "log_unexpected",
     "must_load",

@@ -28,7 +28,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import content_text, is_same_json, plain_data, read_field
+from ..events import is_same_json, make_plain, read_content, read_field
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
@@ -158,7 +158,7 @@ class Assembly:
         """Take one delta in; returns (text, reasoning) that it added."""
         if delta is None:
             return "", ""
-        content, self._half = cut_half(self._half + content_text(read_field(delta, "content")))
+        content, self._half = cut_half(self._half + read_content(read_field(delta, "content")))
         reasoning, self._reasoning_half = cut_half(
             self._reasoning_half + (read_field(delta, "reasoning_content") or "")
         )
@@ -183,13 +183,13 @@ class Assembly:
             self._legacy = self._legacy or Assembly(self._names)
             self._legacy.add({"tool_calls": [{"function": legacy}]})
         for block in read_field(delta, "thinking_blocks") or ():
-            self._thinking.add(plain_data(block))
+            self._thinking.add(make_plain(block))
         for item in read_field(delta, "reasoning_items") or ():
-            self._items.append(plain_data(item))
+            self._items.append(make_plain(item))
         for detail in read_field(delta, "reasoning_details") or ():
-            self._details.append(plain_data(detail))
+            self._details.append(make_plain(detail))
         if fields := read_field(delta, "provider_specific_fields"):
-            self._add_provider_fields(plain_data(fields))
+            self._add_provider_fields(make_plain(fields))
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
@@ -217,7 +217,7 @@ class Assembly:
         if arguments is None:
             arguments = read_field(body, "input")
         if arguments is not None and not isinstance(arguments, str):
-            arguments = json.dumps(plain_data(arguments))
+            arguments = json.dumps(make_plain(arguments))
         call_id, index = read_field(fragment, "id"), read_field(fragment, "index") or 0
         call_id = "" if call_id is None else str(call_id)  # some servers count
         call = self._call_for(call_id, index, name, arguments or "")
@@ -341,10 +341,10 @@ class Assembly:
 
 def _keep_extra(call: _Call, fragment: object, body: object) -> None:
     more = fragment if isinstance(fragment, Mapping) else getattr(fragment, "model_extra", None) or {}
-    call.extra.update({k: plain_data(v) for k, v in more.items() if k not in _KEPT_APART and v is not None})
+    call.extra.update({k: make_plain(v) for k, v in more.items() if k not in _KEPT_APART and v is not None})
     fields = read_field(fragment, "provider_specific_fields") or read_field(body, "provider_specific_fields")
     if fields:
-        call.extra.setdefault("provider_specific_fields", {}).update(plain_data(fields))
+        call.extra.setdefault("provider_specific_fields", {}).update(make_plain(fields))
 
 
 def _join_name(call: _Call, name: str, names: Collection[str]) -> str:

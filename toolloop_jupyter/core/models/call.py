@@ -26,7 +26,7 @@ from ..events import (
     Retry,
     Text,
     Usage,
-    plain_data,
+    make_plain,
     read_field,
 )
 from ..execution import RunEnded, attempt, get_message
@@ -90,7 +90,7 @@ class ModelCall:
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
         if not providers.is_ours(self.request.model):
-            await client.load()
+            await client.await_litellm()
         if wrong := explain_switch():  # set since the run's options were checked
             raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0
@@ -211,7 +211,7 @@ class ModelCall:
             return
         delta = read_field(choice, "delta")
         if self._on_delta is not None:
-            self._on_delta(time.monotonic(), plain_data(delta) or {})
+            self._on_delta(time.monotonic(), make_plain(delta) or {})
         await self._add(delta)
         if reason := read_field(choice, "finish_reason"):
             self.assembly.finish_reason = reason
@@ -225,7 +225,7 @@ class ModelCall:
             return
         message = read_field(choices[0], "message")
         if self._on_delta is not None:
-            self._on_delta(time.monotonic(), plain_data(message) or {})
+            self._on_delta(time.monotonic(), make_plain(message) or {})
         self.assembly.finish_reason = read_field(choices[0], "finish_reason")
         await self._add(message, whole=True)
 

@@ -11,7 +11,8 @@ from . import providers
 from .client import load_litellm
 
 if TYPE_CHECKING:
-    from ..results import ImageMode, PicturePlace
+    from ..events import ImageMode
+    from ..results import PicturePlace
 
 REPLAY = "toolloop/replay"
 """Recordings say themselves what their calls have cost, if that was known."""

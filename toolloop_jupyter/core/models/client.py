@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..events import content_text, plain_data, read_field
+from ..events import make_plain, read_content, read_field
 from ..execution import attempt
 from .parts import is_attached
 
@@ -107,7 +107,7 @@ def is_ready() -> bool:
     return _make_ready.cache_info().currsize > 0
 
 
-async def load() -> None:
+async def await_litellm() -> None:
     """Make ready for a request, in a thread, so that the loop (a Stop button) stays alive."""
     if not is_ready():
         await asyncio.shield(asyncio.to_thread(_make_ready))
@@ -225,9 +225,9 @@ def _make_readable(delta: Any) -> None:
     content = fields.get("content")
     _carry_attachments(delta)
     if isinstance(content, list):
-        fields["content"] = content_text(content)
+        fields["content"] = read_content(content)
         thinking = "".join(
-            content_text(read_field(part, "thinking")) for part in content if read_field(part, "thinking")
+            read_content(read_field(part, "thinking")) for part in content if read_field(part, "thinking")
         )
         extra = getattr(delta, "__pydantic_extra__", None)
         if thinking and extra is not None:
@@ -240,7 +240,7 @@ def _make_readable(delta: Any) -> None:
         function = getattr(own.get("function"), "__dict__", {})
         arguments = function.get("arguments")
         if arguments is not None and not isinstance(arguments, str):
-            function["arguments"] = json.dumps(plain_data(arguments))
+            function["arguments"] = json.dumps(make_plain(arguments))
 
 
 def _carry_attachments(delta: Any) -> None:
@@ -255,7 +255,7 @@ def _carry_attachments(delta: Any) -> None:
         parts = extra.get(name)
         others += parts if isinstance(parts, list) else []
     if others:
-        extra["images"] = [*(extra.get("images") or ()), *map(plain_data, others)]
+        extra["images"] = [*(extra.get("images") or ()), *map(make_plain, others)]
 
 
 def cost_in_headers(hidden: Any) -> float | None:

@@ -150,6 +150,12 @@ def option_of(name: str) -> Option | None:
     return next((option for option, names in _FAMILIES if names.search(name)), None)
 
 
+def is_completion_option(name: str) -> bool:
+    """Whether LiteLLM knows this name as something that a person may say of a model call (or is refused by name)."""
+    option = option_of(name)
+    return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
+
+
 def check_completion_options(options: Mapping[str, Any], *, gateway: bool) -> None:
     """Raise ValueError, in one line, for an option or a switch that would take the run elsewhere. None is no option."""
     for where, name, value in _list_given(options, gateway=gateway):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..events import Attachment, plain_data, read_field
+from ..events import Attachment, make_plain, read_field
 from ..text import hide_in_repr
 
 
@@ -169,11 +169,11 @@ class Attachments:
         content = read_field(delta, "content")
         for part in content if isinstance(content, list) else ():
             if is_attached(part):
-                self._add(plain_data(part))
+                self._add(make_plain(part))
         for name in ("images", "annotations", "files"):
             parts = read_field(delta, name) or read_field(read_field(delta, "provider_specific_fields"), name)
             for part in parts if isinstance(parts, list | tuple) else ():
-                self._add(plain_data(part))
+                self._add(make_plain(part))
         if audio := read_field(delta, "audio"):
             for name in ("data", "transcript", "format"):
                 self._audio[name] = self._audio.get(name, "") + str(read_field(audio, name) or "")

@@ -1,7 +1,6 @@
 """What a function returned, for the model: a bounded text, and pictures."""
 
 from .images import (
-    ImageMode,
     PicturePlace,
     detect_format,
     find_figure,
@@ -13,7 +12,6 @@ from .text import LIMIT, cut, describe
 
 __all__ = [
     "LIMIT",
-    "ImageMode",
     "PicturePlace",
     "cut",
     "describe",

@@ -20,7 +20,6 @@ _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "g
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
-ImageMode: TypeAlias = Literal["auto", "always", "never"]
 PicturePlace: TypeAlias = Literal["tool", "user"]
 """Where a provider reads pictures: in the tool message, or in a user message behind it."""
 

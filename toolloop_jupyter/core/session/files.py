@@ -76,7 +76,7 @@ def docker(*args: object, **keywords: object) -> None:
     )
 
 
-def as_sandbox(sandbox: Any) -> Any:
+def make_sandbox(sandbox: Any) -> Any:
     """The sandbox itself, ours or LiteLLM's; a path becomes a local one. Raises TypeError for anything else."""
     if sandbox is None or isinstance(sandbox, Sandbox):
         return sandbox

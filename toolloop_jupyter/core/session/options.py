@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from ..events import CapabilityUnsupported, Observer, OptionsMismatch
+from ..events import CapabilityUnsupported, Observer, OptionsMismatch, check_values
 from ..loop import (
     PROXY,
     ApprovalHandler,
@@ -16,11 +16,11 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
-    route,
+    find_route,
 )
 from ..models import check_completion_options
 from ..tools import make_tools
-from .files import as_sandbox
+from .files import make_sandbox
 
 
 class Harness(Enum):
@@ -95,36 +95,12 @@ def _check_options(options: Any) -> ToolLoopOptions:
     if options is None:
         return ToolLoopOptions()
     if isinstance(options, ToolLoopOptions):
-        if options.images not in ("auto", "always", "never"):
-            raise ValueError(f'images must be "auto", "always" or "never", got {options.images!r}')
-        if options.max_model_calls < 1:
-            raise ValueError(f"max_model_calls must be >= 1, got {options.max_model_calls!r}")
-        if options.max_cost is not None and not options.max_cost > 0:
-            raise ValueError(f"max_cost must be > 0 US dollars, got {options.max_cost!r}")
         return options
     if type(options).__name__ == "ToolLoopOptions":  # LiteLLM's
         return ToolLoopOptions(completion_kwargs=options.completion_kwargs)
     raise OptionsMismatch(
         f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
     )
-
-
-_TAKEN: Mapping[str, tuple[type | tuple[type, ...], str]] = {
-    "instructions": (str, "text"),
-    "api_base": (str, "an address as text"),
-    "max_turns": (int, "a whole number"),
-    "timeout": ((int, float), "a number of seconds"),
-    "metadata": (Mapping, "a mapping of names to values"),
-    "on_approval": (Callable, "a function that takes the Approval and returns True or False"),  # type: ignore[dict-item]
-}
-
-
-def _check_types(**given: object) -> None:
-    """Raise TypeError for an argument of a type that nothing can be done with."""
-    for name, value in given.items():
-        kind, wanted = _TAKEN[name]
-        if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
-            raise TypeError(f"{name} must be {wanted} or None, got {type(value).__name__} {value!r:.60}")
 
 
 def _check_retries(tries: object) -> None:
@@ -160,25 +136,15 @@ def build_config(
     write instead, before anything has started.
     """
     check_policy(permissions)
-    _check_types(
-        instructions=instructions,
-        api_base=api_base,
-        max_turns=max_turns,
-        timeout=timeout,
-        metadata=metadata,
-        on_approval=on_approval,
-    )
-    if max_turns is not None and max_turns < 1:
-        raise ValueError(f"max_turns must be >= 1, got {max_turns!r}")
-    if timeout is not None and not timeout > 0:
-        raise ValueError(f"timeout must be > 0 seconds, got {timeout!r}")
+    given = {"instructions": instructions, "api_base": api_base, "max_turns": max_turns, "timeout": timeout}
+    check_values({**given, "metadata": metadata, "on_approval": on_approval})
     _check_unsupported(skills, disable_tools, install=install)
     checked = _check_options(options)
     _check_retries(checked.completion_kwargs.get("num_retries"))
     facts = dict(metadata or {})
     made = make_tools(tools)
     check_names(permissions, made)
-    goes_to = route(model, api_key, api_base, facts)
+    goes_to = find_route(model, api_key, api_base, facts)
     check_completion_options(checked.completion_kwargs, gateway=goes_to.model.startswith(PROXY))
     return Config(
         route=goes_to,
@@ -191,6 +157,6 @@ def build_config(
         timeout=timeout,
         metadata=facts,
         options=checked,
-        sandbox=as_sandbox(sandbox),
+        sandbox=make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
     )

@@ -30,16 +30,16 @@ from ..loop import (
     Turn,
     TurnCancelled,
     TurnEnd,
-    approver_of,
     asks_always,
+    find_approver,
     make_request,
     may_ask,
     run_turn,
 )
-from ..models import load, log_unexpected, must_load, start_loading
+from ..models import await_litellm, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
 from .files import Watch
-from .stream import AsyncEventStream, Channel, Ended, collect, shown_text
+from .stream import AsyncEventStream, Channel, Ended, collect, join_shown_text
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
@@ -65,7 +65,7 @@ class AsyncSession:
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        if asks_always(config.permissions) and approver_of(config, streamed=streamed) == "nobody":
+        if asks_always(config.permissions) and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
@@ -122,7 +122,7 @@ class AsyncSession:
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
         if must_load(self.config.route.model):
-            await load()
+            await await_litellm()
         return make_request(turn)
 
     @property
@@ -194,10 +194,10 @@ class AsyncSession:
             channel,
             Permissions(self._allowed, self.lasting),
             Observers((*observers, *self.config.observers)),
-            approver_of(self.config, streamed=streamed),
+            find_approver(self.config, streamed=streamed),
         )
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.ended()
@@ -236,7 +236,7 @@ class AsyncSession:
             return Ended(result, _invalid_output(turn, result))
 
     def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
-        text = turn.answer.text or shown_text(channel.recorded)
+        text = turn.answer.text or join_shown_text(channel.recorded)
         if end.reason == "runtime_error" and end.error:
             text = f"{text}\n\n{end.error}" if text else end.error
         return Result(
@@ -260,13 +260,14 @@ class AsyncSession:
 @contextlib.contextmanager
 def _time_limit(channel: Channel, limit: float | None) -> Iterator[None]:
     """Stop the turn after so many seconds."""
-    loop = asyncio.get_running_loop()
-    timer = None if limit is None else loop.call_later(limit, channel.stop, "timeout")
+    if limit is None:
+        yield
+        return
+    timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
     try:
         yield
     finally:
-        if timer is not None:
-            timer.cancel()
+        timer.cancel()
 
 
 async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd:
@@ -275,7 +276,8 @@ async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd
     try:
         channel.checkpoint()
         if must_load(turn.config.route.model):
-            outcome = await attempt(load())  # seconds, once in a process: none of the run's time
+            # Seconds, once in a process: none of the run's time.
+            outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
         if outcome.error is None:
             with _time_limit(channel, turn.config.timeout), keep_loop_running():
                 await watch.start()

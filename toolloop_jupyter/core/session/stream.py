@@ -25,7 +25,7 @@ from ..events import (
     StopReason,
     Text,
 )
-from ..loop import Approver, Config, approver_of
+from ..loop import Approver, Config, find_approver
 
 WIND_DOWN = 1.0
 """Seconds that a stopped turn gets to end before its reader is told."""
@@ -48,7 +48,7 @@ class Turns(Protocol):
     def begin(self, prompt: str, *, streamed: bool, observers: Sequence[Observer]) -> Channel:
         """Start the turn."""
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait for an earlier turn that was told to stop."""
 
     async def aclose(self) -> None:
@@ -182,7 +182,7 @@ class AsyncEventStream:
     @property
     def approver(self) -> Approver:
         """Who answers this turn's requests."""
-        return approver_of(self._session.config, streamed=self._streamed)
+        return find_approver(self._session.config, streamed=self._streamed)
 
     def __aiter__(self) -> AsyncEventStream:
         return self
@@ -191,7 +191,7 @@ class AsyncEventStream:
         if self._ended:
             raise StopAsyncIteration
         if self._channel is None:
-            await self._session.settled()
+            await self._session.wait_until_settled()
             self._channel = self._session.begin(
                 self._prompt, streamed=self._streamed, observers=self._observers
             )
@@ -273,7 +273,7 @@ class AsyncEventStream:
             channel.stop_soon("cancelled")
 
 
-def shown_text(events: Sequence[Event]) -> str:
+def join_shown_text(events: Sequence[Event]) -> str:
     """All the text of a turn, as it was shown: without what a retry has taken back."""
     text = ""
     for event in events:

@@ -17,12 +17,12 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
 from .messages import InvalidArguments, explain_problems, find_steps
-from .parsing import parse_arguments, parse_part
+from .parsing import JsonObject, parse_arguments, parse_part
 from .preview import Preview, check_edit, holds_note, is_plain, merge_edit, preview
 from .schema import find_default_json
 from .signature import Parameter
@@ -74,7 +74,7 @@ ArgumentsByKey: TypeAlias = Mapping[str, Argument]
 """A call's arguments by their names in the schema."""
 
 
-def list_shown(arguments: ArgumentsByKey) -> dict[str, Any]:
+def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     """What is shown of a call: its arguments as JSON by the schema's names, with the defaults that apply."""
     return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
 
@@ -85,7 +85,7 @@ class Arguments:
 
     tool: str
     parameters: Sequence[Parameter]
-    adapter: TypeAdapter[dict[str, Any]]
+    adapter: TypeAdapter[JsonObject]
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Typed values from the arguments as the model sent them: text, None or a mapping.
@@ -128,7 +128,7 @@ class Arguments:
         except InvalidArguments as error:
             raise InvalidArguments(f"{error}; {self.tool} was not run") from None
 
-    def _rename(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _rename(self, given: JsonObject) -> JsonObject:
         """The arguments by the schema's names, also where one came by the parameter's own, which providers do not take."""
         keys = {parameter.key for parameter in self.parameters}
         for key, own in ((parameter.key, parameter.own_key) for parameter in self.parameters):
@@ -136,7 +136,7 @@ class Arguments:
                 given[key] = given.pop(own)
         return given
 
-    def _validate(self, given: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _validate(self, given: JsonObject) -> tuple[JsonObject, JsonObject]:
         """(values by Python names, the JSON that they were made of by schema names)."""
         try:
             return self._check(given), given
@@ -155,9 +155,9 @@ class Arguments:
         keys = [parameter.key for parameter in self.parameters]
         raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
-    def _check(self, given: dict[str, Any]) -> dict[str, Any]:
+    def _check(self, given: JsonObject) -> JsonObject:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values: dict[str, Any] | Raised = attempt_call(lambda: self.adapter.validate_json(to_json(given)))
+        values: JsonObject | Raised = attempt_call(lambda: self.adapter.validate_json(to_json(given)))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 raise values.error
@@ -199,7 +199,7 @@ def _take_default(parameter: Parameter) -> Argument:
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
 
 
-def _decode_texts(given: dict[str, Any], problems: Sequence[Any]) -> bool:
+def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
     changed, tried, count = False, set(), itertools.count()
     for problem in problems:
@@ -218,7 +218,7 @@ def _decode_texts(given: dict[str, Any], problems: Sequence[Any]) -> bool:
     return changed
 
 
-def _put_nulls(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any] | None:
+def _put_nulls(given: JsonObject, problems: Sequence[ErrorDetails]) -> JsonObject | None:
     """A copy with null for each refused text "null"; None when there is no such text."""
     # What a validator has made of it is never compared: it says itself what it is equal to.
     refused = [
@@ -226,7 +226,7 @@ def _put_nulls(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any]
     ]
     if not refused:
         return None
-    copied: dict[str, Any] = copy.deepcopy(given)
+    copied: JsonObject = copy.deepcopy(given)
     places = [_find_place(copied, problem["loc"]) for problem in refused]
     for holder, key in places:
         if holder is not None and holder[key] == "null":
@@ -234,19 +234,19 @@ def _put_nulls(given: dict[str, Any], problems: Sequence[Any]) -> dict[str, Any]
     return copied
 
 
-def _find_place(given: Any, location: Sequence[int | str]) -> tuple[Any, Any]:
+def _find_place(given: object, location: Sequence[int | str]) -> tuple[Any, Any]:
     """The container and the key that hold what a pydantic location means; (None, None) for the whole."""
     return next(reversed(find_steps(given, location)), (None, None))
 
 
-def _has_nan_text(value: Any) -> bool:
+def _has_nan_text(value: object) -> bool:
     if isinstance(value, str):
         return len(value) < 12 and value.strip().lstrip("+-").lower() in ("nan", "inf", "infinity")
     items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
     return any(_has_nan_text(item) for item in items)
 
 
-def _find_not_finite(value: Any, path: str) -> Iterator[str]:
+def _find_not_finite(value: object, path: str) -> Iterator[str]:
     """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
 
     Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `schema.build`

@@ -28,7 +28,7 @@ import textwrap
 import types
 import warnings
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -38,7 +38,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..execution import Raised, attempt_call
-from .signature import list_layers
+from .signature import Function, list_layers
 
 MOST = 1_000
 """Parts of a version that are looked at; one with more is not fixed."""
@@ -66,7 +66,7 @@ class Version:
     """What its closures hold beside functions. A counter, a log or a cache changes there with each call."""
 
     @classmethod
-    def of(cls, function: Callable[..., Any]) -> Version:
+    def of(cls, function: Function) -> Version:
         """The version of now. Never raises: what cannot be looked at is the same as nothing else."""
         look = _Look(_Look())
         if isinstance(attempt_call(look.at_function, function), Raised):
@@ -109,7 +109,7 @@ class _Look:
         self._seen.add(id(part))
         return len(self._seen) > known
 
-    def at_function(self, function: Callable[..., Any]) -> None:
+    def at_function(self, function: Function) -> None:
         for layer in list_layers(function):
             if inspect.ismethod(layer):  # another object at each look
                 self._at_object(layer.__self__)
@@ -164,7 +164,7 @@ def _list_content(value: Any) -> Collection[Any] | None:
     return tuple(vars(value).items()) if is_data else None
 
 
-def read_source(function: Callable[..., Any]) -> str:
+def read_source(function: Function) -> str:
     """The source of a function and of what it wraps, in the order in which they run; "" where there is none.
 
     Where the text that Python finds is not the code that runs (a module's file that was edited after the import), a
@@ -181,17 +181,17 @@ def read_source(function: Callable[..., Any]) -> str:
     )
 
 
-def _does_something(layer: Any) -> bool:
+def _does_something(layer: object) -> bool:
     """Whether a layer does something by itself. A partial, a method and a callable object only lead to what does."""
     return (inspect.isroutine(layer) and not inspect.ismethod(layer)) or hasattr(layer, "__wrapped__")
 
 
-def _get_code_name(layer: Any) -> str:
+def _get_code_name(layer: object) -> str:
     code = getattr(layer, "__code__", None)
     return str(getattr(code, "co_qualname", getattr(code, "co_name", type(layer).__qualname__)))
 
 
-def _read_source(layer: Any) -> str:
+def _read_source(layer: object) -> str:
     code = getattr(layer, "__code__", None)
     if not isinstance(code, types.CodeType):
         return ""

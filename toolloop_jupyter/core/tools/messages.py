@@ -9,6 +9,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic_core import ErrorDetails
+
 from ..execution import Raised, attempt_call, shorten_repr
 
 
@@ -83,13 +85,13 @@ def _shorten_beginning(begin: re.Match[str]) -> str:
 
 
 def explain_problems(
-    tool: str, given: Mapping[str, Any], problems: Sequence[Any], known: Sequence[str]
+    tool: str, given: Mapping[str, Any], problems: Sequence[ErrorDetails], known: Sequence[str]
 ) -> str:
     """The message for the model: a line for each wrong argument.
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
-    found: dict[tuple[int | str, ...], list[Any]] = {}
+    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for problem in problems:
         found.setdefault(_find_place(given, problem), []).append(problem)
     lines: list[str] = []
@@ -119,7 +121,7 @@ def find_steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int
     return way
 
 
-def _find_place(given: Any, problem: Any) -> tuple[int | str, ...]:
+def _find_place(given: Any, problem: ErrorDetails) -> tuple[int | str, ...]:
     """The keys of what is wrong, with pydantic's own mark for an error in a key of a dict at their end."""
     location = problem["loc"]
     keys = [key for _, key in find_steps(given, location)]
@@ -128,7 +130,7 @@ def _find_place(given: Any, problem: Any) -> tuple[int | str, ...]:
     return tuple(keys)
 
 
-def _make_path(place: Sequence[int | str], problem: Any) -> str:
+def _make_path(place: Sequence[int | str], problem: ErrorDetails) -> str:
     """`items[0].name`, from what `_find_place` gives."""
     if place and place[-1] == _KEY_MARK and problem["loc"][-1] == _KEY_MARK:
         return f"{write_path(place[:-1])} (the key)"
@@ -141,7 +143,7 @@ def write_path(keys: Sequence[int | str]) -> str:
     return text.removeprefix(".") or "arguments"
 
 
-def _explain_one(problem: Any, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
+def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
     kind = problem["type"]
     if kind in _MISSING:
         return "missing, and required"
@@ -171,7 +173,7 @@ def _join_texts(texts: Sequence[str]) -> str:
 
 def _tell_input(texts: Sequence[str], value: Any) -> str:
     silent = all(text.startswith(("missing", "no such argument", "there is no")) for text in texts)
-    return "" if silent else f", got {shorten(value)}"
+    return "" if silent else f", got {shorten_json(value)}"
 
 
 def name_json_kind(value: object) -> str:
@@ -182,7 +184,7 @@ def name_json_kind(value: object) -> str:
     return type(value).__name__
 
 
-def shorten(value: object) -> str:
+def shorten_json(value: object) -> str:
     """The value as JSON, at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]

@@ -11,18 +11,19 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
-from .messages import InvalidArguments, name_json_kind, shorten, write_path
+from .messages import InvalidArguments, name_json_kind, shorten_json, write_path
 
+JsonObject: TypeAlias = dict[str, Any]
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
 _TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
 
 
-def parse_arguments(raw: object) -> dict[str, Any]:
+def parse_arguments(raw: object) -> JsonObject:
     """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
 
     None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
@@ -42,14 +43,14 @@ class SentArguments:
         self.raw = raw
         self.is_strict = False
         """Whether `raw` is a JSON object as text that every reader of JSON takes."""
-        self._parsed: dict[str, Any] | InvalidArguments
+        self._parsed: JsonObject | InvalidArguments
         try:
             value, self.is_strict = _decode(raw)
             self._parsed = _copy_checked(value)
         except InvalidArguments as error:
             self._parsed, self.is_strict = error, False
 
-    def parsed(self) -> dict[str, Any]:
+    def parsed(self) -> JsonObject:
         """The JSON object, not to be changed. Raises InvalidArguments where it is none."""
         if isinstance(self._parsed, InvalidArguments):
             raise InvalidArguments(str(self._parsed))
@@ -66,7 +67,7 @@ class SentArguments:
         )
 
 
-def _decode(raw: object) -> tuple[Mapping[str, Any], bool]:
+def _decode(raw: object) -> tuple[Mapping[str, object], bool]:
     """(the object that was sent, whether `raw` itself is strict JSON for it)."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
@@ -87,12 +88,12 @@ def _decode(raw: object) -> tuple[Mapping[str, Any], bool]:
             break  # a JSON string that holds no JSON in turn: it is just a string
     if not isinstance(value, Mapping):
         raise InvalidArguments(
-            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten(value)}"
+            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
         )
     return value, is_strict
 
 
-def _load(text: str) -> tuple[Any, bool]:
+def _load(text: str) -> tuple[object, bool]:
     """(what the JSON text says, whether it is strict): a line break inside a string is what many models send, and
     means just that.
     """
@@ -110,11 +111,11 @@ def _load(text: str) -> tuple[Any, bool]:
         return _LENIENT.decode(text), False
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
-            rest = shorten(text[error.pos :].strip())
+            rest = shorten_json(text[error.pos :].strip())
             raise InvalidArguments(
                 f"arguments are not a single JSON object: after its end comes {rest}"
             ) from None
-        near = shorten(text[max(0, error.pos - 30) : error.pos + 10])
+        near = shorten_json(text[max(0, error.pos - 30) : error.pos + 10])
         raise InvalidArguments(
             f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
         ) from None
@@ -126,12 +127,12 @@ def _load(text: str) -> tuple[Any, bool]:
         raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
 
 
-def _refuse_repeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
     result = dict(pairs)
     if len(result) < len(pairs):
         counted = Counter(name for name, _ in pairs)
         twice = sorted(name for name, count in counted.items() if count > 1)
-        raise InvalidArguments(f"arguments have {list_some(map(shorten, twice))} more than once")
+        raise InvalidArguments(f"arguments have {list_some(map(shorten_json, twice))} more than once")
     return result
 
 
@@ -139,7 +140,7 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
-def parse_part(text: str, count: Iterator[int]) -> Any:
+def parse_part(text: str, count: Iterator[int]) -> object:
     """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
 
     Raises InvalidArguments.
@@ -147,12 +148,12 @@ def parse_part(text: str, count: Iterator[int]) -> Any:
     return _copy(_load(text)[0], (), count)
 
 
-def _copy_checked(value: Mapping[str, Any]) -> dict[str, Any]:
-    copied: dict[str, Any] = _copy(value, (), itertools.count())
+def _copy_checked(value: Mapping[str, object]) -> JsonObject:
+    copied: JsonObject = _copy(value, (), itertools.count())
     return copied
 
 
-def _copy(value: Any, path: tuple[int | str, ...], count: Iterator[int]) -> Any:
+def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> Any:
     """A copy of JSON data, checked: no other call and no caller can change it later. `count` counts its values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
@@ -177,7 +178,7 @@ def _check_text(text: str, path: tuple[int | str, ...]) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        sent = shorten(text)
+        sent = shorten_json(text)
         raise InvalidArguments(
             f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
         ) from None

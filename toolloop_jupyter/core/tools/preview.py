@@ -29,7 +29,8 @@ from pydantic_core import to_jsonable_python
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
-from .messages import InvalidArguments, shorten, write_path
+from .messages import InvalidArguments, shorten_json, write_path
+from .parsing import JsonObject
 from .schema import make_strict_json
 
 _UNKNOWN: Any = object()
@@ -59,7 +60,7 @@ class _Unclear(Exception):
     """A value cannot be shown by what is known of it; what was sent for the whole that it is in can."""
 
 
-def preview(value: Any, sent: Any = MISSING) -> Preview:
+def preview(value: object, sent: Any = MISSING) -> Preview:
     """Show a value by its content and by the JSON that was sent for it. Runs no code of the value's class; never raises."""
     if is_plain(value):
         return Preview(value, sent)
@@ -74,7 +75,7 @@ def is_plain(value: object) -> bool:
     return type(value) in _PLAIN
 
 
-def snapshot(value: Any) -> Any:
+def snapshot(value: object) -> Any:
     """A value as JSON data by its class's own account of it; `repr` where it has none. Never raises."""
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
@@ -82,18 +83,18 @@ def snapshot(value: Any) -> Any:
     return f"<{type(value).__name__}>" if isinstance(made, Raised) else make_strict_json(made)
 
 
-def _make_json(value: Any) -> Any:
+def _make_json(value: object) -> Any:
     return to_jsonable_python(value, by_alias=True, fallback=_make_other_json)
 
 
-def _make_other_json(value: Any) -> Any:
+def _make_other_json(value: object) -> object:
     """What pydantic before 2.14 does not put into JSON."""
     if isinstance(value, deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
-def _look(value: Any, sent: Any) -> Preview:
+def _look(value: object, sent: Any) -> Preview:
     try:
         return _look_inside(value, type(value), sent)
     except _Unclear:
@@ -126,7 +127,7 @@ def _look_inside(value: Any, kind: type, sent: Any) -> Preview:
     return Preview(shown, shown if sent is _UNKNOWN else sent)
 
 
-def _is_leaf(value: Any, kind: type) -> bool:
+def _is_leaf(value: object, kind: type) -> bool:
     """Whether the JSON of a value is all there is to it."""
     if hasattr(kind, "__next__"):
         return False
@@ -162,8 +163,8 @@ def _look_at_fields(value: Any, kind: type, sent: Any) -> Preview:
     """An object with fields: the fields by the names that a model sends, and all else that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
         raise _Unclear  # made of a text or a list: its fields may not be all that it keeps of that
-    given: dict[str, Any] = {} if sent is MISSING else sent
-    shown: dict[str, Any] = {}
+    given: JsonObject = {} if sent is MISSING else sent
+    shown: JsonObject = {}
     again = dict(given)
     for name, info in _list_fields(value, kind):
         key = _find_sent_name(name, info, given)
@@ -219,7 +220,7 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
         merged = edited
     if holds_note(merged):
         raise InvalidArguments(
-            f"{shorten(edited)}: this stands for a hidden value, and which one is not certain here; "
+            f"{shorten_json(edited)}: this stands for a hidden value, and which one is not certain here; "
             "type it anew, or leave the whole argument as it was"
         )
     return merged
@@ -242,7 +243,7 @@ def _merge_lists(edited: Sequence[Any], shown: Sequence[Any], again: Sequence[An
     return merged
 
 
-def holds_note(value: Any) -> bool:
+def holds_note(value: object) -> bool:
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -259,9 +260,9 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
         return  # added
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):
-            now = "be left out" if made is MISSING else f"become {shorten(made)}"
+            now = "be left out" if made is MISSING else f"become {shorten_json(made)}"
             raise InvalidArguments(
-                f"{write_path(path)}: was left as {shorten(shown)} and would {now}; edit it as well"
+                f"{write_path(path)}: was left as {shorten_json(shown)} and would {now}; edit it as well"
             )
     elif all(isinstance(one, Mapping) for one in (made, edited, shown)):
         for key in edited:
@@ -273,5 +274,5 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # another secret of the same length
-        text = f"{shorten(edited)} would change nothing, it stays {shorten(shown)}"
+        text = f"{shorten_json(edited)} would change nothing, it stays {shorten_json(shown)}"
         raise InvalidArguments(f"{write_path(path)}: {text}")

@@ -24,6 +24,9 @@ from ..execution import MISSING, Raised, attempt_call
 from .signature import Parameter
 
 JsonSchema: TypeAlias = dict[str, Any]
+JsonNode: TypeAlias = Mapping[str, Any]
+"""A schema that is only read."""
+Validator: TypeAlias = TypeAdapter[Any]
 
 # An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the last five.
 _SCHEMA_ERRORS = (
@@ -74,9 +77,7 @@ class _Generator(GenerateJsonSchema):
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
-def build_schema(
-    label: str, module: str, parameters: Sequence[Parameter]
-) -> tuple[TypeAdapter[Any], JsonSchema]:
+def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     """The validator of a call's arguments and their JSON schema.
 
     The validator takes a dict by schema names and returns one by Python names. Raises ToolDefinitionError that
@@ -93,19 +94,19 @@ def build_schema(
         raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(error)}"]) from None
 
 
-def _build(module: str, parameters: Sequence[Parameter]) -> tuple[TypeAdapter[Any], JsonSchema]:
+def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
     adapter = TypeAdapter(_make_stand_in(module, parameters), config=ConfigDict(allow_inf_nan=False))
     schema = describe_type(adapter)
     return adapter, _finish(schema, parameters)
 
 
-def describe_type(adapter: TypeAdapter[Any]) -> JsonSchema:
+def describe_type(adapter: Validator) -> JsonSchema:
     """The JSON schema of a type. Raises what pydantic raises, and TypeError for a type that no value satisfies."""
     return adapter.json_schema(schema_generator=_Generator)
 
 
 def _make_stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
-    def arguments(**values: Any) -> dict[str, Any]:
+    def arguments(**values: object) -> dict[str, object]:
         return values
 
     annotations = {
@@ -209,11 +210,11 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
     return change(made)
 
 
-def _map_part(part: Any, change: Callable[[JsonSchema], JsonSchema]) -> Any:
+def _map_part(part: object, change: Callable[[JsonSchema], JsonSchema]) -> object:
     return map_schema(part, change) if isinstance(part, dict) else part  # `true` and `false` are schemas, too
 
 
-def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
     """What a schema's `$ref` refers to, with what stands beside it; the schema itself where it has none that is known."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
@@ -223,7 +224,7 @@ def resolve_reference(schema: Mapping[str, Any], definitions: Mapping[str, Any] 
 
 def _list_children(node: JsonSchema) -> Iterator[JsonSchema]:
     for key, value in node.items():
-        parts: Iterable[Any] = ()
+        parts: Iterable[object] = ()
         if key in _NAMED_SCHEMAS and isinstance(value, dict):
             parts = value.values()
         elif key in _LISTED_SCHEMAS and isinstance(value, list):
@@ -286,6 +287,8 @@ def _inline_definitions(schema: JsonSchema) -> JsonSchema:
     So nothing grows, whatever the models look like, and most schemas need no `$ref` at all.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
+    if not definitions:
+        return schema
     uses = [name for node in (schema, *definitions.values()) for name in _list_references(node)]
     once = {
         name

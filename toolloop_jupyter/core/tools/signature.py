@@ -24,6 +24,7 @@ from pydantic.fields import FieldInfo
 from ..events import Progress, ToolDefinitionError
 from ..execution import MISSING
 
+Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 EMPTY: Any = inspect.Parameter.empty
 
@@ -96,7 +97,7 @@ class ToolContext:
         self.report(Progress(done, total, note))
 
 
-def list_layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+def list_layers(function: Function) -> Iterator[Function]:
     """The function and what it leads to, from the outside in: through partials, methods, callable objects, and
     decorators that keep `__wrapped__`.
     """
@@ -114,7 +115,7 @@ def list_layers(function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
             function = type(function).__call__
 
 
-def find_plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
+def find_plain_function(function: Function) -> Function:
     """The innermost of the function's layers.
 
     Its globals are where the names of the annotations live, and its docstring is the person's.
@@ -123,7 +124,7 @@ def find_plain_function(function: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
-def find_kind(function: Callable[..., Any]) -> Kind:
+def find_kind(function: Function) -> Kind:
     """How the function runs, by its outermost layer.
 
     A plain wrapper around an async function is "sync": some wrappers return the coroutine, others run it to its
@@ -140,14 +141,14 @@ def find_kind(function: Callable[..., Any]) -> Kind:
     return "generator" if inspect.isgeneratorfunction(function) else "sync"
 
 
-def get_python_name(function: Callable[..., Any]) -> str:
+def get_python_name(function: Function) -> str:
     """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
-def make_full_name(function: Callable[..., Any]) -> str:
+def make_full_name(function: Function) -> str:
     """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
     plain = find_plain_function(function)
     module, name = (
@@ -159,7 +160,7 @@ def make_full_name(function: Callable[..., Any]) -> str:
     return f"{shown} (line {code.co_firstlineno})" if code else shown
 
 
-def read_documentation(function: Callable[..., Any]) -> Documentation:
+def read_documentation(function: Function) -> Documentation:
     """The function's docstring: summary and long description without the sections, and the parameters' texts."""
     text = _read_docstring(function)
     if not text:
@@ -194,7 +195,7 @@ def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
     return f"{name.capitalize()}: {': '.join(part.strip() for part in parts if part)}"
 
 
-def _read_docstring(function: Callable[..., Any]) -> str:
+def _read_docstring(function: Function) -> str:
     while isinstance(function, functools.partial):  # a partial's own docstring is that of the partial class
         function = function.func
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
@@ -202,7 +203,7 @@ def _read_docstring(function: Callable[..., Any]) -> str:
     return inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
 
 
-def read_signature(function: Callable[..., Any], documentation: Documentation) -> Signature:
+def read_signature(function: Function, documentation: Documentation) -> Signature:
     """The parameters that the model fills, and the one that gets the context.
 
     Raises ToolDefinitionError with every problem of the signature.
@@ -234,7 +235,7 @@ def read_signature(function: Callable[..., Any], documentation: Documentation) -
     return Signature(tuple(parameters), contexts[0] if contexts else None)
 
 
-def _inspect_signature(function: Callable[..., Any], label: str) -> inspect.Signature:
+def _inspect_signature(function: Function, label: str) -> inspect.Signature:
     if inspect.isclass(function):
         raise ToolDefinitionError(
             [f"{label}: is a class; write a function that makes one, or give a method of an instance"]
@@ -260,7 +261,7 @@ def _inspect_signature(function: Callable[..., Any], label: str) -> inspect.Sign
         ) from None
 
 
-def _find_missing_owner(function: Callable[..., Any]) -> str:
+def _find_missing_owner(function: Function) -> str:
     """The class's name if this is `Class.method`, which lacks its `self`; else ""."""
     if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
         return owner_of_c_method.__name__
@@ -281,7 +282,7 @@ def _find_missing_owner(function: Callable[..., Any]) -> str:
     return owner.rpartition(".")[2] if is_self else ""
 
 
-def _collect_names(function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _collect_names(function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
     """Globals and locals for the annotations: the notebook's names, then closure names and type parameters."""
     plain = find_plain_function(function)
     local: dict[str, Any] = {}

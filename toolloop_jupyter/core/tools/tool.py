@@ -22,6 +22,7 @@ from .arguments import Arguments, ArgumentsByKey, list_shown
 from .identity import read_source
 from .schema import build_schema
 from .signature import (
+    Function,
     Kind,
     Parameter,
     ToolContext,
@@ -33,7 +34,7 @@ from .signature import (
     read_signature,
 )
 
-F = TypeVar("F", bound=Callable[..., Any])
+F = TypeVar("F", bound=Function)
 _MARK = "__toolloop_tool__"
 _order = itertools.count()
 
@@ -78,7 +79,7 @@ class Tool:
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, Any] = field(hash=False)
     """The JSON schema of the arguments, an object."""
-    function: Callable[..., Any] = field(repr=False)
+    function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     has_docstring: bool = field(default=True, repr=False)
     """Whether there is a description for the model."""
@@ -164,7 +165,7 @@ def tool(
     capture_output: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Function | None = None,
     /,
     *,
     name: str | None = None,
@@ -191,7 +192,7 @@ def tool(
     _check_settings(settings, name)
     name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
 
-    def mark(marked: Callable[..., Any]) -> Callable[..., Any]:
+    def mark(marked: Function) -> Function:
         if not callable(marked):
             raise ToolDefinitionError([f"@tool marks functions, got {marked!r}; settings are given by name"])
         if inspect.ismethod(marked) or inspect.isbuiltin(marked):
@@ -218,9 +219,9 @@ def _check_settings(settings: ToolSettings, name: str | None) -> None:
         raise ToolDefinitionError(problems)
 
 
-def find_marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any]]:
+def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
     """The functions of a namespace that `@tool` marked, in the order of their definition, each once."""
-    found: dict[int, Callable[..., Any]] = {}
+    found: dict[int, Function] = {}
     for value in list(namespace.values()):
         mark = inspect.getattr_static(value, _MARK, None)  # static: no code of lazy or proxy objects runs
         if isinstance(mark, _Mark) and callable(value) and not inspect.isclass(value):
@@ -228,7 +229,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Callable[..., Any
     return [found[order] for order in sorted(found)]
 
 
-def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
+def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
     """Describe functions as tools, in order; the same one given twice is one tool.
 
     Raises ToolDefinitionError with all problems of all of them.
@@ -243,15 +244,16 @@ def make_tools(functions: Iterable[Callable[..., Any]]) -> tuple[Tool, ...]:
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    problems += find_same_names(tools)
+    if len({made.name for made in tools}) < len(tools):
+        problems += find_same_names(tools)
     if problems:
         raise ToolDefinitionError(problems)
     wire = make_wire_names([made.name for made in tools])
     return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
 
 
-def _drop_repeated(functions: Iterable[Callable[..., Any]]) -> list[Callable[..., Any]]:
-    distinct: list[Callable[..., Any]] = []
+def _drop_repeated(functions: Iterable[Function]) -> list[Function]:
+    distinct: list[Function] = []
     for function in functions:
         same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
         if not any(same):
@@ -259,7 +261,7 @@ def _drop_repeated(functions: Iterable[Callable[..., Any]]) -> list[Callable[...
     return distinct
 
 
-def _make_tool(function: Callable[..., Any]) -> Tool:
+def _make_tool(function: Function) -> Tool:
     given: object = function
     if not callable(given):
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
@@ -290,12 +292,12 @@ def _make_tool(function: Callable[..., Any]) -> Tool:
     )
 
 
-def get_tool_name(function: Callable[..., Any]) -> str:
+def get_tool_name(function: Function) -> str:
     """The name of a function as a tool: that of its `@tool(name=…)`, else its own."""
     return _get_mark(function).name or get_python_name(function)
 
 
-def _get_mark(function: Callable[..., Any]) -> _Mark:
+def _get_mark(function: Function) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
         return _get_mark(function.func)
@@ -308,6 +310,8 @@ def make_wire_names(names: Sequence[str]) -> list[str]:
     The same names always give the same answer, so that a conversation can go on in another run.
     """
     taken = {name for name in names if WIRE_NAME.fullmatch(name)}
+    if len(taken) == len(names):
+        return list(names)
     wire: list[str] = []
     for name in names:
         valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
@@ -321,7 +325,9 @@ def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
     A name that had to be changed is told in the description if there is none.
     """
-    keys = make_wire_names([parameter.key for parameter in parameters])
+    own = [parameter.key for parameter in parameters]
+    if (keys := make_wire_names(own)) == own:
+        return list(parameters)
     return [
         parameter
         if key == parameter.key

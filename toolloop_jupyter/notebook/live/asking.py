@@ -11,7 +11,7 @@ from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import visible, visible_json
-from .places import Output
+from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
 """What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
@@ -81,7 +81,9 @@ async def ask(
     return approval.decision
 
 
-async def put_card(output: Output, approval: Approval, fallback: Mapping[str, object], position: str) -> None:
+async def put_card(
+    output: CellOutput, approval: Approval, fallback: Mapping[str, object], position: str
+) -> None:
     """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
     from ..widgets import ApprovalCard
 

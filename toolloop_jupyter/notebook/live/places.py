@@ -20,7 +20,7 @@ KEPT = 10
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
-class Output:
+class CellOutput:
     """Where one block stands in the cell. It gets its position when something is first put there."""
 
     def __init__(self, column: OutputColumn) -> None:
@@ -52,12 +52,12 @@ class Output:
 class _Display:
     """What a front-end takes for one output: mostly one of ours, later several that were put together."""
 
-    def __init__(self, outputs: list[Output]) -> None:
+    def __init__(self, outputs: list[CellOutput]) -> None:
         self.display_id = f"toolloop-{uuid.uuid4().hex}"
-        self.outputs: list[Output] = []
+        self.outputs: list[CellOutput] = []
         self.hold(outputs)
 
-    def hold(self, outputs: list[Output]) -> None:
+    def hold(self, outputs: list[CellOutput]) -> None:
         """Show these, and none of those before."""
         for output in self.outputs:
             output.display = None
@@ -94,11 +94,11 @@ class OutputColumn:
         self._owns = owns and cell.can_update
         self._displays: list[_Display] = []
 
-    def output(self) -> Output:
+    def output(self) -> CellOutput:
         """A new output."""
-        return Output(self)
+        return CellOutput(self)
 
-    def show(self, output: Output, *, soon: bool) -> None:
+    def show(self, output: CellOutput, *, soon: bool) -> None:
         """Show what an output holds now."""
         if output.display is not None:
             if soon or len(output.display.outputs) == 1:
@@ -106,7 +106,7 @@ class OutputColumn:
         elif output.bundle != EMPTY:
             self._append(output)
 
-    def _append(self, output: Output) -> None:
+    def _append(self, output: CellOutput) -> None:
         if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
             last.hold([output])  # what is left of a card or of a call's progress, so that it leaves no gap
             self._cell.update(output.bundle, last.display_id)
@@ -130,9 +130,9 @@ class OutputColumn:
             self._cell.display(display.bundle(), display_id=display.display_id)
 
 
-def _between_widgets(displays: list[_Display]) -> Iterator[list[Output]]:
+def _between_widgets(displays: list[_Display]) -> Iterator[list[CellOutput]]:
     """The outputs of neighbours without widgets together, those with a widget alone."""
-    together: list[Output] = []
+    together: list[CellOutput] = []
     for display in displays:
         if not display.is_widget:
             together += display.outputs

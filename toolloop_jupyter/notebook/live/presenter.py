@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from ...core.events import Approval, Mistake, Result
-from ...core.models import load, must_load
+from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
@@ -31,7 +31,7 @@ async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Res
 
     async def take_away() -> None:
         try:
-            await load()
+            await await_litellm()
         finally:
             cell.update({"text/plain": "", "text/html": ""}, identity)
 
@@ -79,7 +79,7 @@ def show(stream: Any, name: str | None = None) -> Any:
         raise Mistake(_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
-    return kernel.run_sync(lambda: _show(stream, name))
+    return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
 def _no_stream(given: object) -> str:

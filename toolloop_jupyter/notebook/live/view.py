@@ -34,7 +34,7 @@ from ..transcript import (
 )
 from .asking import Means, Unattended, ask, put_card
 from .outputs import LOADING, RunHooks
-from .places import Output, OutputColumn
+from .places import CellOutput, OutputColumn
 from .writing import CellWriter, TerminalWriter
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ViewOptions:
 class RunHead:
     """The run's first output: the toolbar while it goes on, where there are widgets; its head from then on."""
 
-    def __init__(self, output: Output, block: Block, hooks: RunHooks) -> None:
+    def __init__(self, output: CellOutput, block: Block, hooks: RunHooks) -> None:
         self.block = block
         self._output, self._hooks = output, hooks
         self._toolbar: Toolbar | None = None
@@ -128,8 +128,8 @@ class RunHead:
 class _Row:
     """Where a call stands: its row, and below it, while it runs, its progress."""
 
-    row: Output
-    progress: Output
+    row: CellOutput
+    progress: CellOutput
 
 
 class CellRun:
@@ -157,7 +157,7 @@ class CellRun:
         self._cancel: Callable[[], None] | None = None
         """Ends the run that is being read."""
 
-    def output(self) -> Output:
+    def output(self) -> CellOutput:
         """A new output in the cell."""
         return self._column.output()
 

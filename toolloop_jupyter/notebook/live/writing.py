@@ -10,7 +10,7 @@ import re
 from ...core.text import KeyFilter, plain
 from ..html import markdown_html
 from ..transcript import Block, Page, TextStep, mimebundle, text_block, written
-from .places import Output, OutputColumn
+from .places import CellOutput, OutputColumn
 
 
 class CellWriter:
@@ -18,7 +18,7 @@ class CellWriter:
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
-        self._outputs: dict[TextStep, list[Output]] = {}
+        self._outputs: dict[TextStep, list[CellOutput]] = {}
         """Where each text stands: its finished pieces, and the rest last."""
         self._step: TextStep | None = None
         """The text that is being written."""

@@ -8,23 +8,22 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import cache_from_source, find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from ...core.events import Host, Mistake
+from ...core.session import AsyncSession, collect
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..transcript import Block, mimebundle
 
-if TYPE_CHECKING:
-    from .cell import Notebook
-
-
+NewSession = Callable[[Mapping[str, Any]], AsyncSession]
+"""Makes a session of options, by their names."""
 WAIT = 15.0
 """Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
 
@@ -60,20 +59,23 @@ class Finding:
     """What to install, switch on or type, for what is missing."""
 
 
-def run(book: Notebook, words: list[str]) -> None:
-    """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones."""
-    model, wait = _wishes(words)
+def run(words: list[str], *, ask: Any, awaits: bool, new_session: NewSession) -> None:
+    """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones.
+
+    `ask` is the setting of that name; `awaits`: whether the shell's cells may await.
+    """
+    model, wait = _read_words(words)
     cell = kernel.Cell.here()
-    click = _buttons(cell, book.settings.ask, wait)
-    findings = [*_versions(), *_bytecode(), *_surroundings(click, awaits=book.autoawait), click]
+    click = _try_buttons(cell, ask, wait)
+    findings = [*_list_versions(), *_check_bytecode(), *_describe_kernel(click, awaits=awaits), click]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
     elif model is not None:
-        findings.append(kernel.run_sync(lambda: _answer(book, model)))
-    cell.display(_table(findings))
+        findings.append(kernel.run_sync(lambda: _ask_model(new_session, model)))
+    cell.display(_render(findings))
 
 
-def _wishes(words: list[str]) -> tuple[str | None, float | None]:
+def _read_words(words: list[str]) -> tuple[str | None, float | None]:
     given = dict(zip(words[::2], words[1::2], strict=False))
     if len(words) % 2 or not given.keys() <= {"--model", "-m", "--wait"}:
         raise Mistake("write: %toolloop doctor [--model MODEL] [--wait SECONDS]")
@@ -89,7 +91,7 @@ def _wishes(words: list[str]) -> tuple[str | None, float | None]:
     return model, seconds
 
 
-def _versions() -> Iterator[Finding]:
+def _list_versions() -> Iterator[Finding]:
     found = [f"Python {platform.python_version()}"]
     for package, floor in _FLOORS.items():
         try:
@@ -99,7 +101,7 @@ def _versions() -> Iterator[Finding]:
     yield Finding("versions", "ok", ", ".join(found))
 
 
-def _bytecode() -> Iterator[Finding]:
+def _check_bytecode() -> Iterator[Finding]:
     """Whether every kernel compiles LiteLLM anew: its files have no bytecode, and an import can write none."""
     spec = find_spec("litellm")
     if spec is None or spec.origin is None:
@@ -122,7 +124,7 @@ def _bytecode() -> Iterator[Finding]:
         yield Finding("bytecode", "note", f"{says}{folder} may not be written to", remedy)
 
 
-def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
+def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     """What the kernel says of itself; `click` is what came of the button."""
     if awaits:
         says = "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
@@ -137,7 +139,7 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
                 "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
             )
         return
-    yield _overtaking(came=click.state == "ok")
+    yield _describe_clicks(came=click.state == "ok")
     if kernel.has_stdin():
         yield Finding("keyboard (stdin)", "ok", "the front-end says that it can be asked by input()")
     else:
@@ -145,7 +147,7 @@ def _surroundings(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("keyboard (stdin)", "note", says)
 
 
-def _overtaking(*, came: bool) -> Finding:
+def _describe_clicks(*, came: bool) -> Finding:
     """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
     what, way = "clicks while a cell waits", kernel.find_click_route()
     says = {
@@ -163,7 +165,7 @@ def _overtaking(*, came: bool) -> Finding:
 # --- the button -------------------------------------------------------------------------------------------------
 
 
-def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
+def _try_buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     """Try whether a click comes back, wherever a button may be shown ("ok": it did); else say who is asked instead."""
     means = live.means_of_asking(wish)
     instead = _INSTEAD[means]
@@ -181,10 +183,10 @@ def _buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
     if not kernel.can_run_sync():
         return Finding(_BUTTONS, "note", _NOT_WAITING, _ASYNCIO_LOOP)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)
-    return kernel.run_sync(lambda: _click(cell, seconds, means))
+    return kernel.run_sync(lambda: _wait_for_click(cell, seconds, means))
 
 
-async def _click(cell: kernel.Cell, wait: float, means: str) -> Finding:
+async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
     """Show a button and wait for it to be clicked: the one thing that no message tells."""
     from ..widgets import ClickTest
 
@@ -213,13 +215,10 @@ async def _click(cell: kernel.Cell, wait: float, means: str) -> Finding:
     return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
 
 
-async def _answer(book: Notebook, model: str) -> Finding:
+async def _ask_model(new_session: NewSession, model: str) -> Finding:
     """Ask the model for one word."""
-    from ...core.session import collect
-    from .options import Options
-
     try:
-        session = book.new_session(Options(model=model, tools=[], permissions="full", timeout=30.0))
+        session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
     # No run for `%toolloop show`.
@@ -238,7 +237,7 @@ async def _answer(book: Notebook, model: str) -> Finding:
 _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}
 
 
-def _table(findings: list[Finding]) -> dict[str, Any]:
+def _render(findings: list[Finding]) -> dict[str, Any]:
     rows, lines = [], []
     for one in findings:
         mark, left = _MARKS[one.state], 'style="text-align:left"'

@@ -1,27 +1,28 @@
-"""`%%toolloop` and `%toolloop`.
+"""`%%toolloop` and `%toolloop` in a shell: what is registered, and which cells are ours.
 
 `%%toolloop` is an async cell: an input transformer rewrites the cell into one `await`, so nothing is nested and Run
 All keeps its order (IPython does not await magics that are coroutine functions: seen on 7.34 to 9.18). The magic that
 is registered as well serves `run_cell_magic` and cells within `%%time`, through `kernel.run_sync`.
+
+Loading the extension imports neither pydantic nor litellm: what needs them is imported by the first cell that uses it.
 """
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import re
 import sys
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
 from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
-from . import assist, commands, options
-from .cell import as_typed, split_cell
-from .options import ToolLoop, help_text, parse
+from .options import Settings, ToolLoop, complete, help_text, parse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from ...core.events import Result
     from .cell import Notebook
 
@@ -40,9 +41,9 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --tools search_code --step
     Where are retries handled?
 
-The text goes to the model as it stands; {{title}} becomes the text of that notebook variable. Without --model, the offline
-demonstration model answers. The Result goes into the variable of --as, and is the cell's value: review.text,
-review.output, review.tool_results. `%toolloop?` is about defaults and sessions.
+The text goes to the model as it stands; {{title}} becomes the text of that notebook variable, also in --instructions and
+--set. The Result goes into the variable of --as, and is the cell's value: review.text, review.output,
+review.tool_results. `%toolloop?` is about defaults and sessions.
 
 """
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
@@ -60,37 +61,74 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop replay on FILE | off               answer every run from a recording: no network, no key
 """
 
-_state: dict[str, Any] = {}
-"""What `load` has put into the shell, to take it out again: "notebook", "transform"."""
+
+# --- which cells are ours -------------------------------------------------------------------------------------
+
+_CELL = re.compile(r"(?:[^\S\n]*\n)*[^\S\n]*%%toolloop(?P<line>[^\S\n][^\n]*)?(?:\n|\Z)")
+_SINGLE = re.compile(r"\s*%toolloop(?![\w%?])[^\n]*\n(?P<rest>.*)", re.DOTALL)
+_DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
 
 
-def notebook() -> Notebook:
-    """The state of `%%toolloop` in this kernel. Raises Mistake when the extension is not loaded."""
-    found: Notebook | None = _state.get("notebook")
+def split_cell(text: str) -> tuple[str, str] | None:
+    """(option line, body) of a `%%toolloop` cell as a person typed it, or None for any other cell.
+
+    `%%toolloop?` is IPython's own question for help, so it is not ours.
+    """
+    found = _CELL.match(text)
     if found is None:
-        raise Mistake("the extension is not loaded; run: %load_ext toolloop_jupyter")
-    return found
+        return None
+    return (found["line"] or "").strip(), _body_as_typed(text[found.end() :])
 
 
-async def run_cell(line: str, body: str) -> Result | None:
-    """Run one `%%toolloop` cell; None for a dry run. Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs."""
-    book = notebook()
-    result = await book.run(parse(line), body)
-    if result is not None and result.stop_reason == "runtime_error":
-        raise RunFailed(result.error or "the run failed", result)
-    return result
+def _body_as_typed(body: str) -> str:
+    """The body without the newline that IPython puts at the end of a cell, where it has put one.
+
+    It does so for a cell without a newline at its end. A body that ends in a blank line was typed so, and one that ends
+    a carriage return and a newline as well; a single newline cannot be told from IPython's and is taken for it.
+    """
+    return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
+
+
+def explain_misplaced(text: str) -> str | None:
+    """The line that helps, for a cell that is no `%%toolloop` cell but was meant to be one; None for every other cell.
+
+    IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
+    """
+    if "%toolloop" not in text or text.lstrip().startswith("%%"):
+        return None
+    single = _SINGLE.match(text)
+    if single is not None and single["rest"].strip() and not _is_python(single["rest"]):
+        return "%toolloop takes no prompt; with two percent signs, %%toolloop, the lines below are the prompt"
+    double = _DOUBLE.search(text)
+    if double is not None and _is_python(text[: double.start()]):
+        return (
+            "%%toolloop must be the first line of its cell; put what stands above it into a cell of its own"
+        )
+    return None
+
+
+def _is_python(code: str) -> bool:
+    """Whether this is whole Python, magics and all: an open string, say, may hold any line."""
+    from IPython.core.inputtransformer2 import TransformerManager
+
+    manager: Any = TransformerManager  # without types before IPython 9
+    try:
+        ast.parse(manager().transform_cell(code))
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return True
 
 
 def _transform(lines: list[str]) -> list[str]:
     """Rewrite a `%%toolloop` cell into one `await`. Comes first of all transformers: the prompt is left as typed."""
     text = "".join(lines)
-    found = split_cell(text)
-    if found is None:
-        hint = options.misplaced(text)
+    parts = split_cell(text)
+    if parts is None:
+        hint = explain_misplaced(text)
         return lines if hint is None else [_HINT.format(hint=hint)]
     if _cannot_await():
         return lines  # the registered magic runs it
-    return [_CALL.format(line=found[0], body=found[1])]
+    return [_CALL.format(line=parts[0], body=parts[1])]
 
 
 # IPython (7.34 to 9.18) skips transformers with this mark when it asks whether a cell is complete: in a terminal the
@@ -104,7 +142,7 @@ def _cannot_await() -> bool:
     """
     from IPython.core.interactiveshell import InteractiveShell
 
-    if "notebook" in _state and not notebook().autoawait:
+    if _loaded and not _loaded[0].shell.autoawait:
         return True
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
@@ -117,22 +155,46 @@ def _cannot_await() -> bool:
     return False
 
 
+# --- what a cell and a line do --------------------------------------------------------------------------------
+
+
+async def run_cell(line: str, body: str) -> Result | None:
+    """Run one `%%toolloop` cell; None for a dry run. Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs."""
+    book = _find_extension().notebook()
+    result = await book.run(parse(line, book.names), body)
+    if result is not None and result.stop_reason == "runtime_error":
+        raise RunFailed(result.error or "the run failed", result)
+    return result
+
+
 def _cell_magic(line: str, cell: str) -> Any:
     instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
-    return kernel.run_sync(lambda: run_cell(line, as_typed(cell)), instead=instead)
+    return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
 
 
 def _line_magic(line: str) -> Any:
-    return commands.run(notebook(), line)
+    from . import commands
+
+    return commands.run(_find_extension().notebook(), line)
 
 
-def _no_expansion(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
+def _complete(_shell: Any, event: Any) -> list[str]:
+    from . import assist, commands
+
+    line = event.line[: len(event.text_until_cursor)]
+    return assist.find_candidates(_find_extension().notebook(), line, event.symbol, commands.COMMANDS)
+
+
+def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
     """Mark a magic: its line is taken as typed ($name and {…} are not expanded: a key could get into a prompt)."""
     from IPython.core.magic import no_var_expand
 
     function.__doc__ = doc
     marked: Callable[..., Any] = no_var_expand(function)
     return marked
+
+
+# --- registering ----------------------------------------------------------------------------------------------
 
 
 class _Warmup:
@@ -144,7 +206,7 @@ class _Warmup:
 
     IDLE = 1.0
 
-    def __init__(self, shell: Any, settings: ToolLoop) -> None:
+    def __init__(self, shell: Any, settings: Settings) -> None:
         self._shell, self._settings = shell, settings
         self._timer: threading.Timer | None = None
         self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
@@ -171,7 +233,7 @@ class _Warmup:
         self._before_cell()
         if litellm_loaded() or was_one_asked():
             self._wait_no_more()
-        elif _needs_litellm(self._settings.default_model()):
+        elif _needs_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
         else:
             self._timer = threading.Timer(self.IDLE, start_loading)
@@ -189,33 +251,90 @@ def _needs_litellm(model: str) -> bool:
     return bool(model) and not ours and must_load(model)
 
 
+class _Extension:
+    """What is registered with one shell, to be taken out again."""
+
+    def __init__(self, shell: Any) -> None:
+        self.shell = shell
+        self.settings: Settings = ToolLoop(parent=shell)
+        self._book: Notebook | None = None
+        if self.settings not in shell.configurables:
+            shell.configurables.append(self.settings)
+        shell.input_transformers_cleanup.insert(0, _transform)
+        for magic, kind, doc in (
+            (_cell_magic, "cell", CELL_HELP + help_text()),
+            (_line_magic, "line", LINE_HELP),
+        ):
+            shell.register_magic_function(_take_as_typed(magic, doc), kind, "toolloop")
+        for word in _MAGICS:  # IPython's hook for Tab: 7.34 to 9.18
+            shell.set_hook("complete_command", _complete, str_key=word)
+        self._give_jedi_back = _keep_jedi_off(shell.Completer)
+        self._warmup = _Warmup(shell, self.settings)
+
+    def notebook(self) -> Notebook:
+        """The state of `%%toolloop` in this kernel."""
+        from .cell import Notebook
+
+        if self._book is None:
+            self._book = Notebook(self.shell, self.settings)
+        return self._book
+
+    def take_out(self) -> None:
+        """Take everything back out of the shell."""
+        self.shell.input_transformers_cleanup.remove(_transform)
+        for kind in ("cell", "line"):
+            self.shell.magics_manager.magics[kind].pop("toolloop", None)
+        self.shell.configurables.remove(self.settings)
+        for word in _MAGICS:
+            self.shell.strdispatchers["complete_command"].strs.pop(word, None)
+        self._give_jedi_back()
+        self._warmup.cancel()
+
+
+_MAGICS = ("%%toolloop", "%toolloop")
+_loaded: list[_Extension] = []
+"""The extension of this process's shell, when it is loaded."""
+
+
+def _find_extension() -> _Extension:
+    if not _loaded:
+        raise Mistake("the extension is not loaded; run: %load_ext toolloop_jupyter")
+    return _loaded[0]
+
+
 def load_extension(shell: Any) -> None:
     """Register the magics, the transformer and the settings with `shell`; loading twice changes nothing."""
-    if "notebook" in _state:
-        return
-    from .cell import Notebook
-
-    settings = ToolLoop(parent=shell)
-    if settings not in shell.configurables:
-        shell.configurables.append(settings)
-    shell.input_transformers_cleanup.insert(0, _transform)
-    shell.register_magic_function(_no_expansion(_cell_magic, CELL_HELP + help_text()), "cell", "toolloop")
-    shell.register_magic_function(_no_expansion(_line_magic, LINE_HELP), "line", "toolloop")
-    warmup = _Warmup(shell, settings)
-    kernel.watch_cells()
-    book = Notebook(shell, settings)
-    _state.update(notebook=book, settings=settings, warmup=warmup, complete=assist.register(shell, book))
+    if not _loaded:
+        _loaded.append(_Extension(shell))
+        kernel.watch_cells()
 
 
-def unload_extension(shell: Any) -> None:
-    """Take everything back out of `shell`."""
-    if "notebook" not in _state:
-        return
-    shell.input_transformers_cleanup.remove(_transform)
-    for kind in ("cell", "line"):
-        shell.magics_manager.magics[kind].pop("toolloop", None)
-    shell.configurables.remove(_state["settings"])
-    _state["warmup"].cancel()
-    _state["complete"]()
-    kernel.unwatch_cells()
-    _state.clear()
+def unload_extension(_shell: Any) -> None:
+    """Take everything back out of the shell."""
+    if _loaded:
+        _loaded.pop().take_out()
+        kernel.unwatch_cells()
+
+
+def _keep_jedi_off(completer: Any) -> Callable[[], None]:
+    """Keep Jedi from reading an option line as Python: it offers `delattr` for "toolloop/d", after 100 ms of thought.
+    Returns what undoes it.
+
+    IPython lets a custom completer suppress every other matcher but this one (7.34 to 9.18). `_jedi_matches` is private;
+    without it, or with another signature, nothing is changed. A way to suppress Jedi from the hook would replace this.
+    """
+    usual = getattr(completer, "_jedi_matches", None)
+    if usual is None:
+        return lambda: None
+
+    def matches(cursor_column: int, cursor_line: int, text: str) -> Iterable[Any]:
+        lines = text.split("\n")
+        line = lines[cursor_line] if cursor_line < len(lines) else ""
+        ours = line.lstrip().startswith(_MAGICS)
+        return iter(() if ours else usual(cursor_column, cursor_line, text))
+
+    def undo() -> None:
+        del completer._jedi_matches  # noqa: SLF001 - see above
+
+    completer._jedi_matches = matches  # noqa: SLF001 - see above
+    return undo

@@ -1,4 +1,4 @@
-"""What the words of an option line name: tools, models, output models, policies and keys, among the notebook's variables.
+"""What the words of an option line and of a prompt name among the notebook's variables: tools, models, policies, keys, texts.
 
 Each function raises Mistake with what to type instead.
 """
@@ -10,18 +10,69 @@ import difflib
 import inspect
 import os
 import re
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
+from .options import Kind, Option, read_pairs
 
 Names = Mapping[str, Any]
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
 
 
-def lookup(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+def resolve(option: Option, value: Any, names: Names) -> Any:
+    """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
+    if value is None or value == "":
+        return None
+    match option.kind:
+        case Kind.MODEL:
+            return find_model(names, value)
+        case Kind.TOOLS:
+            return find_tools(names, value)
+        case Kind.POLICY:
+            return find_policy(names, value)
+        case Kind.OUTPUT:
+            return find_output(names, value)
+        case Kind.KEY:
+            return find_key(names, value)
+        case Kind.PAIRS:
+            return read_pairs(value, option.typed[-1], names)
+        case Kind.TEXT:
+            return fill_in(value, names)
+        case _:
+            return value
+
+
+_FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
+
+
+def fill_in(text: str, names: Names) -> str:
+    """Replace `{{name}}` by the text of that notebook variable, once: what it contains is not looked at again.
+
+    Double braces around anything else than the bare name of something that exists stay as they are. Raises Mistake
+    for a value that cannot give its text.
+    """
+
+    def text_of(match: re.Match[str]) -> str:
+        # Python reads names in this form: "ö" may be typed as one character or as two.
+        name = unicodedata.normalize("NFKC", match[1])
+        if not name.isidentifier() or name not in names:
+            return match[0]
+        filled = attempt_call(str, names[name])
+        if isinstance(filled, Raised):
+            raised = type(filled.error).__name__
+            raise Mistake(
+                f"{{{{{name}}}}} cannot be filled in: str({name}) raised {raised}; put its text into a variable of its own"
+            )
+        return filled
+
+    return _FILLED_IN.sub(text_of, text)
+
+
+def look_up(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
     """The object behind a (dotted) name, which `fits` must say yes to; `what` is the word for it in messages."""
     first, *rest = dotted.split(".")
     if first not in names:
@@ -67,20 +118,25 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def tools(names: Names, wanted: Iterable[str]) -> list[Any]:
-    """The functions with these names, separated by blanks or commas."""
-    return [_tool(names, name) for word in wanted for name in word.split(",") if name]
+def find_tools(names: Names, wanted: Iterable[str]) -> list[Any]:
+    """The functions with these names, separated by blanks or commas; a list's name stands for what is in it."""
+    found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
+    return [tool for one in found for tool in (one if isinstance(one, (list, tuple)) else [one])]
 
 
-def _tool(names: Names, name: str) -> Any:
-    found = lookup(names, name, "tool", callable)
+def _find_tool(names: Names, name: str) -> Any:
+    found = look_up(names, name, "tool", lambda value: callable(value) or _holds_functions(value))
     if isinstance(found, type):
         advice = f"; for answers of this type: --output {name}" if _is_output(found) else ""
         raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
     return found
 
 
-def output(names: Names, name: str) -> Any:
+def _holds_functions(value: object) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
+
+
+def find_output(names: Names, name: str) -> Any:
     """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
@@ -88,7 +144,7 @@ def output(names: Names, name: str) -> Any:
         raise Mistake(
             f"--output takes a name, not {name!r}; write Answer = {name} in a cell, then --output Answer"
         )
-    return lookup(names, name, "output model", _is_type)
+    return look_up(names, name, "output model", _is_type)
 
 
 def _is_type(value: object) -> bool:
@@ -105,7 +161,7 @@ def _is_output(value: type) -> bool:
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
-def model(names: Names, name: str) -> Any:
+def find_model(names: Names, name: str) -> Any:
     """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
     if name[:1] in ("$", "{"):
         raise Mistake(
@@ -113,7 +169,7 @@ def model(names: Names, name: str) -> Any:
         )
     if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
         return name
-    found = lookup(names, name, "model")
+    found = look_up(names, name, "model")
     if isinstance(found, Answers):
         found.name_as(name)
         return found
@@ -124,44 +180,42 @@ def model(names: Names, name: str) -> Any:
     )
 
 
-def policy(names: Names, name: str, functions: Sequence[Any] = (), had: Iterable[str] = ()) -> Any:
-    """The policy in a variable, or the words "full" and "ask" as they are.
-
-    A mapping may serve several cells: what it says of other functions of the notebook than `functions`, the run's
-    tools, and of tools that the session `had` in earlier cells, is left out. So none of these is taken for a typo.
-    """
+def find_policy(names: Names, name: str) -> Any:
+    """The policy in a variable, or the words "full" and "ask" as they are."""
     if name in ("full", "ask"):
         return name
     if name not in names and "." not in name:
         near = difflib.get_close_matches(name.lower(), ("full", "ask"), n=1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise Mistake(f"--permissions takes full, ask or the variable of a policy, not {name!r}{hint}")
-    found = lookup(names, name, "permissions policy")
-    return _without_others(found, names, functions, had) if isinstance(found, Mapping) else found
+    return look_up(names, name, "permissions policy")
 
 
-def _without_others(
-    rules: Mapping[Any, Any], names: Names, functions: Sequence[Any], had: Iterable[str]
-) -> Mapping[Any, Any]:
+def leave_out_others(policy: Any, names: Names, functions: Sequence[Any], had: Iterable[str] = ()) -> Any:
+    """A policy for a run with these functions. One mapping may serve several cells, so the rules for other functions of
+    the notebook, and for tools that the session `had` in earlier cells, are left out: they are no slips.
+    """
     from ...core.tools import find_marked_tools, get_tool_name
 
+    if not isinstance(policy, Mapping):
+        return policy
     others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
     others |= {
         key
-        for key in rules
+        for key in policy
         if type(key) is str and callable(names.get(key)) and get_tool_name(names[key]) == key
     }
     others -= {get_tool_name(function) for function in functions}
-    return {key: mode for key, mode in rules.items() if key not in others} if others & rules.keys() else rules
+    return (
+        {key: mode for key, mode in policy.items() if key not in others} if others & policy.keys() else policy
+    )
 
 
-def key(names: Names, name: str | None) -> str | None:
+def find_key(names: Names, name: str) -> str:
     """The key behind the *name* of an environment or notebook variable.
 
     A literal key is refused, and not repeated in the message: nothing is that is not surely a name.
     """
-    if not name:
-        return None
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
         return value
@@ -177,7 +231,7 @@ def key(names: Names, name: str | None) -> str | None:
     )
 
 
-def shown_key(names: Names, name: str) -> str:
+def show_key(names: Names, name: str) -> str:
     """The name of a key's variable as it may be shown: not when it is a key."""
     known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
     return name if known else "[not the name of a variable]"

@@ -1,137 +1,243 @@
-"""The options of `%%toolloop` and `%toolloop`: one field each, with its flag and its help beside it."""
+"""The options of `%%toolloop` and `%toolloop`: one table, and what is made of it.
+
+An option is one row of OPTIONS. From the rows come the parser of the option line, the notebook's settings (`%config
+ToolLoop`), the help (`%%toolloop?`), the page docs/options.md (`./dev docs`), Tab (`assist`), the check of every value, and the keywords
+of the API (`cell`).
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import json
+import numbers
 import os
 import re
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, NoReturn
 
-from traitlets import Bool, Enum, Float, Integer, List, Unicode
+from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import Mistake
-from ...core.text import names_key
+from ...core.events import CHECKS, Check, Mistake
+from ...core.text import holds_key, names_key
+
+Options = dict[str, Any]
+"""Values of options by their names. What `parse` gives holds only what was typed."""
+DEMO = "toolloop/demo"
 
 
-def _option(*flags: str, default: Any = None, **argument: Any) -> Any:
-    return field(default=default, metadata={"flags": flags, **argument})
+class Kind(Enum):
+    """What a value is: how it is read, what Tab offers for it, and what the API gets for it."""
+
+    SWITCH = "said or not"
+    TEXT = "a text; {{name}} in it is filled in"
+    NUMBER = "a number, or a variable that holds one"
+    CHOICE = "one of a few words"
+    RESULT = "the name of a variable to be set"
+    SESSION = "the name of a session"
+    MODEL = "LiteLLM's name of a model, or a variable"
+    TOOLS = "functions by their names"
+    POLICY = "full, ask or a variable"
+    OUTPUT = "a type by its name"
+    KEY = "the name of an environment or notebook variable"
+    FILE = "a file's path"
+    FOLDER = "a folder's path"
+    PAIRS = "key=value, more than once"
 
 
-@dataclass
-class Options:
-    """What an option line says; None means that it says nothing."""
+@dataclass(frozen=True)
+class Option:
+    """One row of the table."""
 
-    model: str | None = _option(
-        "-m", "--model", metavar="MODEL", help="LiteLLM's model name, or a ScriptedModel variable"
-    )
-    tools: Sequence[str] | None = _option(
-        "-t",
-        "--tools",
-        nargs="*",
-        metavar="NAME",
-        help="functions (dotted names too); default: all marked with @tool",
-    )
-    permissions: str | None = _option(
-        "-p", "--permissions", metavar="full|ask|VARIABLE", help="ask before each call, or not"
-    )
-    output: str | None = _option(
-        "-o", "--output", metavar="MODEL", help="pydantic model (a variable) of the answer"
-    )
-    session: str | None = _option(
-        "-s", "--session", metavar="NAME", help="go on with (or begin) this conversation"
-    )
-    instructions: str | None = _option("-i", "--instructions", metavar="TEXT", help="the system message")
-    name: str | None = _option("-a", "--as", metavar="NAME", help="put the Result into this variable")
-    max_turns: int | None = _option("--max-turns", type=int, metavar="N", help="most tool calls in this run")
-    max_model_calls: int | None = _option(
-        "--max-model-calls", type=int, metavar="N", help="most model calls in this run; default: 100"
-    )
-    max_cost: float | None = _option(
-        "--max-cost", type=float, metavar="USD", help="stop when this run has cost so much"
-    )
-    on_limit: str | None = _option(
-        "--on-limit",
-        choices=("stop", "answer"),
-        help="at a limit: stop, or one last call for a closing answer",
-    )
-    images: str | None = _option(
-        "--images",
-        choices=("auto", "always", "never"),
-        help="pictures of results to the model; default: auto, where LiteLLM knows that it sees",
-    )
-    timeout: float | None = _option(
-        "--timeout", type=float, metavar="SECONDS", help="most seconds for this run"
-    )
-    sandbox: str | None = _option(
-        "--sandbox", metavar="FOLDER", help="report changed files there (confines nothing)"
-    )
-    set: Sequence[str] | None = _option(
-        "--set", action="append", metavar="KEY=VALUE", help="a completion option, JSON or text; repeatable"
-    )
-    metadata: Sequence[str] | None = _option(
-        "--metadata", action="append", metavar="KEY=VALUE", help="for the gateway's logs; repeatable"
-    )
-    api_base: str | None = _option("--api-base", metavar="URL", help="address of the provider or gateway")
-    api_key: str | None = _option(
-        "--api-key",
-        metavar="NAME",
-        help="NAME of the environment or notebook variable with the key (never the key)",
-    )
-    on_unattended: str | None = _option(
-        "--on-unattended",
-        choices=("deny", "allow", "error"),
-        help="approvals when nobody is there; default: deny",
-    )
-    append: bool = _option(
-        "--append",
-        action="store_true",
-        default=False,
-        help="run again: add a turn to the session, do not replace it",
-    )
-    dry_run: bool = _option(
-        "--dry-run", action="store_true", default=False, help="show the first request; send nothing"
-    )
-    step: bool = _option("--step", action="store_true", default=False, help="wait for Next before every call")
-    record: str | None = _option("--record", metavar="FILE", help="store what the model sends (no keys)")
-    replay: str | None = _option(
-        "--replay", metavar="FILE", help="answer from a recording, without a network"
-    )
-    replay_loose: bool = _option(
-        "--replay-loose",
-        action="store_true",
-        default=False,
-        help="go on where the request differs from the recorded one",
-    )
-    keep_history: bool = _option(
-        "--keep-history",
-        action="store_true",
-        default=False,
-        help="keep the messages in the notebook, for %%toolloop resume",
-    )
+    flags: str
+    """As they are typed; the last one names the option. Without a dash it is a setting only."""
+    kind: Kind
+    takes: str = ""
+    """What stands for the value in the help, but for choices."""
+    help: str = ""
+    keyword: str = ""
+    """Of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
+    default: Any = None
+    choices: tuple[str, ...] = ()
+    is_setting: bool = False
+    """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
+    lasts: bool = False
+    """Whether it holds for a session: a cell that goes on with it has the same tools, and asks as it did."""
+    also: str = ""
+    """Other words that people write for it; the error names this one."""
+
+    @property
+    def name(self) -> str:
+        return self.flags.split()[-1].lstrip("-").replace("-", "_")
+
+    @property
+    def typed(self) -> list[str]:
+        """The flags of the option line."""
+        return [flag for flag in self.flags.split() if flag.startswith("-")]
+
+    @property
+    def check(self) -> Check:
+        """What the value may be."""
+        match self.kind:
+            case Kind.SWITCH:
+                return Check(bool, "True or False", or_none=False)
+            case Kind.TOOLS | Kind.PAIRS:
+                return Check((list, tuple), "a list of words")
+            case Kind.NUMBER:
+                return CHECKS.get(self.name, Check((int, float), "a number"))
+            case _:
+                return CHECKS.get(self.name, Check(choices=self.choices))
+
+    @property
+    def what(self) -> str:
+        """What stands for the value in the help: "FILE", "stop|answer", "" for a switch."""
+        return self.takes or "|".join(self.check.choices)
+
+    @property
+    def usage(self) -> str:
+        """The flags and the value, as the help has them."""
+        flags = ", ".join(self.typed) or f"%config ToolLoop.{self.name} ="
+        return f"{flags} {self.what}".rstrip()
+
+    @property
+    def explanation(self) -> str:
+        """The help, with the default."""
+        return self.help if self.default in (None, False) else f"{self.help}; default: {self.default}"
+
+    @property
+    def unset(self) -> Any:
+        """The setting's value when nobody has set it."""
+        if self.default is not None or self.kind is Kind.NUMBER:
+            return self.default
+        return [] if self.kind is Kind.TOOLS else ""
+
+    def read(self, value: Any, names: Mapping[str, Any] | None = None) -> Any:
+        """A value as it was typed, or set by `%config`, as what it means. Raises Mistake for one that is not allowed."""
+        if self.kind is Kind.NUMBER and isinstance(value, str):
+            value = read_value(value, names or {})
+        if self.kind is Kind.NUMBER and type(value) is int and self.check.types is not int:
+            value = float(value)
+        if self.kind is Kind.TOOLS and isinstance(value, str):
+            value = value.split(",")
+        if fault := self.check.find_fault(self.name, value):
+            raise Mistake(str(fault))
+        return list(value) if isinstance(value, tuple) else value
+
+
+# fmt: off
+OPTIONS: tuple[Option, ...] = (
+    Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
+           help="LiteLLM's model name, or a ScriptedModel variable; default: TOOLLOOP_MODEL, else toolloop/demo (offline)"),
+    Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", is_setting=True, lasts=True, also="functions",
+           help="functions (dotted names and lists, too); default: all marked with @tool"),
+    Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", is_setting=True,
+           lasts=True, help="ask before each call, or not"),
+    Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
+           also="schema output-type response-model response-format",
+           help="pydantic model (a variable) of the answer"),
+    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="go on with (or begin) this conversation"),
+    Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
+           also="system system-prompt system-message", help="the system message"),
+    Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
+    Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
+           help="most tool calls in this run"),
+    Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
+           help="most model calls in this run"),
+    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="budget max-budget",
+           help="stop when this run has cost so much"),
+    Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
+           help="at a limit: stop, or one last call for a closing answer"),
+    Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
+           help="pictures of results to the model; auto: where LiteLLM knows that it sees"),
+    Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="most seconds for this run"),
+    Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
+           help="report changed files there (confines nothing)"),
+    Option("--set", Kind.PAIRS, "KEY=VALUE", keyword="options.completion_kwargs",
+           help="a completion option (JSON, a variable, or text); repeatable; also as --temperature 0"),
+    Option("--metadata", Kind.PAIRS, "KEY=VALUE", keyword="metadata", help="for the gateway's logs; repeatable"),
+    Option("--api-base", Kind.TEXT, "URL", keyword="api_base", is_setting=True, lasts=True, also="base-url",
+           help="address of the provider or gateway"),
+    Option("--api-key", Kind.KEY, "NAME", keyword="api_key", is_setting=True, lasts=True,
+           help="NAME of the environment or notebook variable with the key (never the key)"),
+    Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), is_setting=True,
+           help="approvals when nobody is there"),
+    Option("ask", Kind.CHOICE, default="auto", choices=("auto", "card", "input"), is_setting=True,
+           help="how approvals are asked: by a card with buttons, or by a typed answer"),
+    Option("--append", Kind.SWITCH, default=False,
+           help="run again: add a turn to the session, do not replace it"),
+    Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),
+    Option("--step", Kind.SWITCH, default=False, help="wait for Next before every call"),
+    Option("--record", Kind.FILE, "FILE", help="store what the model sends (no keys)"),
+    Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
+    Option("--replay-loose", Kind.SWITCH, default=False,
+           help="go on where the request differs from the recorded one"),
+    Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
+           help="keep the messages in the notebook, for %toolloop resume"),
+)
+# fmt: on
+"""The whole table. An option more is a row more."""
+
+
+def find_option(flag: str) -> Option | None:
+    """The option with this flag, or None."""
+    return next((option for option in OPTIONS if flag in option.typed), None)
+
+
+def help_text() -> str:
+    """The list of options, for `%%toolloop?`."""
+    return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
+
+
+# --- the option line ------------------------------------------------------------------------------------------
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise Mistake(f"{message}. %%toolloop? shows the options.")
+        named = re.match(r"argument (?:\S+/)?(\S+): ", message)
+        option = find_option(named[1]) if named else None
+        if named is None or option is None:
+            raise Mistake(f"{message}. %%toolloop? shows the options.")
+        write = f"{named[1]} {option.what}".rstrip()
+        raise Mistake(f"{named[1]} {'wants a' if option.what else 'takes no'} value; write {write}")
 
 
-def _parser() -> _Parser:
+_FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
+    Kind.SWITCH: {"action": "store_true"},
+    Kind.TOOLS: {"nargs": "*"},
+    Kind.PAIRS: {"action": "append"},
+}
+
+
+def parse(line: str, names: Mapping[str, Any] | None = None) -> Options:
+    """Read an option line; `names` are the notebook's variables.
+
+    Raises Mistake for an option that does not exist, naming the nearest one, and for a value that is not allowed.
+    """
     parser = _Parser(prog="%%toolloop", add_help=False, allow_abbrev=False)
-    for item in fields(Options):
-        described = dict(item.metadata)
-        parser.add_argument(*described.pop("flags"), dest=item.name, default=item.default, **described)
-    return parser
+    for option in OPTIONS:
+        if option.typed:
+            form = _FORM_OF.get(option.kind, {})
+            parser.add_argument(*option.typed, dest=option.name, default=argparse.SUPPRESS, **form)
+    words = list(_name_completion_options(split_words(line)))
+    found, rest = parser.parse_known_args(words)
+    if rest:
+        raise Mistake(_shown(_explain_unknown(rest[0], words)))
+    said = vars(found)
+    return {o.name: o.read(said[o.name], names) for o in OPTIONS if o.name in said}
 
 
 def split_words(line: str) -> list[str]:
-    """The words of an option line, quotes taken off; nothing is expanded. Raises Mistake for an open quote."""
-    words = shlex.shlex(line, posix=True, punctuation_chars="")
+    """The words of an option line, quotes taken off but for those within a list or dict; nothing is expanded.
+
+    Raises Mistake for an open quote.
+    """
+    words = shlex.shlex("".join(_quote_data(line)), posix=True, punctuation_chars="")
     words.commenters, words.whitespace_split = "", True
     words.whitespace += "\u00a0"  # what a web page puts between words comes along when an example is copied
     try:
@@ -142,6 +248,48 @@ def split_words(line: str) -> list[str]:
         raise Mistake(_shown(f"a quote is not closed in: {line}")) from None
 
 
+_PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{])|.""", re.DOTALL)
+
+
+def _quote_data(line: str) -> Iterator[str]:
+    """The pieces of the line; a list or dict that is a whole value is put in quotes, so that its own ones stay."""
+    at = 0
+    while piece := _PIECE.match(line, at):
+        at = piece.end()
+        if piece["data"]:
+            ends = (at + end.end() for end in re.finditer(r"[\]}](?=\s|\Z)", line[at:]))
+            begin = piece.start()
+            if data := next((line[begin:end] for end in ends if is_literal(line[begin:end])), ""):
+                yield shlex.quote(data)
+                at = begin + len(data)
+                continue
+        yield piece[0]
+
+
+def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
+    """The words, with `--temperature 0` as `--set temperature=0`: for all options that LiteLLM knows and we do not."""
+    from ...core.models import is_completion_option
+
+    rest = iter(words)
+    for word in rest:
+        flag, equals, value = word.partition("=")
+        name = flag.removeprefix("--").replace("-", "_")
+        ours = find_option(flag.replace("_", "-")) or _find_by_other_word(flag)
+        if not flag.startswith("--") or ours or not is_completion_option(name):
+            yield word
+            continue
+        if not equals:
+            value = next(rest, "--")
+        if value.startswith("--"):
+            raise Mistake(f"{flag} wants a value; write {flag} VALUE, or --set {name}=VALUE")
+        yield from ("--set", f"{name}={value}")
+
+
+def _find_by_other_word(flag: str) -> Option | None:
+    word = flag.lstrip("-").replace("_", "-")
+    return next((option for option in OPTIONS if word in option.also.split()), None)
+
+
 def _shown(message: str) -> str:
     """A message that repeats what was typed, without what may be a key."""
     from ...core.models import redact
@@ -149,169 +297,159 @@ def _shown(message: str) -> str:
     return redact(re.sub(r"(--?api[-_]?key[\s=]+).*", r"\1…", message))
 
 
-def parse(line: str) -> Options:
-    """Read an option line. Raises Mistake, naming the nearest option, for one that does not exist."""
-    words = split_words(line)
-    options, rest = _parser().parse_known_args(words)
-    if rest:
-        raise Mistake(_shown(_unknown(rest[0], words)))
-    return Options(**vars(options))
-
-
-def _unknown(word: str, words: list[str]) -> str:
-    from difflib import get_close_matches
-
-    takes_text = {
-        flag: item.metadata.get("metavar") in ("TEXT", "FOLDER", "FILE")
-        for item in fields(Options)
-        for flag in item.metadata["flags"]
-    }
+def _explain_unknown(word: str, words: Sequence[str]) -> str:
+    """What to write instead of a word that is no option and no value of one."""
     if not word.startswith("-") or word.strip("-") == "":
-        if typed := unquoted(words, word, takes_text):
+        if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
         if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
             return "--api-key takes one word, the NAME of a variable (never the key)"
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
     if word in ("-h", "--help"):
         return "%%toolloop? in a cell of its own shows the options"
-    near = get_close_matches(word.split("=", maxsplit=1)[0], list(takes_text), n=1)
-    hint = f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
-    return f"unknown option {word.split('=', maxsplit=1)[0]}{hint}"
+    flag = word.split("=", maxsplit=1)[0]
+    if meant := _find_by_other_word(flag):
+        return f"there is no {flag}; write {meant.typed[-1]}"
+    near = difflib.get_close_matches(flag, [flag for option in OPTIONS for flag in option.typed], n=1)
+    return f"unknown option {flag}" + (
+        f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
+    )
 
 
-def pairs(given: Sequence[str] | None, flag: str) -> dict[str, Any]:
-    """`key=value` words as a dict; a value is JSON where it reads as JSON, else text."""
-    found = {}
-    for word in given or ():
-        key, equals, value = word.partition("=")
-        if not equals or not key:
-            raise Mistake(f"{flag} wants key=value, got {word!r}")
-        if names_key(key):
-            raise Mistake(
-                f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
-                "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
-            )
-        if flag == "--set" and key in _NOT_SET:
-            raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_NOT_SET[key]}")
+def _quote_text(stray: str, words: Sequence[str]) -> str:
+    """The option whose text was written without quotes, as it should be typed; "" when `stray` is none of such."""
+    at = words.index(stray) if stray in words else 0
+    option = find_option(words[at - 2]) if at > 1 else None
+    if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
+        return ""
+    text = [words[at - 1]]
+    for word in words[at:]:
+        if find_option(word):
+            break
+        text.append(word)
+    return f'{words[at - 2]} "{" ".join(text)}"'
+
+
+# --- values ---------------------------------------------------------------------------------------------------
+
+_BRACES = re.compile(r"\{\{(\w+)\}\}")
+
+
+def read_value(text: str, names: Mapping[str, Any], *, bare: bool = True) -> Any:
+    """What a value means: that of a variable ({{name}}, or with `bare` its mere name), JSON, a literal of Python, or text."""
+    braces = _BRACES.fullmatch(text)
+    name = braces[1] if braces else text
+    if name in names and (braces or bare) and not names_key(name):
+        value = names[name]
+        if _is_data(value):
+            return value
+        if isinstance(value, numbers.Real):  # NumPy's
+            return int(value) if isinstance(value, numbers.Integral) else float(value)
+    return _read_literal(text)[0] if is_literal(text) else text
+
+
+def is_literal(text: str) -> bool:
+    """Whether a text is a value of JSON, or one of Python's that JSON can hold (`.5`, `10_000`, `None`, `['a']`)."""
+    return bool(_read_literal(text))
+
+
+def _read_literal(text: str) -> list[Any]:
+    """The value, in a list; an empty one for a text that is none."""
+    for read in (json.loads, ast.literal_eval):
         try:
-            found[key] = json.loads(value, parse_constant=_no_number)
-        except (ValueError, RecursionError):
-            found[key] = value
-    return found
+            value = read(text.strip())
+        except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+            continue
+        if _is_data(value):
+            return [value]
+    return []
 
 
-_NOT_SET = {
+def _is_data(value: object) -> bool:
+    """Whether JSON can hold this: no NaN, which Python reads as a number and providers do not."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    return True
+
+
+_INSTEAD = {
     "model": "--model",
     "messages": "the text below the option line",
     "tools": "--tools",
     "api_base": "--api-base",
     "base_url": "--api-base",
 }
+"""What to use for completion options that the run sets itself."""
 
 
-def _no_number(word: str) -> NoReturn:
-    raise ValueError(word)  # NaN and Infinity: Python reads them as numbers, JSON and the providers do not
+def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """`key=value` words as a dict. Raises Mistake, also for what would save a key with the notebook."""
+    found = {}
+    for word in given:
+        key, equals, value = word.partition("=")
+        if not equals or not key:
+            raise Mistake(f"{flag} wants key=value, got {word!r}")
+        if names_key(key) or holds_key(key, _read_literal(value)):
+            raise Mistake(
+                f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
+                "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
+            )
+        if flag == "--set" and key in _INSTEAD:
+            raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")
+        found[key] = read_value(value, names or {}, bare=flag == "--set")
+        if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
+            text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
+            raise Mistake(
+                _shown(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
+            )
+    return found
 
 
-def help_text() -> str:
-    """The list of options, for `%%toolloop?`."""
-    lines = []
-    for item in fields(Options):
-        flags = ", ".join(item.metadata["flags"])
-        metavar = item.metadata.get("metavar") or "|".join(item.metadata.get("choices", ()))
-        lines.append(f"  {f'{flags} {metavar}'.rstrip():<36} {item.metadata['help'].replace('%%', '%')}")
-    return "\n".join(lines)
+# --- the notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL ---
 
 
-# --- What a beginner writes in place of a `%%toolloop` cell, and the line that helps: one % for two, the magic not on top. ---
+class Setting(TraitType[Any, Any]):
+    """A setting that takes what its option takes."""
 
-_SINGLE = re.compile(r"\s*%toolloop(?![\w%?])[^\n]*\n(?P<rest>.*)", re.DOTALL)
-_DOUBLE = re.compile(r"^[ \t]*%%toolloop(?![\w%?])", re.MULTILINE)
+    def __init__(self, option: Option) -> None:
+        super().__init__(option.unset, help=option.explanation)
+        self.option = option
+        self.tag(config=True)
 
+    def validate(self, _: object, value: Any) -> Any:
+        """The value. Raises Mistake for one that the option does not take; None and "" set nothing."""
+        return self.option.unset if value in (None, "") else self.option.read(value)
 
-def misplaced(text: str) -> str | None:
-    """The line that helps, for a cell that is no `%%toolloop` cell but was meant to be one; None for every other cell.
-
-    IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
-    """
-    if "%toolloop" not in text or text.lstrip().startswith("%%"):
-        return None
-    single = _SINGLE.match(text)
-    if single is not None and single["rest"].strip() and not _is_python(single["rest"]):
-        return "%toolloop takes no prompt; with two percent signs, %%toolloop, the lines below are the prompt"
-    double = _DOUBLE.search(text)
-    if double is not None and _is_python(text[: double.start()]):
-        return (
-            "%%toolloop must be the first line of its cell; put what stands above it into a cell of its own"
-        )
-    return None
+    def from_string_list(self, words: list[str]) -> list[str]:
+        """A list from a command line (`--ToolLoop.tools=a --ToolLoop.tools=b`), as traitlets asks for it."""
+        return list(words)
 
 
-def _is_python(code: str) -> bool:
-    """Whether this is whole Python, magics and all: an open string, say, may hold any line."""
-    from IPython.core.inputtransformer2 import TransformerManager
-
-    manager: Any = TransformerManager  # without types before IPython 9
-    try:
-        ast.parse(manager().transform_cell(code))
-    except (SyntaxError, ValueError, RecursionError):
-        return False
-    return True
-
-
-def unquoted(words: list[str], stray: str, flags: dict[str, bool]) -> str:
-    """The option whose text was written without quotes, as it should be typed; "" when `stray` is none of such.
-
-    `words` are the words of the line, `flags` the options, with whether each takes one value.
-    """
-    at = words.index(stray) if stray in words else 0
-    if at < 2 or not flags.get(words[at - 2], False):
-        return ""
-    text = [words[at - 1]]
-    for word in words[at:]:
-        if word in flags:
-            break
-        text.append(word)
-    return f'{words[at - 2]} "{" ".join(text)}"'
-
-
-# --- The notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL. ---
-
-DEMO = "toolloop/demo"
-
-
-class ToolLoop(Configurable):
+class Settings(Configurable):
     """Settings of `%%toolloop`; an option on a cell overrules them for that cell."""
 
-    model = Unicode(
-        "", help="LiteLLM's model name; empty: TOOLLOOP_MODEL, else the offline demonstration model."
-    ).tag(config=True)
-    tools = List(Unicode(), help="Names of the tools; empty: every function marked with @tool.").tag(
-        config=True
-    )
-    permissions = Unicode("full", help="'full' or 'ask', or the name of a variable with a policy.").tag(
-        config=True
-    )
-    output = Unicode("", help="Name of the pydantic model of the answer; empty: plain text.").tag(config=True)
-    session = Unicode("", help="Name of the session that cells go on with; empty: each cell is alone.").tag(
-        config=True
-    )
-    instructions = Unicode("", help="The system message; empty: none.").tag(config=True)
-    max_turns = Integer(None, allow_none=True, help="Most tool calls in one run.").tag(config=True)
-    timeout = Float(None, allow_none=True, help="Most seconds for one run.").tag(config=True)
-    sandbox = Unicode("", help="Folder whose changed files are reported; confines nothing.").tag(config=True)
-    api_base = Unicode("", help="Address of the provider or gateway.").tag(config=True)
-    api_key = Unicode("", help="NAME of the variable that holds the key; never the key.").tag(config=True)
-    on_unattended = Enum(["deny", "allow", "error"], "deny", help="Approvals when nobody is there.").tag(
-        config=True
-    )
-    ask = Enum(
-        ["auto", "card", "input"],
-        "auto",
-        help="How approvals are asked: a card with buttons, or a typed answer.",
-    ).tag(config=True)
-    keep_history = Bool(False, help="Keep the messages in the notebook as inert data.").tag(config=True)
+    def said(self) -> Options:
+        """What is set: the values that are not as they were at the beginning."""
+        values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
+        return {option.name: value for option, value in values if value != option.unset}
 
-    def default_model(self) -> str:
-        """The model of a cell that names none."""
-        return self.model or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
+    def reset(self) -> None:
+        """Forget what options have set."""
+        for option in OPTIONS:
+            if option.is_setting and option.typed:
+                setattr(self, option.name, option.unset)
+
+
+_NAMESPACE = {"__doc__": Settings.__doc__, **{o.name: Setting(o) for o in OPTIONS if o.is_setting}}
+ToolLoop: type[Settings] = types.new_class(
+    "ToolLoop", (Settings,), exec_body=lambda body: body.update(_NAMESPACE)
+)
+
+
+def complete(said: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Options:
+    """A value for every option: what was said, over the notebook's settings, over the defaults."""
+    options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
+    options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
+    return options

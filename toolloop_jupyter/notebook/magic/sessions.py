@@ -1,8 +1,13 @@
-"""Which cell made which turn of a session, so that running a cell again replaces its turn.
+"""Sessions of cells: which cell made which turn, and conversations that outlive their kernel.
 
-JupyterLab, Notebook 7 and VS Code send a cell's id with each execution (`cellId` in the request's metadata), and keep it
-in the saved notebook. A conversation that is kept there has its cells' ids with it (hashed: VS Code's hold a path), so
-that a cell of a resumed session finds its turn, too.
+Running a cell again replaces its turn. JupyterLab, Notebook 7 and VS Code send a cell's id with each execution (`cellId` in
+the request's metadata), and keep it in the saved notebook. A conversation that is kept there has its cells' ids with it
+(hashed: VS Code's hold a path), so that a cell of a resumed session finds its turn, too.
+
+A conversation is kept as inert data in the notebook's outputs. A vendor MIME type in an output stays in the saved file and
+is shown by no front-end (seen in JupyterLab 4.6). The last output of each cell keeps the whole conversation up to there, and
+the newest one counts: whatever was cleared, deleted or run again since, what it has is in good order. So ten turns are ten
+growing copies in the file.
 """
 
 from __future__ import annotations
@@ -14,29 +19,39 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...core import conversation
 from ...core.events import Mistake
-from ...core.text import hide_in
+from ...core.text import hide_in, list_some
 from ..html import first_line, shorten
+from .options import OPTIONS, Options
 
-KEPT = ("model", "tools", "permissions", "instructions", "sandbox", "api_base", "api_key")
-"""The options that hold for a whole session: a cell that goes on with it has the same tools, and asks as it did."""
+if TYPE_CHECKING:
+    from ...core.session import AsyncSession
 
 
 @dataclass(frozen=True)
-class MadeBy:
+class TurnOrigin:
     """The cell behind one turn."""
 
     cell: str = ""
-    """Its hashed id; "" where the front-end told none."""
+    """Its hashed id; "" where the front-end gives none."""
     execution: str = ""
     """Which execution of it: turns of one loop in one cell do not replace each other."""
-    said: Mapping[str, Any] = field(default_factory=dict)
-    """What the session's cells have said of KEPT, this one included; later cells need not say it again."""
+    said: Options = field(default_factory=dict)
+    """What the session's cells, up to this one, have said of options that last; later cells need not say it again."""
+
+    @classmethod
+    def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
+        """The run of the cell with this id, and what it and those before it have said."""
+        lasting = {
+            option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
+        }
+        return cls(hash_id(cell_id), execution, lasting)
 
 
-def hashed(cell_id: str | None) -> str:
+def hash_id(cell_id: str | None) -> str:
     return hashlib.sha256(cell_id.encode()).hexdigest()[:16] if cell_id else ""
 
 
@@ -44,143 +59,127 @@ def hashed(cell_id: str | None) -> str:
 class NamedSession:
     """A conversation that cells go on with, and which cell made which turn of it."""
 
-    session: Any
-    made_by: list[MadeBy] = field(default_factory=list)
-    told: bool = False
-    """Whether the person knows that running a cell again adds a turn here."""
+    session: AsyncSession
+    cells: list[TurnOrigin] = field(default_factory=list)
+    knows_that_turns_add_up: bool = False
+    """Whether the person has been told that running a cell again adds a turn here."""
     had: set[str] = field(default_factory=set)
     """The tools that its cells had: the permissions that it keeps may have rules for them."""
 
-    def turns(self) -> list[MadeBy]:
+    def turns(self) -> list[TurnOrigin]:
         """One for each turn of the conversation that can be gone back to."""
         count = len(self.session.starts)
-        return [*self.made_by[:count], *[MadeBy()] * (count - len(self.made_by))]
+        return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
         """The turn that this cell made when it ran before, or None."""
-        cell = hashed(cell_id)
+        cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
                 return number
         return None
 
-    def said_before(self, turn: int | None) -> Mapping[str, Any]:
+    def said_before(self, turn: int | None) -> Options:
         """What holds for turn number `turn` (None: for a new one): what the turns before it have said."""
         before = self.turns() if turn is None else self.turns()[:turn]
         return before[-1].said if before else {}
 
-    def add(self, made_by: MadeBy) -> None:
-        """Note who makes the turn that begins now."""
-        self.made_by = [*self.turns(), made_by]
+    def add(self, run: TurnOrigin) -> None:
+        """Note which cell makes the turn that begins now."""
+        self.cells = [*self.turns(), run]
 
-    def go_back(self, turn: int) -> Replaced:
+    def go_back(self, turn: int) -> ReplacedTurns:
         """Take back turn number `turn` and those after it, for the turn that takes their place."""
-        later = [self._prompt(number) for number in range(turn + 1, len(self.turns()))]
-        put_back, made_by, had = self.session.bookmark(), self.turns(), self.answers()
+        later = [self._show_prompt(number) for number in range(turn + 1, len(self.turns()))]
+        put_back, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
         self.session.rewind(turn)
-        return Replaced(self, later, put_back, made_by, had, self.answers())
+        return ReplacedTurns(self, later, put_back, cells, before, self.count_answers())
 
-    def answers(self) -> int:
+    def count_answers(self) -> int:
         """How many messages of the conversation are a model's."""
         return sum(message["role"] == "assistant" for message in self.session.messages())
 
-    def _prompt(self, turn: int) -> str:
+    def _show_prompt(self, turn: int) -> str:
         starts, messages = self.session.starts, self.session.messages()
         end = starts[turn + 1] if turn + 1 < len(starts) else len(messages)
         asked = next((m["content"] for m in messages[starts[turn] : end] if m["role"] == "user"), "")
         text = asked if isinstance(asked, str) else "a question with pictures"
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
-    def kept(self) -> list[list[object]]:
+    def cells_of_turns(self) -> list[list[object]]:
         """[where it began, hashed cell id] of each turn, to be kept with the messages."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
 
 
 @dataclass
-class Replaced:
+class ReplacedTurns:
     """Turns that a cell has taken back to run again. They come back when this run gets no answer."""
 
     named: NamedSession
     later: list[str]
     """The prompts of the turns behind the cell's own."""
     put_back: Callable[[], None]
-    made_by: list[MadeBy]
-    had: int
+    cells: list[TurnOrigin]
+    answers_before: int
     """How many answers there were with these turns."""
-    answers: int
-    """How many there are without them."""
+    answers_without: int
     are_back: bool = False
 
     @property
     def note(self) -> str:
         """What to tell the person when the cell begins."""
-        text = "this cell ran before: its turn is replaced"
-        if self.later:
-            named = ", ".join(self.later[:8])
-            named += f" and {len(self.later) - 8} more" if len(self.later) > 8 else ""
-            count = len(self.later)
-            turns = "the later turn is" if count == 1 else f"the {count} later turns are"
-            text += f", and {turns} dropped: {named}"
-        return text + "; --append adds instead"
+        later = {0: "", 1: ", and the later turn is dropped: "}.get(
+            len(self.later), f", and the {len(self.later)} later turns are dropped: "
+        )
+        return f"this cell ran before: its turn is replaced{later}{list_some(self.later, 8)}; --append adds instead"
 
     def settle(self) -> str | None:
         """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
-        nothing_came = not self.named.session.busy and self.named.answers() == self.answers
-        if nothing_came and self.had > self.answers:
+        nothing_came = not self.named.session.busy and self.named.count_answers() == self.answers_without
+        if nothing_came and self.answers_before > self.answers_without:
             self.put_back()
-            self.named.made_by, self.are_back = self.made_by, True
+            self.named.cells, self.are_back = self.cells, True
         if not self.are_back:
             return None
-        count = len(self.later)
-        later = (
-            ""
-            if not count
-            else ", and so does the later one"
-            if count == 1
-            else f", and so do the {count} later ones"
+        later = {0: "", 1: ", and so does the later one"}.get(
+            len(self.later), f", and so do the {len(self.later)} later ones"
         )
         return f"this cell ran before, and got no answer now: its turn stays as it was{later}"
 
 
-def read_kept(turns: object) -> tuple[list[int], list[MadeBy]]:
-    """(starts, cells) from what `kept` gave, as far as a file has it in good order; else nothing."""
+def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
+    """(starts, cells) from what `cells_of_turns` gave, as far as a file has it in good order; else nothing."""
     if not isinstance(turns, Sequence) or isinstance(turns, str):
         return [], []
     pairs = [turn for turn in turns if isinstance(turn, (list, tuple)) and len(turn) == 2]
     sound = len(pairs) == len(turns) and all(isinstance(p[0], int) and isinstance(p[1], str) for p in pairs)
-    return ([p[0] for p in pairs], [MadeBy(p[1]) for p in pairs]) if sound else ([], [])
+    return ([p[0] for p in pairs], [TurnOrigin(p[1]) for p in pairs]) if sound else ([], [])
 
 
-# --- A conversation that outlives its kernel: kept as inert data in the notebook's outputs, found there again. ---
-#
-# A vendor MIME type in an output stays in the saved file and is shown by no front-end (seen in JupyterLab 4.6). The last
-# output of each cell keeps the whole conversation up to there, and the newest one counts: whatever was cleared, deleted or
-# run again since, what it has is in good order. So ten turns are ten growing copies in the file.
+# --- conversations that outlive their kernel -------------------------------------------------------------------
 
 MIME = "application/vnd.toolloop.conversation+json"
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedConversation:
     """A conversation that was kept, with the beginnings of its turns and the cells that made them."""
 
     messages: list[dict[str, Any]]
     starts: list[int]
-    made_by: list[MadeBy]
+    cells: list[TurnOrigin]
     lost: int = 0
     """How many turns at the beginning are not in the notebook any more (of one that was kept in pieces)."""
 
 
-def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
+def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, Any]:
     """What a cell's last output keeps of the conversation, for its bundle."""
-    from ...core.conversation import FORMAT
-
     return {
         MIME: {
-            "format": FORMAT,
+            "format": conversation.FORMAT,
             "session": session or "",
             "at": round(time.time(), 3),
-            "turns": named.kept(),
+            "turns": named.cells_of_turns(),
             "messages": hide_in(named.session.messages()),
         }
     }
@@ -188,30 +187,26 @@ def bundle(session: str | None, named: NamedSession) -> dict[str, Any]:
 
 def save(named: NamedSession, path: str) -> int:
     """Write a session to a file of its own; returns how many messages it has."""
-    from ...core.conversation import dump
-
     messages = named.session.messages()
-    dump(messages, path, turns=named.kept())
+    conversation.dump(messages, path, turns=named.cells_of_turns())
     return len(messages)
 
 
-def load(path: Path) -> Kept:
+def load_session(path: Path) -> SavedConversation:
     """A session from a file of `save`. Raises HistoryInvalid."""
-    from ...core.conversation import load as load_messages
-
-    messages = load_messages(path)
+    messages = conversation.load_messages(path)
     data = json.loads(path.read_text(encoding="utf-8"))
     turns = data.get("turns") if isinstance(data, dict) else None
-    return Kept(messages, *read_kept(turns))
+    return SavedConversation(messages, *read_turns(turns))
 
 
-def find(session: str, path: str | None, names: Mapping[str, object]) -> Kept:
+def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
     """The newest conversation of `session` in a saved file: a session's own, or a notebook with --keep-history.
 
     Without `path`, the notebook that the kernel belongs to, where the front-end tells it. Raises Mistake when there
     is none, HistoryInvalid for one that no provider would take.
     """
-    found = Path(path) if path else _this_notebook(names)
+    found = Path(path) if path else _find_this_notebook(names)
     if found is None:
         raise Mistake(
             f"which file? write: %toolloop resume {session} NOTEBOOK.ipynb (or a file of %toolloop save)"
@@ -219,45 +214,41 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> Kept:
     if not found.is_file():
         raise Mistake(f"there is no file {str(found)!r}")
     if found.suffix != ".ipynb":
-        return load(found)
-    kept = [data for data in _kept_in(found) if data.get("session") == session]
+        return load_session(found)
+    kept = [data for data in _read_kept(found) if data.get("session") == session]
     if not kept:
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    kept.sort(key=_when)  # the newest one last, whatever the order in which the cells stand
+    kept.sort(key=_time_of)  # the newest one last, whatever the order in which the cells stand
     if "after" in kept[-1]:
-        return _of_pieces(kept)
-    return Kept(kept[-1]["messages"], *read_kept(kept[-1].get("turns")))
+        return _join_pieces(kept)
+    return SavedConversation(kept[-1]["messages"], *read_turns(kept[-1].get("turns")))
 
 
-def _when(data: Mapping[str, Any]) -> float:
+def _time_of(data: Mapping[str, Any]) -> float:
     at = data.get("at")
     return at if isinstance(at, (int, float)) else 0.0
 
 
-def _this_notebook(names: Mapping[str, object]) -> Path | None:
+def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
     """The notebook file: JPY_SESSION_NAME of jupyter_server 2, `__vsc_ipynb_file__` of VS Code."""
-    for said in (names.get("__vsc_ipynb_file__"), os.environ.get("JPY_SESSION_NAME")):
-        if said and str(said).endswith(".ipynb"):
-            for candidate in (Path(str(said)), Path(str(said)).name):
-                if Path(candidate).is_file():
-                    return Path(candidate)
-    return None
+    given = [str(names.get("__vsc_ipynb_file__") or ""), os.environ.get("JPY_SESSION_NAME", "")]
+    paths = [Path(path) for path in given if path.endswith(".ipynb")]
+    return next((path for one in paths for path in (one, Path(one.name)) if path.is_file()), None)
 
 
-def _kept_in(path: Path) -> Iterator[dict[str, Any]]:
+def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
+    """What the outputs of a notebook keep of conversations."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Mistake(f"{path.name} is no notebook") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]
     for output in outputs:
-        shown = output.get("data") if isinstance(output, dict) else None
-        data = shown.get(MIME) if isinstance(shown, dict) else None
-        if not isinstance(data, dict):
-            continue
-        if _are_messages(data.get("messages")):
+        bundled = output.get("data") if isinstance(output, dict) else None
+        data = bundled.get(MIME) if isinstance(bundled, dict) else None
+        if isinstance(data, dict) and _are_messages(data.get("messages")):
             yield data
 
 
@@ -269,13 +260,12 @@ def _are_messages(found: object) -> bool:
 # Each cell kept a piece: its own turn's messages, the digest of all before them (`after`), and of all with them (`state`).
 
 
-def _of_pieces(pieces: Sequence[Mapping[str, Any]]) -> Kept:
+def _join_pieces(pieces: Sequence[Mapping[str, Any]]) -> SavedConversation:
     """The conversation that the newest piece ends, from its own messages and those of the pieces before it."""
-    known: dict[str, tuple[list[dict[str, Any]], int]] = {
-        "": ([], 0)
-    }  # digest -> messages, how many are lost
+    known: dict[str, tuple[list[dict[str, Any]], int]] = {"": ([], 0)}
+    """By digest: messages, and how many turns before them are lost."""
     for piece in pieces:
-        system, own = _parted(piece["messages"])
+        system, own = _split_system(piece["messages"])
         system = system or (piece["system"] if _are_messages(piece.get("system")) else [])
         begin = piece.get("from")
         missing = begin if isinstance(begin, int) and begin > 0 else 1
@@ -283,22 +273,24 @@ def _of_pieces(pieces: Sequence[Mapping[str, Any]]) -> Kept:
         whole = [*before, *own]
         known[str(piece.get("state", ""))] = (whole, lost)
         if not lost:
-            known |= {state: (whole[:end], 0) for end, state in enumerate(_states(whole))}
-    starts, made_by = read_kept(pieces[-1].get("turns"))
+            known |= {state: (whole[:end], 0) for end, state in enumerate(_digests(whole))}
+    starts, cells = read_turns(pieces[-1].get("turns"))
     messages = [*system, *whole]
     if not lost:
-        return Kept(messages, starts, made_by)
+        return SavedConversation(messages, starts, cells)
     gone = sum(start < lost + len(system) for start in starts)
-    return Kept(messages, [start - lost for start in starts[gone:]], made_by[gone:], lost=gone or 1)
+    return SavedConversation(
+        messages, [start - lost for start in starts[gone:]], cells[gone:], lost=gone or 1
+    )
 
 
-def _parted(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _split_system(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The system message, which any turn could change, and the rest, which only grew."""
     first = 1 if messages and messages[0].get("role") == "system" else 0
     return messages[:first], messages[first:]
 
 
-def _states(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _digests(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """The digest of the first 0, 1, 2, … messages; that of none is ""."""
     digest = hashlib.sha256()
     yield ""

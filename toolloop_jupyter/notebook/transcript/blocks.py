@@ -152,7 +152,7 @@ def files_block(files: Iterable[FileChange], note: str = "") -> Block:
             beside = f' <span style="{DIM}">{inline(note)}</span>' if note else binary
             parts.append(f'<div style="{CALL}">{title}{beside}</div>')
             continue
-        shown, left_out = cut(change.diff)
+        shown, left_out = take_beginning(change.diff)
         more = f"… {left_out}: result.files" if left_out else ""
         parts.append(
             f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
@@ -269,7 +269,7 @@ MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
-def cut(text: str) -> tuple[str, str]:
+def take_beginning(text: str) -> tuple[str, str]:
     """The beginning of a long text, ending in a newline, and what is left out ("" when nothing is)."""
     lines = text.split("\n")
     if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:

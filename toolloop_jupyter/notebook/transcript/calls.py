@@ -35,9 +35,9 @@ from .blocks import (
     OF_CALL,
     Block,
     clock,
-    cut,
     duration,
     in_a_line,
+    take_beginning,
 )
 from .values import (
     MOST_PARTS,
@@ -275,7 +275,7 @@ def _row(name: str, value: str) -> str:
 def argument_html(value: object) -> str:
     """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
-        shown, left_out = cut(value)
+        shown, left_out = take_beginning(value)
         more = f"… {left_out}" if left_out else ""
         return pre(esc(shown) + more)
     text = value_text(value)

@@ -43,7 +43,7 @@ from ..html import (
     shorten,
     words_of,
 )
-from .blocks import MOST_CHARACTERS, MOST_LINES, Block, cut, notice, text_block
+from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, text_block
 
 MOST_HTML = 200_000
 MOST_PARTS = 10
@@ -103,7 +103,7 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
-    shown, left_out = cut(text)
+    shown, left_out = take_beginning(text)
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
@@ -321,7 +321,7 @@ def answer_block(text: str, output: object = None) -> Block:
         return text_block(text)
     raw = ""
     if text.strip():
-        shown, left_out = cut(text)
+        shown, left_out = take_beginning(text)
         more = f"… {left_out}" if left_out else ""
         raw = (
             f'<details style="{BLOCK};{DIM}"><summary style="{SUMMARY}">as the model wrote it</summary>'
@@ -395,7 +395,7 @@ def _scalar_html(value: object) -> str:
     text = scalar_text(value)
     if "\n" not in text and len(text) <= 500:
         return f"<span>{inline(text)}</span>"
-    shown, left_out = cut(text)
+    shown, left_out = take_beginning(text)
     more = f"… {left_out}" if left_out else ""
     return f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>'
 

@@ -1,0 +1,41 @@
+"""The page docs/options.md, made from the table of options: `./dev docs` writes it, a test compares it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from toolloop_jupyter.notebook.magic.options import OPTIONS
+
+_PAGE = """# Options
+
+Made by `./dev docs` from the table in `toolloop_jupyter/notebook/magic/options.py`.
+
+*Notebook*: `%toolloop` and `%config ToolLoop` set it for all cells. *Session*: later cells of a session go on with it.
+*API*: what it is for `agent()` and its like.
+
+| option | | default | notebook | session | API |
+|---|---|---|---|---|---|
+"""
+
+
+def make_page() -> str:
+    """The page docs/options.md, in Markdown."""
+    rows = []
+    for option in OPTIONS:
+        keyword, _, field = option.keyword.partition(".")
+        if field:
+            keyword = f"{keyword}=ToolLoopOptions({field}=…)"
+        cells = [
+            f"`{option.usage}`",
+            option.help,
+            f"`{option.default}`" if option.default not in (None, False) else "",
+            "yes" if option.is_setting else "",
+            "yes" if option.lasts else "",
+            f"`{keyword}`" if keyword else "",
+        ]
+        rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n")
+    return _PAGE + "".join(rows)
+
+
+if __name__ == "__main__":
+    Path("docs/options.md").write_text(make_page(), "utf-8")
