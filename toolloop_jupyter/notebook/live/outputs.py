@@ -121,6 +121,11 @@ class CallOutputs(PrintKeeper):
         text = attempt_call(repr, widget)
         return {"text/plain": bundle.get("text/plain", "") if isinstance(text, Raised) else text}
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing has come yet."""
+        return self._taken == 0
+
     def state(self) -> object:
         """Something that differs when there is something new to see."""
         with self._lock:
@@ -186,6 +191,11 @@ class RunningCall:
     @property
     def seconds(self) -> float:
         return time.monotonic() - self._began
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it has said nothing yet."""
+        return not self.note and self.outputs.is_empty
 
     def has_news(self) -> bool:
         """Whether there is something new since it was asked last: output, a note, a second more on the clock."""

@@ -46,8 +46,8 @@ CATCH_UP = 0.05
 """Seconds that the reader of the stream gets to show what came before something that the loop's own side shows."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
-SHOW_PROGRESS_AFTER = 0.2
-"""Seconds after which its progress is shown below it, in an output of its own."""
+SHOW_SECONDS_AFTER = 0.5
+"""Seconds after which its seconds are shown below it; what it says is shown there as it comes."""
 
 
 def _nothing() -> Mapping[str, object]:
@@ -321,6 +321,7 @@ class CellRun:
             row = self._row(step)
             if not row.row.is_there:
                 self._show_call(step)
-            if running.seconds >= SHOW_PROGRESS_AFTER and running.has_news():
+            is_due = running.seconds >= SHOW_SECONDS_AFTER or not running.is_silent
+            if is_due and running.has_news():
                 outputs = running.outputs.shown(items=True)
                 row.progress.draw(progress_block(running.seconds, running.note, outputs))

@@ -392,12 +392,11 @@ def _text_lines(
         parts.append(_WHOLE + plain(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        more = (
-            f"and more: {plain(expression)}"
-            if expression
-            else counted(len(lines) - _TEXT_LINES + 1, "more line")
-        )
-        lines = [*lines[: _TEXT_LINES - 1], f"… {more}"]
+        hidden = len(lines) - _TEXT_LINES + 2
+        if shown is not None and shown.lines_left_out:
+            hidden += shown.lines_left_out - 1  # the line that says so is no line of the result
+        where = f": {plain(expression)}" if expression else ""
+        lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
     return ["    " + shorten(line, 400) for line in lines]
 
 

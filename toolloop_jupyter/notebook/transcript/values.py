@@ -60,6 +60,8 @@ class Shown:
     text: str
     size: str = ""
     visual: bool = False
+    lines_left_out: int = 0
+    """How many the last line of `text` stands for, where that says how many are left out."""
 
 
 def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
@@ -105,7 +107,8 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
-    return Shown(html, plain(shown) + plain(more), size if text else "nothing")
+    left = lines - MOST_LINES if left_out and len(shown) <= MOST_CHARACTERS else 0
+    return Shown(html, plain(shown) + plain(more), size if text else "nothing", lines_left_out=left)
 
 
 def _show_plain_data(
@@ -114,15 +117,14 @@ def _show_plain_data(
     count = _count(value, len(value))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
-        return Shown(shown.html, shown.text, count)
+        return dataclasses.replace(shown, size=count)
     text, language = model_text, "json"
     if len(model_text) <= MOST_CHARACTERS:
         try:
             text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
         except (TypeError, ValueError, RecursionError):
             language = ""
-    shown = show_text(text, expression, language)
-    return Shown(shown.html, shown.text, count)
+    return dataclasses.replace(show_text(text, expression, language), size=count)
 
 
 def _count(value: object, count: int) -> str:
