@@ -170,8 +170,9 @@ class Attachments:
         for part in content if isinstance(content, list) else ():
             if is_attached(part):
                 self._add(make_plain(part))
+        fields = read_field(delta, "provider_specific_fields")
         for name in ("images", "annotations", "files"):
-            parts = read_field(delta, name) or read_field(read_field(delta, "provider_specific_fields"), name)
+            parts = read_field(delta, name) or read_field(fields, name)
             for part in parts if isinstance(parts, list | tuple) else ():
                 self._add(make_plain(part))
         if audio := read_field(delta, "audio"):
