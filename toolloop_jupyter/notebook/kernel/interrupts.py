@@ -24,6 +24,9 @@ PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3
 """Seconds after which a loop that did not take up an interrupt counts as blocked by one of its callbacks."""
+_LOOK_UP = 0.2
+"""Seconds after which a loop that sleeps looks up. Python runs a handler between two of its own steps: a signal that comes
+just before `select()` is taken up only when that ends, which may be at the timeout of a tool (1 in 150, pressed at once)."""
 _REPEATED = 0.3
 """Seconds after an interrupt in which another one counts as the same. The interrupted cell stays for so long: an
 interrupt between two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
@@ -52,16 +55,20 @@ class Interrupts:
         self._handler_before: Any = None
         self._came_at: float | None = None
         self._taken_up = False
+        self._next_look: asyncio.TimerHandle | None = None
 
     def __enter__(self) -> Interrupts:
         if _can_handle_signals():
             self._handler_before = signal.signal(signal.SIGINT, self._interrupt)
             _entered.append(self)
+            self._look_up()
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self._handler_before is not None:
             _entered.remove(self)
+            if self._next_look is not None:
+                self._next_look.cancel()
             # Somebody who came later (a cell that ended meanwhile) may have put back a handler of its own.
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
@@ -92,6 +99,9 @@ class Interrupts:
                 outermost(signum, frame)  # it cancels the awaited cell around them
         elif not self._taken_up and now - self._came_at > _BLOCKED:
             raise KeyboardInterrupt
+
+    def _look_up(self) -> None:
+        self._next_look = self._loop.call_later(_LOOK_UP, self._look_up)
 
     def _cancel(self) -> None:
         self._taken_up = True
@@ -143,7 +153,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
     came_at, swallowed = None, 0
     while not run.done():
         try:
-            await asyncio.wait([run])
+            await asyncio.wait([run], timeout=_LOOK_UP)
         except asyncio.CancelledError:
             swallowed += 1
             if came_at is None or time.monotonic() - came_at > PATIENCE:
