@@ -14,6 +14,7 @@ from ..events import (
     ModelCallFailed,
     PrintKeeper,
     Reply,
+    Retry,
     Span,
     ToolCall,
     ToolResult,
@@ -125,7 +126,8 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
     if problem := _fault_of(turn, reply, calls):
         answer.text = answer.text.strip()
         return TurnEnd("runtime_error", problem)
-    end = TurnEnd(error=CUT_ANSWER if reply.finish_reason == "length" and not calls else None)
+    cut = reply.finish_reason == "length" and not calls
+    end = TurnEnd(error=CUT_ANSWER if cut else _note_silence(turn, reply, calls))
     if output is None:
         return end
     answer.attempts += 1
@@ -139,6 +141,7 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
         return end
     if turn.asks_in_words and not turn.tools_closed:
         turn.tools_closed = True
+        turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
         answer.attempts -= 1  # the answer before the question does not count
         turn.history.add_user(output.request_in_words())
         return None
@@ -146,11 +149,20 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
         return end
     if reply.finish_reason == "length":
         answer.problem += " (it was cut off by the token limit)"
+    told = f"answer {answer.attempts} does not fit {output.name}: {answer.problem}; asked again"
+    turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
     turn.history.add_user(output.correction(answer.problem))
     return None
 
 
 CUT_ANSWER = "the answer was cut off by the token limit. Raise max_tokens (--set max_tokens=…)."
+
+
+def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
+    """What a person should know of an answer without a word: its work is done, and nothing is said of it."""
+    if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
+        return None
+    return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:

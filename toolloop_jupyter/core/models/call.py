@@ -127,8 +127,9 @@ class ModelCall:
         self._before, self._caught = self.shown, 0
         self._reasoning_shown = self._reasoning_shown or self.assembly.has_reasoning
         self.assembly = Assembly(self._names)
-        await self._emit(Retry(number, error))
-        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
+        seconds = min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait
+        await self._emit(Retry(number, error, wait=seconds))
+        await asyncio.sleep(seconds)
 
     async def _once(self) -> None:
         """One try. Where the server refuses what only streaming needs, or cannot stream at all, it is asked again at once."""

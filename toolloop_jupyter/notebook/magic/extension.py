@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
+from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, parse
 
@@ -305,6 +305,7 @@ def _find_extension() -> _Extension:
 def load_extension(shell: Any) -> None:
     """Register the magics, the transformer and the settings with `shell`; loading twice changes nothing."""
     if not _loaded:
+        leave_out_price_list()
         _loaded.append(_Extension(shell))
         kernel.watch_cells()
 

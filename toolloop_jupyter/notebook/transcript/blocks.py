@@ -131,9 +131,12 @@ def notice(text: str, kind: str = "info") -> Block:
 def retry_block(retry: Retry) -> Block:
     """A model call that failed and is tried again, or whose second try says something else."""
     error = shorten(retry.error, 500)
+    if retry.of_answer:
+        return notice(error, "warning" if retry.attempt else "info")
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
-    return notice(f"model call failed, try {retry.attempt + 1}: {error}.", "warning")
+    wait = f" in {retry.wait:.3g} s" if retry.wait else ""
+    return notice(f"model call failed, try {retry.attempt + 1}{wait}: {error.removesuffix('.')}.", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
@@ -208,6 +211,7 @@ _STOPS = {
     "max_model_calls": "stopped: limit of model calls reached",
     "max_cost": "stopped: cost limit reached",
 }
+NO_FIT = "failed: the answer does not fit"
 
 
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
@@ -216,6 +220,8 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     `name` is the notebook's variable that holds `result`; `picture` is HTML that is folded behind the line.
     """
     stop = _STOPS.get(result.stop_reason, result.stop_reason)
+    failed = result.stop_reason == "done" and result.output_attempts > 0 and result.output is None
+    stop = NO_FIT if failed else stop
     facts = [counted(result.usage.calls, "model call")]
     if result.calls:
         facts.append(_calls(result))
@@ -225,7 +231,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     expression = ""
     if name:
         expression = f"{name}.output" if result.output is not None else f"{name}.text"
-    css = "" if result.stop_reason == "done" else ' class="tlj-bad"'
+    css = "" if result.stop_reason == "done" and not failed else ' class="tlj-bad"'
     items = [f"<span{css}>{inline(stop)}</span>", *(inline(fact) for fact in facts)]
     words = [stop, *facts]
     if expression:
