@@ -11,6 +11,7 @@ from .guard import (
     shorten_repr,
 )
 from .runner import (
+    FirstItems,
     Outcome,
     RunEnded,
     attempt,
@@ -24,6 +25,7 @@ __all__ = [
     "IDLE_THREAD",
     "MISSING",
     "TOOL_THREAD",
+    "FirstItems",
     "Outcome",
     "Raised",
     "RunEnded",

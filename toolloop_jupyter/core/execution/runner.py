@@ -6,15 +6,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import sys
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import describe_error, get_message, is_interrupt
+from .guard import Raised, attempt_call, describe_error, get_message, is_interrupt
 from .threads import in_thread
 
 WAS_CANCELLED = "what it waited for was cancelled"
@@ -138,7 +140,7 @@ async def call_function(
 
     A coroutine function runs on the loop; so does anything awaitable that a plain function returns. Everything else
     runs in a worker thread, or on the loop's own thread with `thread=False`. The items of a generator are the
-    result, a list; each is told to `on_item` as it comes. `check` is called on the function's thread right before it;
+    result, a list (`FirstItems` where it gave more than are kept); each is told to `on_item` as it comes. `check` is called on the function's thread right before it;
     what it raises is raised in the function's stead.
     """
 
@@ -159,17 +161,77 @@ async def call_function(
     return value
 
 
-def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
-    collected = []
-    for item in items:
-        on_item(item)
-        collected.append(item)
-    return collected
+# --- generators -----------------------------------------------------------------------------------------------
+
+KEPT_ITEMS = 20_000
+"""Items of a generator that are its result; of more the first ones, and how many there were."""
+KEPT_BYTES = 100_000_000
+"""About so many bytes of them, as the items themselves say."""
+MOST_ITEMS = 1_000_000
+"""Items after which a generator is ended."""
+_BREATH = 100
+"""Items of an async generator after which the loop has a turn: one that awaits nothing would hold it."""
 
 
-async def _adrain(items: AsyncIterator[Any], on_item: Callable[[object], None]) -> list[Any]:
-    collected = []
-    async for item in items:
-        on_item(item)
-        collected.append(item)
-    return collected
+class FirstItems(list[Any]):
+    """The first items of a generator that gave more than are kept."""
+
+    given: int = 0
+    """How many it gave."""
+
+
+class TooManyItems(Exception):
+    """A generator gave more than MOST_ITEMS items."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the generator gave more than {MOST_ITEMS:,} items and was ended; nothing of them is kept"
+        )
+
+
+class _Items:
+    """Collects what a generator gives, within bounds."""
+
+    def __init__(self, on_item: Callable[[object], None]) -> None:
+        self._on_item = on_item
+        self._kept: list[Any] = []
+        self._bytes = 0
+        self.count = 0
+
+    def take(self, item: object) -> None:
+        """Take one more. Raises TooManyItems."""
+        self.count += 1
+        if self.count > MOST_ITEMS:
+            raise TooManyItems
+        self._on_item(item)
+        if self.count > len(self._kept) + 1 or len(self._kept) == KEPT_ITEMS or self._bytes > KEPT_BYTES:
+            return
+        size = attempt_call(sys.getsizeof, item)
+        self._bytes += 0 if isinstance(size, Raised) else size
+        self._kept.append(item)
+
+    def value(self) -> list[Any]:
+        """All of them, or `FirstItems`."""
+        if self.count == len(self._kept):
+            return self._kept
+        first = FirstItems(self._kept)
+        first.given = self.count
+        return first
+
+
+def _drain(generator: Generator[Any, Any, Any], on_item: Callable[[object], None]) -> list[Any]:
+    items = _Items(on_item)
+    with contextlib.closing(generator):
+        for item in generator:
+            items.take(item)
+    return items.value()
+
+
+async def _adrain(generator: AsyncGenerator[Any, Any], on_item: Callable[[object], None]) -> list[Any]:
+    items = _Items(on_item)
+    async with contextlib.aclosing(generator):
+        async for item in generator:
+            items.take(item)
+            if items.count % _BREATH == 0:
+                await asyncio.sleep(0)
+    return items.value()

@@ -28,7 +28,7 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ..execution import MISSING, Raised, attempt_call, explain_error
+from ..execution import MISSING, FirstItems, Raised, attempt_call, explain_error
 from .images import describe_picture, is_drawable, read_picture
 
 LIMIT = 20_000
@@ -64,6 +64,10 @@ def describe(value: Any, limit: int | None = None) -> Described:
     if isinstance(described, Raised):
         text = _name_textless(value, described)
         described = Described(text, len(text))
+    if isinstance(value, FirstItems):
+        kept = f"{len(value):,}" if value else "none"
+        more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
+        described = Described(described.text + more, described.full_length + len(more))
     size = attempt_call(_count_items, value)
     size = "" if isinstance(size, Raised) else size
     text = cut(_make_encodable(described.text), limit, size, described.full_length)
@@ -218,7 +222,8 @@ def _count_items(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, (list, tuple, set, frozenset)):
-        return f"a list of {len(value):,} items; "
+        count = value.given if isinstance(value, FirstItems) else len(value)
+        return f"a list of {count:,} items; "
     return ""
 
 
