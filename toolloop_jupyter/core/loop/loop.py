@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import functools
 import time
+from collections import Counter
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -44,6 +45,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
     turn.history.begin_turn(turn.config.instructions)
     turn.history.add_user(turn.prompt)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
+    forced = ForcedCalls(turn)
     while True:
         if end := _limit_of_model_calls(turn):
             return await _close(turn, end)
@@ -54,8 +56,40 @@ async def run_turn(turn: Turn) -> TurnEnd:
             if turn.tool_calls == turn.config.max_turns:
                 return await _close(turn, TurnEnd("max_turns"))
             await _answer_call(turn, tools.get(sent.wire_name), sent, _why_not(turn, reply, sent, calls))
+        if end := forced.find_end(calls):
+            return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
             return end
+
+
+class ForcedCalls:
+    """Notices that a model which must call a tool in each answer (`tool_choice`) only repeats itself: it cannot end the turn."""
+
+    MOST = 3
+    """So often the same call may bring the same result."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._choice = turn.completion_options[0].get("tool_choice")
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        """By tool, arguments and result."""
+
+    def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
+        """The end of the turn when one of these calls, which have been answered, has come MOST times."""
+        if self._choice in (None, "auto", "none"):
+            return None
+        history = self._turn.history
+        self._counts.update(
+            {(sent.wire_name, str(sent.arguments.stored()), history.answer_of(sent.id)) for sent in calls}
+        )
+        if max(self._counts.values(), default=0) < self.MOST:
+            return None
+        shown = self._choice if isinstance(self._choice, str) else "a named tool"
+        return TurnEnd(
+            "runtime_error",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
+            f"the same result {self.MOST} times. Leave it out (--set tool_choice=auto), or take --max-turns N with --on-limit answer.",
+        )
 
 
 def _limit_of_model_calls(turn: Turn) -> TurnEnd | None:
