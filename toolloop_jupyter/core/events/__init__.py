@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
+from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
@@ -58,6 +58,7 @@ __all__ = [
     "CapabilityUnsupported",
     "Check",
     "Compaction",
+    "DecidedBy",
     "Decision",
     "Done",
     "Emit",

@@ -189,6 +189,7 @@ def explain_denial(decision: Decision) -> str:
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
         "callback": "denied",
+        "code": "denied by code in the notebook",
     }.get(decision.by, "denied by the user")
     reason = f": {decision.reason}" if decision.reason else ""
     why = (

@@ -404,6 +404,7 @@ def _text_lines(
 
 _DECIDED = {
     "click": "by click",
+    "code": "by code, without a click",
     "prompt": "at the prompt",
     "policy": "by the policy",
     "callback": "by on_approval",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import ipywidgets
 
-from ...core.events import Approval, Decision, Scope
+from ...core.events import Approval, DecidedBy, Decision, Scope
 from ...core.text import plain
 from ..html import (
     BLOCK,
@@ -45,11 +45,14 @@ class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
-    choice offers to. `came_up()` is to be called when it is on the page: it may then be held for a moment (`holding`).
+    choice offers to. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now. `came_up()` is to be called when it is on the page: it may then be held for a moment (`holding`).
     """
 
-    def __init__(self, approval: Approval, *, position: str = "") -> None:
+    def __init__(
+        self, approval: Approval, *, position: str = "", is_clicked: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._approval = approval
+        self._is_clicked = is_clicked
         self._position = position
         self._hold = Hold(self._show_held)
         self._fields: list[_Field] = []
@@ -117,22 +120,28 @@ class ApprovalCard(_Panel):
     def _on_approve(self, _: object) -> None:
         if self._hold.on:
             return
+        by = self._by(self._approve)
         # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
         self._disable()
         if self._finished or self._approval.answered:
             return
         Hold.after_click(self._hold)
         try:
-            self._approval.allow(self._edited(), by="click", scope=self._scope.value)
+            self._approval.allow(self._edited(), by=by, scope=self._scope.value)
         except ValueError as error:
             self._disable(off=False)
             self._error.value = error_html(str(error))
 
     def _on_deny(self, _: object) -> None:
+        by = self._by(self._deny)
         self._disable()
         if not self._finished and not self._approval.answered:
             Hold.after_click(self._hold)
-            self._approval.deny(self._reason.value.strip(), by="click")
+            self._approval.deny(self._reason.value.strip(), by=by)
+
+    def _by(self, button: ipywidgets.Button) -> DecidedBy:
+        """Who works a button: a person, or code (`button.click()` in a thread that a tool left behind)."""
+        return "click" if self._is_clicked(getattr(button.comm, "comm_id", "")) else "code"
 
     def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
