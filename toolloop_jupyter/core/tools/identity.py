@@ -46,8 +46,8 @@ _UNSEEN = object()
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
-_ROUTINES = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.WrapperDescriptorType)
-_ROUTINES += (types.MethodDescriptorType, type(functools.lru_cache(len)))
+_BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
+_ROUTINES = (types.FunctionType, types.MethodType, *_BUILTIN, type(functools.lru_cache(len)))
 _CONTAINERS = (list, tuple, set, frozenset, bytearray, deque)
 
 
