@@ -248,9 +248,9 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Any:
     """Run the function and return its value. Raises what it raises, ToolTimeout, Changed."""
     bound, settings = permit.bound, permit.bound.tool.settings
     keywords = dict(bound.kwargs)
-    if bound.context_parameter:
+    if bound.tool.context_parameter:
         report = functools.partial(turn.observers.progress, call.asked)
-        keywords[bound.context_parameter] = ToolContext(call.asked.id, report)
+        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
 
     def check() -> None:
         if refusal := permit.refuse_if_changed():

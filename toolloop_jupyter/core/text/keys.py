@@ -112,7 +112,9 @@ _known: dict[str, None] = {}
 
 def remember(keys: Iterable[str]) -> None:
     """Never show these again. Short ones are left out: see `SHORTEST`."""
-    _known.update((key, None) for key in keys if len(key) >= SHORTEST)
+    for key in keys:
+        if len(key) >= SHORTEST:
+            _known[key] = None
 
 
 _NO_KEY = re.compile(

@@ -27,6 +27,7 @@ from .preview import Preview, check_edit, holds_note, holds_text, is_plain, merg
 from .schema import find_default_json
 from .signature import Parameter
 
+_IN_NAN = re.compile(rb"nan|inf", re.IGNORECASE)
 _NAN = re.compile(r"\s*[+-]*(?:nan|inf|infinity)\s*", re.IGNORECASE)
 
 
@@ -147,14 +148,16 @@ class Arguments:
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values = attempt_call(self.adapter.validate_json, to_json(given))
+        sent = to_json(given)
+        values = attempt_call(self.adapter.validate_json, sent)
         begin = f"invalid arguments, {self.tool} was not run:"
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
             # Raised by a validator of the person's own types.
             raise InvalidArguments(f"{begin} {describe_error(values.error, 500)}") from values.error
-        if holds_text(given, _NAN.fullmatch) and (path := next(_find_not_finite(values, ""), None)):
+        holds_nan = _IN_NAN.search(sent) and holds_text(given, _NAN.fullmatch)
+        if holds_nan and (path := next(_find_not_finite(values, ""), None)):
             raise InvalidArguments(f"{begin}\n- {path}: expected a finite number, got NaN or infinity")
         return values
 

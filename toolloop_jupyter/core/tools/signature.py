@@ -13,7 +13,8 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -71,11 +72,6 @@ class Documentation:
     description: str
     parameters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Parameter -> (its text, its type in the docstring's own words)."""
-
-    def of(self, parameter: inspect.Parameter) -> str:
-        """The text for a parameter, with the type where there is no annotation; "" if there is none."""
-        text, kind = self.parameters.get(parameter.name, ("", ""))
-        return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
 def _ignore_progress(progress: Progress) -> None:
@@ -186,7 +182,7 @@ def read_documentation(function: Function) -> Documentation:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
         return Documentation(text.strip())
-    texts = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
+    texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
     if texts and sections:
         texts.append(sections if len(sections) <= _MOST_SECTIONS else sections[: _MOST_SECTIONS - 1] + "…")
@@ -226,6 +222,7 @@ def read_signature(function: Function, documentation: Documentation) -> Signatur
     problems: list[str] = []
     parameters: list[Parameter] = []
     contexts: list[str] = []
+    keys: Counter[str] = Counter()
     for parameter in signature.parameters.values():
         if parameter.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
@@ -235,13 +232,13 @@ def read_signature(function: Function, documentation: Documentation) -> Signatur
                 _check_context(parameter, label, contexts)
                 contexts.append(parameter.name)
             else:
-                parameters.append(_read_parameter(parameter, annotation, documentation.of(parameter), label))
+                parameters.append(_read_parameter(parameter, annotation, documentation, label))
+                keys[parameters[-1].key] += 1
         except ToolDefinitionError as error:
             problems += error.problems
-    keys = [parameter.key for parameter in parameters]
-    problems += [
-        f"{label}: two parameters are called {key!r}" for key in sorted({*keys}) if keys.count(key) > 1
-    ]
+    for key, count in keys.items():
+        if count > 1:
+            problems.append(f"{label}: two parameters are called {key!r}")
     if problems:
         raise ToolDefinitionError(problems)
     return Signature(tuple(parameters), contexts[0] if contexts else None)
@@ -293,7 +290,9 @@ def _find_missing_owner(function: Function) -> str:
 def _collect_names(function: Function) -> tuple[Names, Names]:
     """Globals and locals for the annotations: the notebook's names, then type parameters and closure names."""
     plain = find_plain_function(function)
-    local: Names = {parameter.__name__: parameter for parameter in getattr(plain, "__type_params__", ())}
+    local: Names = {}
+    for parameter in getattr(plain, "__type_params__", ()):
+        local[parameter.__name__] = parameter
     free = getattr(getattr(plain, "__code__", None), "co_freevars", ())
     for name, cell in zip(free, getattr(plain, "__closure__", None) or (), strict=False):
         with contextlib.suppress(ValueError):  # not assigned yet
@@ -339,7 +338,9 @@ def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -
         raise _refuse(f"{label}: has two ToolContext parameters, {taken[0]!r} and {parameter.name!r}")
 
 
-def _read_parameter(parameter: inspect.Parameter, annotation: object, text: str, label: str) -> Parameter:
+def _read_parameter(
+    parameter: inspect.Parameter, annotation: object, documentation: Documentation, label: str
+) -> Parameter:
     name, default = parameter.name, parameter.default
     if parameter.kind in _VARIADIC:
         stars, instead = _VARIADIC[parameter.kind]
@@ -348,11 +349,13 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, text: str,
             f"or take one {name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
     info = default if isinstance(default, FieldInfo) else None
-    metadata = [*_get_metadata(annotation), *([info] if info else [])]
+    metadata = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    text, kind = documentation.parameters.get(name, ("", ""))
+    if kind and parameter.annotation is EMPTY:
+        text = f"({kind}) {text}".strip()
     key = name  # `Field(alias="from")` makes a Python keyword one
-    for (
-        item
-    ) in metadata:  # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts
+    # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
+    for item in (*metadata, info):
         if isinstance(item, FieldInfo):
             alias = item.validation_alias or item.alias or key
             if isinstance(alias, (AliasChoices, AliasPath)):
@@ -367,7 +370,7 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, text: str,
     return Parameter(
         name=name,
         key=key,
-        annotation=annotation if default is not None else _allow_none(annotation),
+        annotation=annotation if default is not None else _allow_none(annotation, metadata),
         description=text,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         default=MISSING if info or default is EMPTY else default,
@@ -446,14 +449,10 @@ def _copy_typed_dict(old: type, inside: frozenset[object]) -> object:
     return new
 
 
-def _get_metadata(annotation: object) -> tuple[object, ...]:
-    return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
-
-
-def _allow_none(annotation: object) -> object:
+def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
     """`x: int = None`, an old habit, means `int | None`."""
-    inner = typing.get_args(annotation)[0] if (metadata := _get_metadata(annotation)) else annotation
-    members: Iterable[object] = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
+    inner = typing.get_args(annotation)[0] if metadata else annotation
+    members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
     optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class

@@ -148,13 +148,10 @@ class BoundCall:
         """The arguments whose values are no longer what `json` shows."""
         return [key for key, argument in self.arguments.items() if argument.has_changed]
 
-    @property
-    def context_parameter(self) -> str | None:
-        return self.tool.context_parameter
-
     def run(self, context: ToolContext | None = None) -> Any:
         """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
-        filled = {self.context_parameter: context or ToolContext()} if self.context_parameter else {}
+        name = self.tool.context_parameter
+        filled = {name: context or ToolContext()} if name else {}
         return self.tool.function(*self.args, **self.kwargs, **filled)
 
 
