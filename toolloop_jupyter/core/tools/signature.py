@@ -30,6 +30,8 @@ Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
 """What names mean in an annotation."""
+ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
+"""Parameter -> what a docstring says of it, and of its type, in its own words."""
 EMPTY = inspect.Parameter.empty
 
 # What evaluating a person's annotation may raise: it is an expression of theirs.
@@ -54,24 +56,6 @@ class Parameter:
     default: object = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What is to be described and filled of a function."""
-
-    parameters: tuple[Parameter, ...]
-    context_parameter: str | None
-    """The parameter annotated `ToolContext`, which whoever runs the tool fills."""
-
-
-@dataclass(frozen=True)
-class Documentation:
-    """A docstring, taken apart: Google, NumPy, Sphinx (reST) or plain."""
-
-    description: str
-    parameters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Parameter -> (its text, its type in the docstring's own words)."""
 
 
 def _ignore_progress(progress: Progress) -> None:
@@ -169,19 +153,22 @@ _MOST_SECTIONS = 2_000
 """Characters of a docstring's sections that the model gets."""
 
 
-def read_documentation(function: Function) -> Documentation:
-    """The function's docstring: summary and long description, what sections say of the whole, the parameters' texts."""
+def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
+    """The function's docstring in Google's, NumPy's, Sphinx's (reST) or no style, taken apart.
+
+    (the summary, the long description and what sections say of the whole; the parameters' texts).
+    """
     function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
     if not text:
-        return Documentation("")
+        return "", {}
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
-        return Documentation(text.strip())
+        return text.strip(), {}
     texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
     if texts and sections:
@@ -191,7 +178,7 @@ def read_documentation(function: Function) -> Documentation:
         for one in parsed.params
         for name in one.arg_name.split(",")  # `a, b : int` describes two parameters
     }
-    return Documentation("\n\n".join(texts), parameters)
+    return "\n\n".join(texts), parameters
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
@@ -210,8 +197,8 @@ def _refuse(problem: str) -> ToolDefinitionError:
     return ToolDefinitionError([problem])
 
 
-def read_signature(function: Function, documentation: Documentation) -> Signature:
-    """The parameters that the model fills, and the one that gets the context.
+def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
+    """(the parameters that the model fills, the one annotated `ToolContext`, which whoever runs the tool fills).
 
     Raises ToolDefinitionError with every problem of the signature.
     """
@@ -232,7 +219,7 @@ def read_signature(function: Function, documentation: Documentation) -> Signatur
                 _check_context(parameter, label, contexts)
                 contexts.append(parameter.name)
             else:
-                parameters.append(_read_parameter(parameter, annotation, documentation, label))
+                parameters.append(_read_parameter(parameter, annotation, texts, label))
                 keys[parameters[-1].key] += 1
         except ToolDefinitionError as error:
             problems += error.problems
@@ -241,7 +228,7 @@ def read_signature(function: Function, documentation: Documentation) -> Signatur
             problems.append(f"{label}: two parameters are called {key!r}")
     if problems:
         raise ToolDefinitionError(problems)
-    return Signature(tuple(parameters), contexts[0] if contexts else None)
+    return parameters, contexts[0] if contexts else None
 
 
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
@@ -279,12 +266,11 @@ def _find_missing_owner(function: Function) -> str:
     scope: object = plain.__globals__
     for part in owner.split("."):
         scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
-    if inspect.isclass(scope):
-        return "" if isinstance(inspect.getattr_static(scope, name, None), staticmethod) else scope.__name__
-    # A class inside a function cannot be looked up; by convention its methods begin with a bare `self`.
-    first = next(iter(inspect.signature(plain).parameters.values()), None)
-    is_self = first is not None and first.name in ("self", "cls") and first.annotation is EMPTY
-    return owner.rpartition(".")[2] if is_self else ""
+    first = next(iter(inspect.signature(plain).parameters), "")
+    is_static = isinstance(inspect.getattr_static(scope, name, None), staticmethod)
+    # A class inside a function cannot be looked up; by convention its methods begin with `self`.
+    is_method = not is_static if inspect.isclass(scope) else first in ("self", "cls")
+    return owner.rpartition(".")[2] if is_method else ""
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
@@ -339,7 +325,7 @@ def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -
 
 
 def _read_parameter(
-    parameter: inspect.Parameter, annotation: object, documentation: Documentation, label: str
+    parameter: inspect.Parameter, annotation: object, texts: ParameterTexts, label: str
 ) -> Parameter:
     name, default = parameter.name, parameter.default
     if parameter.kind in _VARIADIC:
@@ -350,7 +336,7 @@ def _read_parameter(
         )
     info = default if isinstance(default, FieldInfo) else None
     metadata = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
-    text, kind = documentation.parameters.get(name, ("", ""))
+    text, kind = texts.get(name, ("", ""))
     if kind and parameter.annotation is EMPTY:
         text = f"({kind}) {text}".strip()
     key = name  # `Field(alias="from")` makes a Python keyword one

@@ -42,19 +42,13 @@ _order = itertools.count()
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """What `@tool(...)` sets for one tool; None leaves it to the run."""
+    """What `@tool(...)` sets for one tool, whose keywords these are; None leaves it to the run."""
 
     permissions: Literal["full", "ask"] | None = None
     timeout: float | None = None
-    """Seconds for one call."""
     thread: bool = True
-    """Whether a sync function runs in a worker thread; False: on the kernel's main thread.
-
-    In a script, on the thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's."""
     max_result: int | None = None
-    """Characters of a result that the model gets."""
     capture_output: bool = False
-    """Whether the model gets what the function prints."""
 
 
 @dataclass(frozen=True)
@@ -188,7 +182,8 @@ def tool(
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread; in a script, on the
+            thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
     """
@@ -280,21 +275,21 @@ def _make_tool(function: Function) -> Tool:
     if name == "<lambda>":
         problem = 'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)'
         raise ToolDefinitionError([problem])
-    documentation = read_documentation(function)
-    signature = read_signature(function, documentation)
+    description, texts = read_documentation(function)
+    described, context_parameter = read_signature(function, texts)
     module = getattr(find_plain_function(function), "__module__", None) or "__main__"
-    parameters = _put_wire_keys(signature.parameters)
+    parameters = _put_wire_keys(described)
     adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
-        description=documentation.description if mark.description is None else mark.description,
+        description=description if mark.description is None else mark.description,
         parameters=schema,
         arguments=Arguments(name, parameters, adapter),
         function=function,
         settings=mark.settings,
         kind=find_kind(function),
-        context_parameter=signature.context_parameter,
+        context_parameter=context_parameter,
     )
 
 
