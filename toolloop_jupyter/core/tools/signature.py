@@ -214,15 +214,20 @@ def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Para
         if parameter.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
         try:
-            annotation = _resolve(parameter, label, namespace)
+            annotation = _resolve(parameter, namespace)
             if _is_context(annotation):
-                _check_context(parameter, label, contexts)
                 contexts.append(parameter.name)
+                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    raise _refuse(
+                        f"{parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
+                    )
             else:
-                parameters.append(_read_parameter(parameter, annotation, texts, label))
+                parameters.append(_read_parameter(parameter, annotation, texts))
                 keys[parameters[-1].key] += 1
         except ToolDefinitionError as error:
-            problems += error.problems
+            problems.append(f"{label}: parameter {error.problems[0]}")
+    if len(contexts) > 1:
+        problems.append(f"{label}: has two ToolContext parameters, {contexts[0]!r} and {contexts[1]!r}")
     for key, count in keys.items():
         if count > 1:
             problems.append(f"{label}: two parameters are called {key!r}")
@@ -266,10 +271,10 @@ def _find_missing_owner(function: Function) -> str:
     scope: object = plain.__globals__
     for part in owner.split("."):
         scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
-    first = next(iter(inspect.signature(plain).parameters), "")
     is_static = isinstance(inspect.getattr_static(scope, name, None), staticmethod)
     # A class inside a function cannot be looked up; by convention its methods begin with `self`.
-    is_method = not is_static if inspect.isclass(scope) else first in ("self", "cls")
+    is_self = plain.__code__.co_varnames[:1] in (("self",), ("cls",))
+    is_method = not is_static if inspect.isclass(scope) else is_self
     return owner.rpartition(".")[2] if is_method else ""
 
 
@@ -286,7 +291,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
     return getattr(plain, "__globals__", {}), local
 
 
-def _resolve(parameter: inspect.Parameter, label: str, namespace: tuple[Names, Names]) -> object:
+def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
     """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
     written = parameter.annotation
     if written is EMPTY:
@@ -296,7 +301,7 @@ def _resolve(parameter: inspect.Parameter, label: str, namespace: tuple[Names, N
     except _ANNOTATION_ERRORS as error:
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
         raise _refuse(
-            f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
+            f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
             "define the name at the notebook's top level, before the run"
         ) from None
 
@@ -315,23 +320,12 @@ def _is_context(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, ToolContext)
 
 
-def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -> None:
-    if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        raise _refuse(
-            f"{label}: parameter {parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
-        )
-    if taken:
-        raise _refuse(f"{label}: has two ToolContext parameters, {taken[0]!r} and {parameter.name!r}")
-
-
-def _read_parameter(
-    parameter: inspect.Parameter, annotation: object, texts: ParameterTexts, label: str
-) -> Parameter:
+def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: ParameterTexts) -> Parameter:
     name, default = parameter.name, parameter.default
     if parameter.kind in _VARIADIC:
         stars, instead = _VARIADIC[parameter.kind]
         raise _refuse(
-            f"{label}: parameter {stars}{name} cannot be described to a model; name the parameters, "
+            f"{stars}{name} cannot be described to a model; name the parameters, "
             f"or take one {name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
     info = default if isinstance(default, FieldInfo) else None
@@ -345,9 +339,7 @@ def _read_parameter(
         if isinstance(item, FieldInfo):
             alias = item.validation_alias or item.alias or key
             if isinstance(alias, (AliasChoices, AliasPath)):
-                raise _refuse(
-                    f'{label}: parameter {name!r}: a tool\'s parameter has one name; write Field(alias="...")'
-                )
+                raise _refuse(f'{name!r}: a tool\'s parameter has one name; write Field(alias="...")')
             key, text = alias, item.description or text
         elif isinstance(item, str):
             text = item or text
