@@ -133,11 +133,6 @@ def _begin(book: Notebook, name: str, saved: sessions.SavedConversation) -> None
     made = book.new_session({"session": name})
     session = AsyncSession(made.config, saved.messages, turns=saved.starts)
     book.sessions[name] = NamedSession(session, saved.cells)
-    if saved.lost:
-        _say(
-            f"the first {counted(saved.lost, 'turn')} of {name!r} cannot be found: the output of a cell was cleared, or the "
-            "cell deleted. The session goes on without; to have all of it, run its cells again"
-        )
     _say(f"session {name!r} goes on with {counted(len(saved.messages), 'message')}")
 
 
