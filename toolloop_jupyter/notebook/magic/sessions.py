@@ -245,5 +245,5 @@ def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
         bundled = output.get("data") if isinstance(output, dict) else None
         data = bundled.get(MIME) if isinstance(bundled, dict) else None
         messages = data.get("messages") if isinstance(data, dict) else None
-        if isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
+        if data and isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
             yield data
