@@ -98,11 +98,12 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-def describe_tapes(recorder: Recorder | None, answers: Answers | None) -> str:
-    """What a cell's head says of a recording: that it is made, or that it answers."""
+def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
+    """What a cell's head says of where its answers come from, if not from a language model, and where they are recorded."""
+    demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     recorded = [f"recording to {recorder.path.name}"] if recorder is not None else []
-    return ", ".join(replayed + recorded)
+    return ", ".join(demonstration + replayed + recorded)
 
 
 class ModelNotes(Observer):
@@ -313,7 +314,7 @@ class Notebook:
             permissions=options["permissions"],
             output=config.output.name if config.output else None,
             session=options["session"] or None,
-            tape=describe_tapes(recorder, answers),
+            tape=describe_source(config.route.model, answers, recorder),
         )
 
         def finish() -> Mapping[str, Any]:

@@ -194,7 +194,9 @@ def help_text() -> str:
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
-_AS_KEYWORD = re.compile(r"\bcompletion_kwargs=\{'(\w+)': ([^}]+)\}|\b(\w+)=(?:'([^']*)'|(?=[\s,.):]|$))")
+_AS_KEYWORD = re.compile(
+    r"\bcompletion_kwargs=\{'(\w+)': ([^}]+)\}|\b(\w+)=(?:True\b|'([^']*)'|(?=[\s,.):]|$))"
+)
 
 
 def in_flags(message: str) -> str:
@@ -203,6 +205,8 @@ def in_flags(message: str) -> str:
     def as_flag(match: re.Match[str]) -> str:
         if match[1]:
             return f"--set {match[1]}={match[2]}"
+        if match[0] == "loose=True":
+            return "--replay-loose"
         option = next((option for option in OPTIONS if option.keyword == match[3]), None)
         return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
 
