@@ -189,7 +189,7 @@ class Replay(Answers):
             where = f"{self.path.name}, model call {fitting + 1}"
             told = difference(self.calls[fitting], *now, wanted)
             if not self.loose:
-                advice = "Run the notebook as it was recorded, record it again, or go on with --replay-loose."
+                advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
         self._next, self._played = fitting + 1, fitting

@@ -3,7 +3,7 @@
 A recording is JSON lines, made to be read and compared:
 
     {"toolloop-recording": 1}
-    {"call": 1, "model": "openai/gpt-4o-mini", "options": {"temperature": 0}}
+    {"call": 1, "model": "openai/gpt-5.4-mini", "options": {"temperature": 0}}
     {"tool": {"name": "search_code", "description": …, "parameters": …}}
     {"sent": {"role": "user", "content": "Where are retries handled?"}}
     {"at": 0.412, "delta": {"content": "I'll "}}
