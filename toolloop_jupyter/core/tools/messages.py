@@ -146,7 +146,7 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
 
 def name_json_kind(value: object) -> str:
     """What JSON calls the value."""
-    return _JSON_KINDS.get(type(value), type(value).__name__)
+    return _JSON_KINDS.get(type(value)) or type(value).__name__
 
 
 def shorten_json(value: object) -> str:
