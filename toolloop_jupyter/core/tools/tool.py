@@ -204,13 +204,12 @@ def tool(
 
 def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
-    own = settings.permissions
-    if own is not None and not is_exactly(own, "full", "ask"):
+    if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
         problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    if settings.timeout is not None and not settings.timeout > 0:
-        problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
-    if settings.max_result is not None and not settings.max_result > 0:
-        problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
+    numbers = (("timeout", settings.timeout, "seconds"), ("max_result", settings.max_result, "characters"))
+    for keyword, value, unit in numbers:
+        if value is not None and not value > 0:
+            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {value!r}")
     given: object = name
     if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
@@ -238,6 +237,7 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
+    names: list[str] = []
     distinct: list[Function] = []
     for function in functions:
         # A bound method is another object each time.
@@ -246,9 +246,9 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         distinct.append(function)
         try:
             tools.append(_make_tool(function))
+            names.append(tools[-1].name)
         except ToolDefinitionError as error:
             problems += error.problems
-    names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:
             owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
