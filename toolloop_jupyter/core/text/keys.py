@@ -126,10 +126,6 @@ _NO_KEY = re.compile(
 itself: texts have these for other reasons. What merely begins with a slash may be a key: in base64 one of 64 does."""
 
 
-def _may_be_key(text: str) -> bool:
-    return len(text) >= SHORTEST and not _NO_KEY.fullmatch(text) and not os.path.exists(text)  # noqa: PTH110
-
-
 _OWN = 12
 """Characters of its own that the beginning of a key must have to be taken for it where the rest is missing."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
@@ -206,7 +202,7 @@ class _Writing:
 @functools.lru_cache(maxsize=256)
 def _find_writings(key: str) -> tuple[_Writing, ...]:
     """The writings of a key: itself, and the part of any base64 text that only it decides."""
-    if not _may_be_key(key):
+    if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
     whole = "://" in key or re.search(r"\s", key) is not None
