@@ -42,6 +42,7 @@ _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 
+@functools.lru_cache(maxsize=1024)
 def names_key(name: str) -> bool:
     """Whether an option, a header, a field or a variable of this name holds a key, or headers with one."""
     return name != "prompt_cache_key" and _NAME.search(name) is not None
