@@ -403,7 +403,6 @@ PENDING: dict[str, dict[str, str]] = {
         "notebook/transcript": "calls.py:30: notebook.kernel.name_cells (of notebook/kernel)",
     },
     "nothing_is_chosen_by_the_name_of_a_class": {
-        "core/session": "options.py:99: type(options).__name__ == 'ToolLoopOptions'; options.py:68: …",
         "notebook/live": "litellm_stream.py:48: type(value).__name__ == 'Result'",
     },
 }

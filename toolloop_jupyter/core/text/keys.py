@@ -102,9 +102,16 @@ def find_environment_keys() -> Iterator[str]:
     for name, value in os.environ.items():
         if names_key(name):
             yield from find_keys(name, value)
-    for name, value in list(vars(sys.modules.get("litellm", sys)).items()):
-        if name.endswith("_key") and isinstance(value, str):
-            yield value
+    names = vars(sys.modules.get("litellm", sys))
+    for name in _find_litellm_keys(len(names)):
+        if isinstance(key := names.get(name), str):
+            yield key
+
+
+@functools.lru_cache(maxsize=1)
+def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
+    """The names of LiteLLM's module that are for keys. It has thousands: they are read again when their number changes."""
+    return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
 _known: dict[str, None] = {}

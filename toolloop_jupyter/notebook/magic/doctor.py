@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...core.events import Host, Mistake
-from ...core.session import AsyncSession, collect
+from ...core.session import AsyncSession
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
@@ -226,7 +226,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
     session.config = dataclasses.replace(session.config, host=Host())
     try:
         async with kernel.serving_clicks():
-            result = await collect(session.astream("Answer with one word: ready"))
+            result = await session.arun("Answer with one word: ready")
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":
