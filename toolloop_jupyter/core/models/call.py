@@ -256,7 +256,7 @@ class ModelCall:
         if not text:
             return
         if not self._before:
-            await self._emit(Text(text))
+            await self._emit(Text(text, begins=text == self.assembly.text))
             return
         repeated = self._before[self._caught : self._caught + len(text)]
         if not text.startswith(repeated):

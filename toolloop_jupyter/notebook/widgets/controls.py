@@ -16,9 +16,8 @@ from typing import Any, ClassVar
 import ipywidgets
 
 from ...core.events import Usage
-from ...core.text import plain
-from ..html import CARD_STYLE, DIM, STYLE, counted, inline
-from ..transcript import WIDGET, money
+from ..html import CARD_STYLE, DIM, STYLE, counted, inline, visible
+from ..transcript import WIDGET, duration, money
 from .edit_form import FieldSpec
 
 
@@ -70,7 +69,7 @@ def _label(text: str) -> str:
     ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
     between dollars.
     """
-    text = plain(text).replace("$", "\uff04").replace("\\", "\uff3c")
+    text = visible(text).replace("$", "\uff04").replace("\\", "\uff3c")
     return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
 
 
@@ -124,7 +123,7 @@ class Toolbar(_Panel):
     def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
         """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
-        facts = [f"{int(elapsed) // 60}:{int(elapsed) % 60:02}"]
+        facts = [duration(elapsed, whole=True)]
         if usage.calls:
             facts.append(
                 f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
