@@ -190,10 +190,11 @@ def explain_denial(decision: Decision) -> str:
         "policy": "denied by the notebook's permissions",
         "callback": "denied",
     }.get(decision.by, "denied by the user")
-    reason = f": {decision.reason}" if decision.reason else ""
+    reason = f": {decision.reason.rstrip()}" if decision.reason else ""
+    stop = "" if reason.endswith((".", "!", "?")) else "."
     why = (
         "Nobody could be asked about it"
         if decision.by == "unattended"
         else "This was a decision, not a failure"
     )
-    return f"{who}{reason}. {why}: do not repeat the same call."
+    return f"{who}{reason}{stop} {why}: do not repeat the same call."

@@ -93,7 +93,7 @@ def find_route(
         )
     if not isinstance(name, str) or not name.strip():
         raise ValueError(
-            "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
+            "Harness.TOOL_LOOP needs model=, for example model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
         )
     if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
         options, secrets = _address(api_base)

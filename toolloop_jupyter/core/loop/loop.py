@@ -150,7 +150,8 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
     return None
 
 
-CUT_ANSWER = "the answer was cut off by the token limit. Raise max_tokens (--set max_tokens=…)."
+RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
+CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
@@ -170,7 +171,7 @@ def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
     if not is_empty:
         return ""
     if reply.finish_reason == "length":
-        return "the answer is empty: the token limit was reached before any text. Raise max_tokens (--set max_tokens=…)."
+        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
     if turn.tool_calls or turn.config.output is not None:
         return ""
     if reply.finish_reason is None:

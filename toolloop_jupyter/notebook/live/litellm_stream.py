@@ -12,7 +12,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
@@ -233,7 +233,14 @@ class _Conversion:
         self._open[ours.call_id] = (self._open[ours.call_id][0], time.monotonic())
 
     def _made_of(self, event: Theirs) -> Shown:
-        kinds = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
+        kinds: Sequence[type[Event | Compaction]] = (
+            Text,
+            Reasoning,
+            ToolCall,
+            ToolResult,
+            FileChange,
+            Compaction,
+        )
         kind = next((kind for kind in kinds if _is_theirs(event, kind)), None)
         if kind is None:
             return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")

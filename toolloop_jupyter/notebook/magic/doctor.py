@@ -21,6 +21,7 @@ from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..transcript import Block, mimebundle
+from .options import in_flags
 
 NewSession = Callable[[Mapping[str, Any]], AsyncSession]
 """Makes a session of options, by their names."""
@@ -230,7 +231,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":
         return Finding("model", "ok", f"{model} answers")
-    says = f"{model}: {result.error or result.stop_reason}"
+    says = f"{model}: {in_flags(result.error or result.stop_reason)}"
     return Finding("model", "bad", says, "set what the line says, then run this again")
 
 

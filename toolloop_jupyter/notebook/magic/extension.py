@@ -14,13 +14,13 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
 from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
-from .options import Settings, ToolLoop, complete, help_text, parse
+from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
 if TYPE_CHECKING:
     from ...core.events import Result
@@ -35,7 +35,7 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --tools search_code read_file --permissions ask --as review
     Review the changes in this repository.
 
-    %%toolloop --model openai/gpt-4o-mini --output Book --session library
+    %%toolloop --model openai/gpt-5.4-mini --output Book --session library
     Which book should I read after {{title}}?
 
     %%toolloop --tools search_code --step
@@ -49,7 +49,7 @@ review.tool_results. `%toolloop?` is about defaults and sessions.
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
 
     %toolloop                                    what is set, the tools and the sessions
-    %toolloop --model openai/gpt-4o-mini --tools search_code
+    %toolloop --model openai/gpt-5.4-mini --tools search_code
     %toolloop reset [SESSION]                    forget the defaults and all sessions, or one session
     %toolloop history [SESSION]                  the conversation in OpenAI format
     %toolloop show [SESSION]                     the last run (of that session) again
@@ -163,7 +163,7 @@ async def run_cell(line: str, body: str) -> Result | None:
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
     if result is not None and result.stop_reason == "runtime_error":
-        raise RunFailed(result.error or "the run failed", result)
+        raise RunFailed(in_flags(result.error or "the run failed"), result)
     return result
 
 
@@ -176,13 +176,6 @@ def _line_magic(line: str) -> Any:
     from . import commands
 
     return commands.run(_find_extension().notebook(), line)
-
-
-def _complete(_shell: Any, event: Any) -> list[str]:
-    from . import assist, commands
-
-    line = event.line[: len(event.text_until_cursor)]
-    return assist.find_candidates(_find_extension().notebook(), line, event.symbol, commands.COMMANDS)
 
 
 def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
@@ -266,9 +259,7 @@ class _Extension:
             (_line_magic, "line", LINE_HELP),
         ):
             shell.register_magic_function(_take_as_typed(magic, doc), kind, "toolloop")
-        for word in _MAGICS:  # IPython's hook for Tab: 7.34 to 9.18
-            shell.set_hook("complete_command", _complete, str_key=word)
-        self._give_jedi_back = _keep_jedi_off(shell.Completer)
+        self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
 
     def notebook(self) -> Notebook:
@@ -285,9 +276,7 @@ class _Extension:
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)
         self.shell.configurables.remove(self.settings)
-        for word in _MAGICS:
-            self.shell.strdispatchers["complete_command"].strs.pop(word, None)
-        self._give_jedi_back()
+        self._offer_no_more()
         self._warmup.cancel()
 
 
@@ -316,25 +305,40 @@ def unload_extension(_shell: Any) -> None:
         kernel.unwatch_cells()
 
 
-def _keep_jedi_off(completer: Any) -> Callable[[], None]:
-    """Keep Jedi from reading an option line as Python: it offers `delattr` for "toolloop/d", after 100 ms of thought.
-    Returns what undoes it.
+def _offer_candidates(shell: Any) -> Callable[[], None]:
+    """Answer Tab on our lines, where nothing of Python is to be offered; returns what undoes it.
 
-    IPython lets a custom completer suppress every other matcher but this one (7.34 to 9.18). `_jedi_matches` is private;
-    without it, or with another signature, nothing is changed. A way to suppress Jedi from the hook would replace this.
+    From IPython 8.6 on by a matcher, which tells the types; before, by the hook of custom completers, which Jedi goes with.
     """
-    usual = getattr(completer, "_jedi_matches", None)
-    if usual is None:
-        return lambda: None
+    from IPython.core import completer
 
-    def matches(cursor_column: int, cursor_line: int, text: str) -> Iterable[Any]:
-        lines = text.split("\n")
-        line = lines[cursor_line] if cursor_line < len(lines) else ""
-        ours = line.lstrip().startswith(_MAGICS)
-        return iter(() if ours else usual(cursor_column, cursor_line, text))
+    def find(line: str, word: str) -> dict[str, str]:
+        from . import assist, commands
 
-    def undo() -> None:
-        del completer._jedi_matches  # noqa: SLF001 - see above
+        return assist.find_candidates(_find_extension().notebook(), line.lstrip(), word, commands.COMMANDS)
 
-    completer._jedi_matches = matches  # noqa: SLF001 - see above
-    return undo
+    module: Any = completer  # `context_matcher` is not there before 8.6
+    if not hasattr(module, "context_matcher"):
+
+        def complete(_: object, event: Any) -> list[str]:
+            return list(find(event.line[: len(event.text_until_cursor)], event.symbol))
+
+        def undo() -> None:
+            for word in _MAGICS:
+                shell.strdispatchers["complete_command"].strs.pop(word, None)
+
+        for word in _MAGICS:
+            shell.set_hook("complete_command", complete, str_key=word)
+        return undo
+
+    @module.context_matcher(identifier="toolloop")  # type: ignore[untyped-decorator]
+    def match(context: Any) -> Any:
+        if not context.text_until_cursor.lstrip().startswith(_MAGICS):
+            return {"completions": []}
+        # Only what offers something keeps the other matchers off: where we have nothing, what was typed stays.
+        found = find(context.text_until_cursor, context.token) or {context.token: "value"}
+        offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
+        return {"completions": offered, "suppress": True, "ordered": True}
+
+    shell.Completer.custom_matchers.append(match)
+    return lambda: shell.Completer.custom_matchers.remove(match)

@@ -194,6 +194,25 @@ def help_text() -> str:
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
+_AS_KEYWORD = re.compile(
+    r"\bcompletion_kwargs=\{'(\w+)': ([^}]+)\}|\b(\w+)=(?:True\b|'([^']*)'|(?=[\s,.):]|$))"
+)
+
+
+def in_flags(message: str) -> str:
+    """A message of the API with its keywords as the option line has them: `api_key=` as `--api-key NAME`."""
+
+    def as_flag(match: re.Match[str]) -> str:
+        if match[1]:
+            return f"--set {match[1]}={match[2]}"
+        if match[0] == "loose=True":
+            return "--replay-loose"
+        option = next((option for option in OPTIONS if option.keyword == match[3]), None)
+        return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
+
+    return _AS_KEYWORD.sub(as_flag, message)
+
+
 # --- the option line ------------------------------------------------------------------------------------------
 
 
@@ -302,6 +321,8 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
+        if words.index(word) > 0 and words[words.index(word) - 1] == "--replay-loose":
+            return f"--replay-loose takes no file; write --replay {word} --replay-loose"
         if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
             return "--api-key takes one word, the NAME of a variable (never the key)"
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"

@@ -136,7 +136,7 @@ def retry_block(retry: Retry) -> Block:
     error = shorten(retry.error, 500)
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
-    return notice(f"model call failed, try {retry.attempt + 1}: {error}.", "warning")
+    return notice(f"model call failed, try {retry.attempt + 1}: {error.rstrip('.')}.", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
