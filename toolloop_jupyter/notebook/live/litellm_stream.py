@@ -12,7 +12,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
@@ -37,6 +37,8 @@ Shown: TypeAlias = Event | Compaction | Notice
 Theirs: TypeAlias = Any
 """An object of LiteLLM's, whose types cannot be imported here."""
 Made = TypeVar("Made")
+_KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
+"""Ours that have their fields, and perhaps more."""
 
 LOOK = 0.1
 """Seconds between two looks at whether their request was answered by somebody else (an `on_approval`); the first
@@ -233,18 +235,12 @@ class _Conversion:
         self._open[ours.call_id] = (self._open[ours.call_id][0], time.monotonic())
 
     def _made_of(self, event: Theirs) -> Shown:
-        kinds: Sequence[type[Event | Compaction]] = (
-            Text,
-            Reasoning,
-            ToolCall,
-            ToolResult,
-            FileChange,
-            Compaction,
+        make: Callable[..., Event | Compaction] | None = next(
+            (kind for kind in _KINDS if _is_theirs(event, kind)), None
         )
-        kind = next((kind for kind in kinds if _is_theirs(event, kind)), None)
-        if kind is None:
+        if make is None:
             return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
-        made = _copy(kind, event)
+        made = _copy(make, event)
         if isinstance(made, Text):
             self._text += made.delta
         if isinstance(made, ToolResult):
