@@ -243,7 +243,14 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.asked.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {call.tool.name!r} raised {outcome.error}")
-    return await make_result(call, permit.bound, outcome, keeper, see=lambda: turn.picture_way is not None)
+    return await make_result(
+        call,
+        permit.bound,
+        outcome,
+        keeper,
+        see=lambda: turn.picture_way is not None,
+        name_code=turn.config.host.name_code,
+    )
 
 
 class Changed(Exception):
