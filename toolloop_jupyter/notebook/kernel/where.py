@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any
 
 
 def get_shell() -> Any:
@@ -68,13 +68,11 @@ def executes_notebooks() -> bool:
     return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
 
 
-def find_click_route() -> Literal["kernel", "queue", "subshells only", "no kernel"]:
-    """How a click overtakes the running cell: by the kernel, out of its queue (`comms.py`), hardly, or not at all."""
+def delivers_clicks() -> bool:
+    """Whether a click can overtake the running cell: by the kernel, or out of its queue (`comms.py`)."""
     kernel = get_kernel()
-    if kernel is None:
-        return "no kernel"
-    if hasattr(kernel, "msg_queue"):
-        return "queue"
+    if kernel is None or hasattr(kernel, "msg_queue"):
+        return kernel is not None
     from ipykernel._version import version_info
 
-    return "kernel" if version_info[:2] >= (7, 4) else "subshells only"
+    return version_info[:2] >= (7, 4)
