@@ -16,6 +16,7 @@ written again when one of them changed. "at" is seconds since the request. Keys,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +24,7 @@ from typing import Any
 
 from ..core.events import HarnessError
 from ..core.models import Assembly, Delta
-from ..core.text import hide_suspected, is_deeper, names_key
+from ..core.text import hide_suspected, is_deeper, list_some, names_key
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
@@ -50,15 +51,18 @@ class Call:
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
     end: dict[str, Any] = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
+    is_whole: bool = False
+    """Whether the file has its end: a kernel that dies, or a full disk, leaves a call without."""
 
 
 def load_tape(path: Path) -> list[Call]:
     """Read a recording. Raises RecordingError with the line that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
+    lines = text.removesuffix("\n").split("\n") if text else []  # not at U+2028, which JSON has in its texts
     calls: list[Call] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -81,7 +85,34 @@ def load_tape(path: Path) -> list[Call]:
         raise RecordingError(
             f"{path.name} is empty; a recording begins with {{'toolloop-recording': {VERSION}}}"
         )
+    if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
+        raise RecordingError(
+            f"{path.name}: model call {list_some(cut)} was cut (there is no line with its end); record it again"
+        )
     return calls
+
+
+def check_target(path: Path) -> None:
+    """Raise RecordingError where no recording can be written, or something else would be lost by it."""
+    place = f"cannot record to {shown(path)!r}"
+    if path.is_dir():
+        raise RecordingError(f"{place}: it is a folder")
+    if not path.parent.is_dir():
+        raise RecordingError(f"{place}: there is no folder {shown(path.parent)!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise RecordingError(f"{place}: it may not be written there")
+    if path.is_file() and not _is_tape(path):
+        raise RecordingError(f"{place}: the file is no recording, and would be lost; name another file")
+
+
+def _is_tape(path: Path) -> bool:
+    """Whether a file begins as a recording does; an empty one may become one."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1000).decode("utf-8-sig")
+        return not first or "toolloop-recording" in json.loads(first)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def shown(path: Path) -> str:
@@ -111,7 +142,7 @@ def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None
     elif "delta" in entry:
         calls[-1].deltas.append((float(entry["at"]), dict(entry["delta"])))
     elif "end" in entry:
-        calls[-1].end = dict(entry["end"])
+        calls[-1].end, calls[-1].is_whole = dict(entry["end"]), True
     # Another key is of a later release that still writes this version: it may be left out.
 
 

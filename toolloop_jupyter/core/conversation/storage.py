@@ -10,7 +10,7 @@ from typing import Any
 
 from ..events import HistoryInvalid
 from ..models import find_same_call, new_call_id, split_objects
-from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some
+from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some, write_whole
 from ..tools import SentArguments
 from .history import NOT_RUN, Message, ReadMessage, has_content, is_empty_text, validate
 
@@ -21,14 +21,11 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
 
-    `turns` is what a notebook knows of them.
+    `turns` is what a notebook knows of them. Raises OSError with the reason.
     """
-    target = Path(path)
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(target)
+    write_whole(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 
 
 def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
@@ -37,7 +34,7 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
     except RecursionError:

@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
@@ -67,6 +68,9 @@ class _Mark:
     """Counts definitions, so that a notebook's tools keep their order."""
 
 
+_NO_MARK = _Mark(ToolSettings())
+
+
 @dataclass(frozen=True)
 class Tool:
     """A function that a model may call."""
@@ -77,18 +81,21 @@ class Tool:
     """The name that the model gets: `name`, or what providers accept in its place."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
-    parameters: Mapping[str, Any] = field(hash=False)
+    parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
+    arguments: Arguments = field(repr=False, compare=False)
+    """Reads what the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
-    has_docstring: bool = field(default=True, repr=False)
-    """Whether there is a description for the model."""
     kind: Kind = "sync"
     """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
     context_parameter: str | None = field(default=None, repr=False)
     """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
-    arguments: Arguments | None = field(default=None, repr=False, compare=False)
-    """Reads what the model sent."""
+
+    @property
+    def has_docstring(self) -> bool:
+        """Whether there is a description for the model."""
+        return bool(self.description)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -106,7 +113,6 @@ class Tool:
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
-        assert self.arguments is not None, "made by make_tools()"
         return BoundCall.of(self, self.arguments.read(raw))
 
 
@@ -124,16 +130,17 @@ class BoundCall:
     @classmethod
     def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
         """The call of `tool` with these arguments."""
-        given = arguments.values()
-        args = tuple(one.value for one in given if one.parameter.positional)
-        kwargs = {
-            one.parameter.name: one.value for one in given if one.passed and not one.parameter.positional
-        }
-        return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
+        args: list[object] = []
+        kwargs: dict[str, object] = {}
+        for one in arguments.values():
+            if one.parameter.positional:
+                args.append(one.value)
+            elif one.passed:
+                kwargs[one.parameter.name] = one.value
+        return cls(tool, tuple(args), kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
         """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
-        assert self.tool.arguments is not None, "made by make_tools()"
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -239,26 +246,31 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
-    for function in _drop_repeated(functions):
+    distinct: list[Function] = []
+    for function in functions:
+        # A bound method is another object each time.
+        if any(one is function or (inspect.ismethod(one) and one == function) for one in distinct):
+            continue
+        distinct.append(function)
         try:
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    if len({made.name for made in tools}) < len(tools):
-        problems += find_same_names(tools)
+    names = [made.name for made in tools]
+    for name, count in Counter(names).items():
+        if count > 1:
+            owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
+            problems.append(
+                f"{count} tools are called {name!r}: {owners}; "
+                'give one of them another name: tool(name="...")(function)'
+            )
     if problems:
         raise ToolDefinitionError(problems)
-    wire = make_wire_names([made.name for made in tools])
-    return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
-
-
-def _drop_repeated(functions: Iterable[Function]) -> list[Function]:
-    distinct: list[Function] = []
-    for function in functions:
-        same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
-        if not any(same):
-            distinct.append(function)
-    return distinct
+    if (wire_names := _make_wire_names(names)) == names:
+        return tuple(tools)
+    return tuple(
+        dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire_names, strict=True)
+    )
 
 
 def _make_tool(function: Function) -> Tool:
@@ -267,28 +279,25 @@ def _make_tool(function: Function) -> Tool:
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
     mark = _get_mark(function)
-    name = get_tool_name(function)
+    name = mark.name or get_python_name(function)
     if name == "<lambda>":
-        raise ToolDefinitionError(
-            ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
-        )
+        problem = 'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)'
+        raise ToolDefinitionError([problem])
     documentation = read_documentation(function)
-    description = documentation.description if mark.description is None else mark.description
     signature = read_signature(function, documentation)
     module = getattr(find_plain_function(function), "__module__", None) or "__main__"
-    parameters = put_wire_keys(signature.parameters)
+    parameters = _put_wire_keys(signature.parameters)
     adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
-        description=description,
+        description=documentation.description if mark.description is None else mark.description,
         parameters=schema,
+        arguments=Arguments(name, parameters, adapter),
         function=function,
         settings=mark.settings,
-        has_docstring=bool(description),
         kind=find_kind(function),
         context_parameter=signature.context_parameter,
-        arguments=Arguments(name, parameters, adapter),
     )
 
 
@@ -301,54 +310,34 @@ def _get_mark(function: Function) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
         return _get_mark(function.func)
-    return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
+    return mark if isinstance(mark, _Mark) else _NO_MARK
 
 
-def make_wire_names(names: Sequence[str]) -> list[str]:
+def _make_wire_names(names: Sequence[str]) -> list[str]:
     """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """
-    taken = {name for name in names if WIRE_NAME.fullmatch(name)}
-    if len(taken) == len(names):
-        return list(names)
-    wire: list[str] = []
-    for name in names:
-        valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
-        taken.add(valid)
-        wire.append(valid)
+    taken = set(filter(WIRE_NAME.fullmatch, names))
+    wire = list(names)
+    for index, name in enumerate(names):
+        if name not in taken:
+            wire[index] = make_wire_name(name, taken)
+            taken.add(wire[index])
     return wire
 
 
-def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
     A name that had to be changed is told in the description if there is none.
     """
-    own = [parameter.key for parameter in parameters]
-    if (keys := make_wire_names(own)) == own:
-        return list(parameters)
-    return [
-        parameter
-        if key == parameter.key
-        else dataclasses.replace(
-            parameter, key=key, own_key=parameter.key, description=parameter.description or parameter.key
-        )
-        for parameter, key in zip(parameters, keys, strict=True)
-    ]
-
-
-def find_same_names(tools: Sequence[Tool]) -> list[str]:
-    """One line for each name that two of the tools have."""
-    owners: dict[str, list[str]] = {}
-    for tool in tools:
-        owners.setdefault(tool.name, []).append(make_full_name(tool.function))
-    return [
-        f"{len(same)} tools are called {name!r}: {' and '.join(same)}; "
-        'give one of them another name: tool(name="...")(function)'
-        for name, same in owners.items()
-        if len(same) > 1
-    ]
+    made = list(parameters)
+    for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):
+        if key != (own := made[index].key):
+            text = made[index].description or own
+            made[index] = dataclasses.replace(made[index], key=key, own_key=own, description=text)
+    return made
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:

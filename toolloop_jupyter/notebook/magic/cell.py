@@ -30,7 +30,7 @@ from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
 if TYPE_CHECKING:
-    from ...core.events import Reply
+    from ...core.events import ModelCallFailed, Reply
     from ...core.models import Answers
     from ...core.session import AsyncEventStream
     from ..transcript import Block
@@ -67,7 +67,7 @@ class Tapes:
         if wanted is None:
             return None
         if wanted not in self._recorders:
-            self._recorders[wanted] = Recorder(wanted)
+            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says it
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
@@ -121,6 +121,24 @@ class ModelNotes(Observer):
         if new and not self._is_said:
             self._is_said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")
+
+
+class RecordingNotes(Observer):
+    """Says in a run's transcript, once, that its recording has stopped, and why."""
+
+    def __init__(self, recorder: Recorder, view: CellRun) -> None:
+        self._recorder, self._view, self._is_said = recorder, view, False
+
+    async def after_model(self, reply: Reply) -> None:
+        await self._say()
+
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        await self._say()
+
+    async def _say(self) -> None:
+        if self._recorder.stopped and not self._is_said:
+            self._is_said = True
+            await self._view.say(self._recorder.stopped, "warning")
 
 
 # --- one run --------------------------------------------------------------------------------------------------
@@ -341,6 +359,7 @@ class Notebook:
             Stepper(view, options["ask"]) if options["step"] else None,
             view.hooks,
             recorder,
+            None if recorder is None else RecordingNotes(recorder, view),
         ]
         return view, [observer for observer in observers if observer is not None]
 

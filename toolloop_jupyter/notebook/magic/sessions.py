@@ -193,7 +193,7 @@ def save(named: NamedSession, path: str) -> int:
 def load_session(path: Path) -> SavedConversation:
     """A session from a file of `save`. Raises HistoryInvalid."""
     messages = conversation.load_messages(path)
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(path.read_text(encoding="utf-8-sig"))
     turns = data.get("turns") if isinstance(data, dict) else None
     return SavedConversation(messages, *read_turns(turns))
 
@@ -237,7 +237,7 @@ def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
 def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
     """What the outputs of a notebook keep of conversations."""
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Mistake(f"{path.name} is no notebook") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]

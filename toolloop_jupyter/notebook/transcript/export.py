@@ -13,7 +13,7 @@ from pydantic_core import to_jsonable_python
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
-from ...core.text import hide, hide_in, plain
+from ...core.text import hide, hide_in, plain, write_whole
 from ..html import DARK_PAGE, as_source
 from .steps import draw_steps, head_of, mimebundle, render
 
@@ -33,14 +33,13 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending."""
+    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending, OSError."""
     target = Path(path)
     makers = {".md": to_markdown, ".html": _html, ".json": as_json}
     maker = makers.get(target.suffix.lower())
     if maker is None:
         raise Mistake(f"{path!r} must end in .md, .html or .json")
-    # A lone surrogate, which a tool may return, is written as its escape.
-    target.write_bytes(maker(result).encode("utf-8", "backslashreplace"))
+    write_whole(target, maker(result))
     return target
 
 
