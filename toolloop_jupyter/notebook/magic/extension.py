@@ -15,6 +15,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
@@ -147,7 +148,7 @@ def _cannot_await() -> bool:
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
         nested.add(InteractiveShell.run_cell.__code__)  # it would start the loop again
-    here: Any = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
+    here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
     while here is not None:
         if here.f_code in nested:
             return True
@@ -167,23 +168,23 @@ async def run_cell(line: str, body: str) -> Result | None:
     return result
 
 
-def _cell_magic(line: str, cell: str) -> Any:
+def _cell_magic(line: str, cell: str) -> object:
     instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
     return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
 
 
-def _line_magic(line: str) -> Any:
+def _line_magic(line: str) -> object:
     from . import commands
 
     return commands.run(_find_extension().notebook(), line)
 
 
-def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
+def _take_as_typed(function: Callable[..., object], doc: str) -> Callable[..., object]:
     """Mark a magic: its line is taken as typed ($name and {…} are not expanded: a key could get into a prompt)."""
     from IPython.core.magic import no_var_expand
 
     function.__doc__ = doc
-    marked: Callable[..., Any] = no_var_expand(function)
+    marked: Callable[..., object] = no_var_expand(function)
     return marked
 
 
@@ -233,7 +234,7 @@ class _Warmup:
             self._timer.daemon = True
             self._timer.start()
 
-    def _default_changed(self, change: Mapping[str, Any]) -> None:
+    def _default_changed(self, change: Mapping[str, str]) -> None:
         if _needs_litellm(change["new"]):
             start_loading()
 
@@ -298,7 +299,7 @@ def load_extension(shell: Any) -> None:
         kernel.watch_cells()
 
 
-def unload_extension(_shell: Any) -> None:
+def unload_extension(_shell: object) -> None:
     """Take everything back out of the shell."""
     if _loaded:
         _loaded.pop().take_out()
