@@ -14,7 +14,7 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -179,22 +179,13 @@ def _line_magic(line: str) -> object:
     return commands.run(_find_extension().notebook(), line)
 
 
-def _take_as_typed(function: Callable[..., object], doc: str) -> Callable[..., object]:
-    """Mark a magic: its line is taken as typed ($name and {…} are not expanded: a key could get into a prompt)."""
-    from IPython.core.magic import no_var_expand
-
-    function.__doc__ = doc
-    marked: Callable[..., object] = no_var_expand(function)
-    return marked
-
-
 # --- registering ----------------------------------------------------------------------------------------------
 
 
 class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
-    As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
+    After a cell that has made a model the default that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
     when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
     """
 
@@ -206,14 +197,9 @@ class _Warmup:
         self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
         for event, callback in self._events.items():
             shell.events.register(event, callback)
-        settings.observe(self._default_changed, "model")
 
     def cancel(self) -> None:
         """Start nothing any more."""
-        self._settings.unobserve(self._default_changed, "model")
-        self._wait_no_more()
-
-    def _wait_no_more(self) -> None:
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -226,17 +212,13 @@ class _Warmup:
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
         if litellm_loaded() or was_one_asked():
-            self._wait_no_more()
+            self.cancel()
         elif _needs_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
         else:
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
-
-    def _default_changed(self, change: Mapping[str, str]) -> None:
-        if _needs_litellm(change["new"]):
-            start_loading()
 
 
 def _needs_litellm(model: str) -> bool:
@@ -249,17 +231,18 @@ class _Extension:
     """What is registered with one shell, to be taken out again."""
 
     def __init__(self, shell: Any) -> None:
+        from IPython.core.magic import no_var_expand
+
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
         if self.settings not in shell.configurables:
             shell.configurables.append(self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
-        for magic, kind, doc in (
-            (_cell_magic, "cell", CELL_HELP + help_text()),
-            (_line_magic, "line", LINE_HELP),
-        ):
-            shell.register_magic_function(_take_as_typed(magic, doc), kind, "toolloop")
+        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
+        for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
+            # The line is taken as typed ($name and {…} are not expanded): a key could get into a prompt.
+            shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
 
