@@ -147,7 +147,7 @@ async def test_a_changed_request_stops_with_a_short_difference(
     await recorded(path)
     result = await run(Replay(path), **change)
     assert result.stop_reason == "runtime_error"
-    for piece in [*told, "lesson.jsonl, model call 1", "--replay-loose"]:
+    for piece in [*told, "lesson.jsonl, model call 1", "loose=True"]:
         assert " ".join(piece.split()) in " ".join((result.error or "").split())
 
 
@@ -227,7 +227,7 @@ async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_
         told = str((await run(replay, prompt="How is the weather in Bergen?")).error)
         assert told.startswith("lesson.jsonl, model call 2: message 1 (user) differs\n  recorded: ")
         assert told.endswith(
-            "\nRun the notebook as it was recorded, record it again, or go on with --replay-loose."
+            "\nRun the notebook as it was recorded, record it again, or go on with loose=True."
         )
     loose = Replay(path, loose=True)
     assert (await run(loose, prompt="How is the weather in Bergen?")).text == "rain"
