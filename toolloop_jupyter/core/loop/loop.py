@@ -449,7 +449,10 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],
         number=call.number,
     )
-    decision = await ask(turn, approval)
+    try:
+        decision = await ask(turn, approval)
+    finally:
+        call.decision = approval.decision  # also of one that is cut before it runs
     if not decision.allowed:
         turn.permissions.denied[same] += 1
         return _deny(decision)
