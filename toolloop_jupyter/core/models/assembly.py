@@ -106,6 +106,7 @@ class Assembly:
         """The first half of a surrogate pair whose second half is still to come."""
         self._reasoning: list[str] = []
         self._refusal: list[str] = []
+        self._refusal_is_told = False
         self._calls: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
@@ -172,7 +173,7 @@ class Assembly:
         if text:
             self._text.append(text)
         if refusal := read_field(delta, "refusal"):
-            text += self.refuse(str(refusal))
+            self.refuse(str(refusal))
         for fragment in read_field(delta, "tool_calls") or ():
             if self.has_too_many_calls:
                 break
@@ -196,19 +197,22 @@ class Assembly:
         """The message broke off: returns the (text, reasoning) that was held back."""
         text, reasoning = self._tagged.cut()
         self._text += [text] if text else []
-        return text, reasoning
+        return text + self._tell_refusal(), reasoning
 
     def end(self) -> str:
         """The message is whole: returns the text that was held back, or that is no reasoning after all."""
         self.attachments.end()
         text = self._tagged.end()
         self._text += [text] if text else []
-        return text
+        return text + self._tell_refusal()
 
-    def refuse(self, refusal: str) -> str:
-        """Take in a piece of a refusal; returns it as text where it is shown as such."""
+    def refuse(self, refusal: str) -> None:
+        """Take in a piece of a refusal. It is text when none came: that is known at the end."""
         self._refusal.append(refusal)
-        return "" if self._text else refusal
+
+    def _tell_refusal(self) -> str:
+        told, self._refusal_is_told = self._refusal_is_told, True
+        return "" if told or self._text else self.refusal
 
     def _add_call(self, fragment: object) -> None:
         body = read_field(fragment, "function") or read_field(fragment, "custom") or {}

@@ -188,8 +188,8 @@ class ModelCall:
                 await breath.take()
         finally:
             await stream.close()
-        if stream.refusal and not self.assembly.text:
-            await self._show(self.assembly.refuse(stream.refusal), "")
+        if stream.refusal and not self.assembly.refusal:
+            self.assembly.refuse(stream.refusal)
         if stream.ended_early:
             self.assembly.finish_reason = None
             if self.assembly.half_sent:
