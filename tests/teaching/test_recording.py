@@ -17,7 +17,7 @@ from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.session.options import Harness
-from toolloop_jupyter.teaching.parts import call, error, reasoning, text
+from toolloop_jupyter.teaching.parts import call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.tape import RecordingError
@@ -334,3 +334,12 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
         Replay(tmp_path / "none.jsonl")
     with pytest.raises(RecordingError, match="there is no folder"):
         Recorder(tmp_path / "none" / "lesson.jsonl")
+
+
+async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:
+    """Halves of a surrogate pair that come in two deltas, or alone, are recorded as they came, and replayed."""
+    path = tmp_path / "halves.jsonl"
+    model = ScriptedModel(deltas([{"content": "a\ud83d"}, {"content": "\ude00 b\ud83d"}, {"content": " c"}]))
+    first = await run(model, observer=Recorder(path))
+    assert first.text == "a\U0001f600 b\ufffd c"
+    assert (await run(Replay(path, speed=0))).text == first.text

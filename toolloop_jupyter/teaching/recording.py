@@ -86,7 +86,9 @@ class Recorder(Observer):
         written = lines(len(self.calls) + 1, call, before)
         if not self._begun:
             written.insert(0, {"toolloop-recording": VERSION})
-        with self.path.open("a" if self._begun else "w", encoding="utf-8", newline="\n") as file:
+        # Half of a surrogate pair, as deltas may be cut, is written as JSON's own escape.
+        how = {"encoding": "utf-8", "errors": "backslashreplace", "newline": "\n"}
+        with self.path.open("a" if self._begun else "w", **how) as file:
             file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in written)
         self._begun = True
         self.calls.append(call)
