@@ -474,3 +474,14 @@ async def test_half_a_surrogate_pair_in_the_words_of_a_person():
     result = await session.arun("Go.")
     assert "a\ufffdb" in result.tool_results[0].output
     assert history.validate(session.messages()) == []
+
+
+def test_a_bookmark_is_gone_back_to_more_than_once():
+    """What comes after the first time does not change what the second one puts back."""
+    kept = history.History([USER])
+    go_back = kept.bookmark()
+    for _ in range(2):
+        kept.begin_turn(None)
+        kept.add_user("More.")
+        go_back()
+        assert (kept.copy(), kept.turns) == ([USER], 0)
