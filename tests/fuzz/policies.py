@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -147,25 +148,30 @@ class Person:
                     approval.deny(*more)
                     return
                 edit, scope = more
+                call = self._name(approval, edit)
+                # Noted first: in a thread, the call may have run before the next line here.
+                was_allowed = call in self.allowed
+                self.allowed.add(call)
+                if scope in ("run", "session") and scope in approval.scopes:
+                    self.for_good.add(approval.tool)
                 approval.allow(edit, scope=scope)
             except (ValueError, TypeError):  # an edit or a scope that is none decides nothing
                 if approval.answered:
                     self._seen.escaped.append("an answer that raised has decided")
-                continue
-            self._note(approval, edit)
-            if scope in ("run", "session") and scope in approval.scopes:
-                self.for_good.add(approval.tool)
+                if not was_allowed:
+                    self.allowed.discard(call)
+                self.for_good.discard(approval.tool)
 
-    def _note(self, approval: Any, edit: Any) -> None:
-        made = {**(dict(edit) if edit is not None else dict(approval.input))}
-        self.allowed.add(f"{approval.tool} {made.get('n', 0)}")
+    def _name(self, approval: Any, edit: Any) -> str:
+        made = edit if isinstance(edit, dict) else dict(approval.input)
+        return f"{approval.tool} {made.get('n', 0)}"
 
     def answer(self, approval: Any) -> Any:
         """As `on_approval`."""
         self.act(approval)
         answer = _answer(self._given["answers"])
         if answer is True and not approval.answered:
-            self._note(approval, None)
+            self.allowed.add(self._name(approval, None))
         return answer
 
     async def answer_later(self, approval: Any) -> Any:
@@ -202,6 +208,8 @@ def run_policy(given: dict[str, Any]) -> Seen:
         on_approval=handler,
         follow=False,
     )
+    seen.pairs.append(("no more runs than calls", sum(seen.ran.values()) <= len(calls), True))
+    seen.ran = Counter(dict.fromkeys(seen.ran, 1))  # edited calls may come to the same
     own = dict(zip(NAMES, given["own"], strict=True))
     seen.may_run = set(person.allowed)
     for call in [*calls, *seen.ran]:

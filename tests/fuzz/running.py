@@ -15,7 +15,7 @@ from unittest import mock
 from fuzz.seam import Seen
 from toolloop_jupyter import Harness, aagent_session
 from toolloop_jupyter.core.events import Approval, Done, HarnessError, OutputInvalid
-from toolloop_jupyter.core.models import Answers, Delta, ProviderError, ProviderRequest, call
+from toolloop_jupyter.core.models import Answers, Delta, ProviderError, ProviderRequest, await_litellm, call
 from toolloop_jupyter.core.session import AsyncSession, options
 from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.teaching import registry
@@ -41,6 +41,12 @@ def _close(loop: asyncio.AbstractEventLoop) -> None:
 def run(work: Awaitable[Any]) -> Any:
     """Run to its end on the fuzzer's own loop."""
     return _loop().run_until_complete(work)
+
+
+@functools.cache
+def make_ready() -> None:
+    """Import LiteLLM, with what its first call needs."""
+    run(await_litellm())
 
 
 class Script(Answers):

@@ -51,6 +51,8 @@ class Seam:
     """How many of 100 inputs are its."""
     quick: int = 100
     """How many fresh inputs the test suite tries."""
+    needs_litellm: bool = False
+    """Whether LiteLLM is imported, which takes seconds, before the first input."""
 
 
 KEY = "sk-live-0123456789abcdef0123"

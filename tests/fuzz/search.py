@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, Phase, Verbosity, given, settings
 from hypothesis.errors import Flaky
 
 from fuzz.invariants import INVARIANTS
+from fuzz.running import make_ready
 from fuzz.seam import Seam, Seen
 
 BATCH = 250
@@ -59,7 +60,7 @@ class _Overdue(Exception):
 
 
 @contextmanager
-def _within_time(seam: Seam, given_input: Any) -> Iterator[list[str]]:
+def _within_time() -> Iterator[list[str]]:
     """What takes too long is interrupted: the list then says so."""
     late: list[str] = []
 
@@ -78,7 +79,9 @@ def _within_time(seam: Seam, given_input: Any) -> Iterator[list[str]]:
 
 def find_fault(seam: Seam, given_input: Any) -> Fault | None:
     """Run one input; the first invariant that does not hold for it, or None."""
-    with _within_time(seam, given_input) as late:
+    if seam.needs_litellm:
+        make_ready()
+    with _within_time() as late:
         try:
             seen = seam.run(given_input)
         except _Overdue:

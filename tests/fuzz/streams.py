@@ -305,6 +305,7 @@ STREAMS = Seam(
     run_turns,
     share=33,
     quick=200,
+    needs_litellm=True,
 )
 
 __all__ = ["FOLLOWING", "NEXT", "STREAMS"]

@@ -128,4 +128,12 @@ def run_bytes(given: dict[str, Any]) -> Seen:
     return seen
 
 
-BYTES = Seam("bytes", "server-sent events through LiteLLM's client", INPUTS, run_bytes, share=3, quick=30)
+BYTES = Seam(
+    "bytes",
+    "server-sent events through LiteLLM's client",
+    INPUTS,
+    run_bytes,
+    share=3,
+    quick=30,
+    needs_litellm=True,
+)
