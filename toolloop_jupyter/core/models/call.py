@@ -238,8 +238,7 @@ class ModelCall:
     async def _end(self, stream: client.LiteLLMStream) -> bool:
         """Take in what LiteLLM hides of a stream that has ended; False where it was one JSON document, of which nothing is read."""
         assembly = self.assembly
-        if stream.refusal and not assembly.text:
-            await self._show(assembly.refuse(stream.refusal), "")
+        assembly.refuse(stream.refusal)
         if stream.ended_early:
             assembly.finish_reason = None
             if assembly.calls.are_half_sent:

@@ -261,10 +261,15 @@ def _make_readable(delta: Any) -> None:
         own = getattr(call, "__dict__", {})
         if own.get("id") is not None and not isinstance(own["id"], str):
             own["id"] = str(own["id"])
-        function = getattr(own.get("function"), "__dict__", {})
-        arguments = function.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            function["arguments"] = json.dumps(make_plain(arguments))
+        _make_arguments_text(own.get("function"))
+    _make_arguments_text(fields.get("function_call"))
+
+
+def _make_arguments_text(function: Any) -> None:
+    fields = getattr(function, "__dict__", {})
+    arguments = fields.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):
+        fields["arguments"] = json.dumps(make_plain(arguments))
 
 
 def _carry_attachments(delta: Any) -> None:

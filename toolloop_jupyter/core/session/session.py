@@ -149,7 +149,7 @@ class AsyncSession:
 
         def go_back() -> None:
             put_back()
-            self.results[:], self._allowed = results, allowed
+            self.results[:], self._allowed = results, allowed.copy()
 
         return go_back
 

@@ -27,7 +27,9 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 def resolve(option: Option, value: Any, names: Names) -> object:
     """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
-    if value is None or value == "":
+    if value is None or (
+        value == "" and option.kind is not Kind.POLICY
+    ):  # no policy is not one that lets all run
         return None
     match option.kind:
         case Kind.MODEL:
