@@ -29,6 +29,7 @@ import zmq
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
+WIDGET = "application/vnd.jupyter.widget-view+json"
 QUIET = {
     "JPY_SESSION_NAME": "",  # set by a Jupyter server for its own kernels; a test may run in one
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the debugger's note about frozen modules, at every start
@@ -170,6 +171,11 @@ class LiveKernel:
         self.cwd, self.env, self.start_timeout = cwd, dict(env or {}), start_timeout
         self.executions: dict[str, Execution] = {}
         self.widgets: dict[str, Widget] = {}
+        self._displayed: set[str] = set()
+        """Ids of the widgets that an output showed, in whichever cell."""
+        self._clicks: set[str] = set()
+        self._idle: set[str] = set()
+        """Ids of the messages sent as clicks, and of all messages that the kernel has handled."""
         self.messages: list[dict[str, Any]] = []
         self.replies: dict[str, dict[str, Any]] = {}
         self.prompts: list[str] = []
@@ -185,11 +191,10 @@ class LiveKernel:
         self._home = tempfile.mkdtemp(prefix="live-kernel-")
         wanted = {**os.environ, "IPYTHONDIR": f"{self._home}/ipython", **QUIET, **self.env}
         env = {name: value for name, value in wanted.items() if value is not None}
-        folder = Path(self.cwd or self._home)
         self.manager = _Manager(connection_file=f"{self._home}/kernel.json")
         self.manager.python = self.python
         self.manager.kernel_spec_manager = _ThisSpec(parent=self.manager)
-        self.manager.start_kernel(env=env, cwd=str(folder))
+        self.manager.start_kernel(env=env, cwd=str(self.folder))
         try:
             self.client = self.manager.blocking_client()
             self.client.start_channels()
@@ -225,6 +230,11 @@ class LiveKernel:
     def pid(self) -> int:
         """The kernel's process id."""
         return int(self.manager.provisioner.pid)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that it was started in."""
+        return Path(self.cwd or self._home)
 
     def interrupt(self) -> None:
         """What the ■ button does: SIGINT."""
@@ -281,7 +291,7 @@ class LiveKernel:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise KernelTimeout(f"waited {timeout} s for {what or condition}; {self._state()}")
-            if not self._pump(min(left, 0.5)) and not self.alive:
+            if not self._pump(min(left, 0.1)) and not self.alive:
                 raise KernelDied(
                     f"the kernel's process ended while waiting for {what or condition}; {self._state()}"
                 )
@@ -307,23 +317,40 @@ class LiveKernel:
         """Open widgets, oldest first; all, or those of one model such as "ButtonModel"."""
         return [w for w in self.widgets.values() if w.open and (not model or w.model == model)]
 
-    def button(self, label: str, timeout: float = 60.0) -> Widget:
-        """Wait for an open, enabled button with `label` in its description; return the newest.
+    def on_page(self) -> set[str]:
+        """Ids of the widgets that an output shows, with all that stand in them."""
+        found: set[str] = set()
+        left = list(self._displayed)
+        while left:
+            one = left.pop()
+            if one in self.widgets and one not in found:
+                found.add(one)
+                children = self.widgets[one].state.get("children", ())
+                left += [child.removeprefix("IPY_MODEL_") for child in children]
+        return found
 
-        One that is disabled right after it was made (a card that comes up under a click) is waited for.
+    def button(self, label: str, timeout: float = 60.0) -> Widget:
+        """Wait for a button that a person can click (on the page, open, enabled), with `label` in its description.
+
+        The newest. One that is made is not on the page yet: it may be disabled before it gets there.
         """
 
         def found() -> Widget | None:
+            on_page = self.on_page()
             fitting = [
                 b
                 for b in self.open_widgets("ButtonModel")
-                if label in b.description and not b.state.get("disabled")
+                if label in b.description and not b.state.get("disabled") and b.comm_id in on_page
             ]
             return fitting[-1] if fitting else None
 
         while True:
             button: Widget = self.wait_until(found, timeout, f"a button with {label!r}")
-            self.settle(0.05)
+            if self._clicks <= self._idle:
+                return button
+            self.settle(
+                0.05
+            )  # an earlier click may be about to disable this one; or its callback waits, for this one
             if found() is button:
                 return button
 
@@ -335,7 +362,8 @@ class LiveKernel:
 
     def click_widget(self, widget: Widget, *, subshell: str | None = None) -> None:
         """Click this very button, also when it is closed by now (a late click)."""
-        self.send_comm(widget, {"method": "custom", "content": {"event": "click"}}, subshell=subshell)
+        sent = self.send_comm(widget, {"method": "custom", "content": {"event": "click"}}, subshell=subshell)
+        self._clicks.add(sent)
 
     def set_state(self, widget: Widget, subshell: str | None = None, **state: Any) -> None:
         """Change a widget's state as a person does: `set_state(text, value="new")`."""
@@ -416,6 +444,10 @@ class LiveKernel:
                 self.executions[parent].status, self.executions[parent].reply = content["status"], content
         else:
             self.messages.append(message)
+            if content.get("execution_state") == "idle":
+                self._idle.add(parent)
+            if WIDGET in content.get("data", {}):
+                self._displayed.add(content["data"][WIDGET]["model_id"])
             if kind.startswith("comm_"):
                 self._comm(kind, content)
             elif kind == "update_display_data":

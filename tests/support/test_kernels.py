@@ -108,6 +108,20 @@ def test_subshells(kernel):
     kernel.delete_subshell(subshell)
 
 
+def test_a_button_is_clicked_once_it_is_on_the_page(kernel):
+    """A button that is made, and disabled later, before it is shown, is not clicked meanwhile: that click would be lost."""
+    run = kernel.submit(
+        "import asyncio, ipywidgets\nseen, state = [], 'made'\nb = ipywidgets.Button(description='Late')\n"
+        "b.on_click(lambda _: seen.append(state)); await asyncio.sleep(0.5); b.disabled = True\n"
+        "box = ipywidgets.VBox([ipywidgets.HBox([b])]); state = 'shown'; display(box)\n"
+        "await asyncio.sleep(0.2); state = 'enabled'; b.disabled = False"
+    )
+    kernel.click("Late")
+    kernel.wait(run)
+    kernel.wait_until(lambda: kernel.execute("seen").value == "['enabled']")
+    kernel.execute("for part in (b, *box.children, box): part.close()")
+
+
 def test_widget_state_both_ways(kernel):
     """What the kernel sets is seen, and what a person sets arrives."""
     kernel.execute(

@@ -94,14 +94,12 @@ def python(request):
 class _Shared:
     """One kernel for many tests; after a test that left something behind, a fresh one."""
 
-    def __init__(self, python):
-        self.python, self.kernel = python, None
+    def __init__(self, start):
+        self.start, self.kernel = start, None
 
     def take(self):
         if self.kernel is None:
-            self.kernel = RecordingKernel(self.python).start()
-            done = self.kernel.execute(LAB)
-            assert done.status == "ok", done.text
+            self.kernel = self.start()
         return self.kernel
 
     def drop(self):
@@ -109,10 +107,35 @@ class _Shared:
             self.kernel.stop()
         self.kernel = None
 
+    def lend(self, prepare=lambda kernel: None):
+        """Give the kernel to one test, and throw it away where that leaves a cell running or a widget open."""
+        kernel = self.take()
+        before = {widget.comm_id for widget in kernel.open_widgets()}
+        try:
+            prepare(kernel)
+        except BaseException:
+            self.drop()
+            raise
+        yield kernel
+        kernel.settle(0.05)
+        running = [execution.code for execution in kernel.executions.values() if not execution.done]
+        left = [w.description or w.model for w in kernel.open_widgets() if w.comm_id not in before]
+        if running or left:
+            self.drop()
+        assert (running, left) == ([], [])
+
+
+def start_lab(python):
+    """A kernel with LAB."""
+    kernel = RecordingKernel(python).start()
+    done = kernel.execute(LAB)
+    assert done.status == "ok", done.text
+    return kernel
+
 
 @pytest.fixture(scope="session")
 def shared_kernel(python):
-    shared = _Shared(python)
+    shared = _Shared(lambda: start_lab(python))
     yield shared
     shared.drop()
 
@@ -120,15 +143,7 @@ def shared_kernel(python):
 @pytest.fixture
 def live(shared_kernel):
     """The stack's kernel, with LAB; fails the test that leaves a cell running or a widget open."""
-    kernel = shared_kernel.take()
-    before = {widget.comm_id for widget in kernel.open_widgets()}
-    yield kernel
-    kernel.settle(0.05)
-    running = [execution.code for execution in kernel.executions.values() if not execution.done]
-    left = [w.description or w.model for w in kernel.open_widgets() if w.comm_id not in before]
-    if running or left:
-        shared_kernel.drop()
-    assert (running, left) == ([], [])
+    yield from shared_kernel.lend()
 
 
 @pytest.fixture(params=list(WAYS))
@@ -137,24 +152,25 @@ def way(request):
     return WAYS[request.param].format
 
 
+def start_product(python):
+    """A kernel with the extension and SET_UP; loading imports no litellm and says nothing."""
+    kernel = LiveKernel(python).start()
+    loaded = kernel.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
+    assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
+    for cell in (SET_UP, "agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])"):
+        done = kernel.execute(cell, timeout=120)
+        assert done.status == "ok", done.text
+    return kernel
+
+
 @pytest.fixture(scope="session")
 def stack_kernel(stack):
-    """A kernel of the stack, with the extension and SET_UP; loading imports no litellm and says nothing."""
-    with LiveKernel(stack.python) as live:
-        loaded = live.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
-        assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
-        for cell in (SET_UP, "agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])"):
-            done = live.execute(cell, timeout=120)
-            assert done.status == "ok", done.text
-        yield live
+    shared = _Shared(lambda: start_product(stack.python))
+    yield shared
+    shared.drop()
 
 
 @pytest.fixture
 def product(stack_kernel):
     """The stack's kernel, with a fresh model `m`; fails the test that leaves a widget open or a cell running."""
-    before = {widget.comm_id for widget in stack_kernel.open_widgets()}
-    run(stack_kernel, "runs.clear(); m = scripted()")
-    yield stack_kernel
-    left = [w.description or w.model for w in stack_kernel.open_widgets() if w.comm_id not in before]
-    running = [execution.code for execution in stack_kernel.executions.values() if not execution.done]
-    assert (left, running) == ([], [])
+    yield from stack_kernel.lend(lambda kernel: run(kernel, "runs.clear(); m = scripted()"))

@@ -1,7 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
 from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
-from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -25,6 +24,7 @@ from .events import (
     Compaction,
     FileChange,
     FileChangeKind,
+    ImageMode,
     Reasoning,
     Retry,
     Span,
@@ -38,7 +38,6 @@ from .events import (
 from .observer import (
     Host,
     Observer,
-    Observers,
     PrintKeeper,
     Progress,
     RunSync,
@@ -49,14 +48,12 @@ from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
-    "CHECKS",
     "STOPPED",
     "Approval",
     "ArgumentInvalid",
     "ArgumentTypeInvalid",
     "Attachment",
     "CapabilityUnsupported",
-    "Check",
     "Compaction",
     "Decision",
     "Done",
@@ -73,8 +70,6 @@ __all__ = [
     "Mistake",
     "ModelCallFailed",
     "Observer",
-    "Observers",
-    "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
     "Presenter",
@@ -100,7 +95,6 @@ __all__ = [
     "ToolResult",
     "ToolStatus",
     "Usage",
-    "check_values",
     "freeze",
     "is_same_json",
     "make_plain",

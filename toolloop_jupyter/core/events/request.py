@@ -25,7 +25,7 @@ class Request:
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """api_key and headers: sent, never shown."""
 
-    def keywords(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
         tools = {"tools": self.tools} if self.tools else {}
         options = self.options
@@ -50,7 +50,7 @@ class Request:
         }
 
 
-def _shown_option(value: Any) -> Any:
+def _shown_option(value: object) -> object:
     """A completion option as plain data; a class (`response_format=Review`) as its JSON schema."""
     if isinstance(value, type) and hasattr(value, "model_json_schema"):
         return value.model_json_schema()

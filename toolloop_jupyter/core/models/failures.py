@@ -124,6 +124,8 @@ def secrets_of(request: Request) -> list[object]:
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
 _UNREACHED = ("APIConnectionError", "ConnectError")
+_UNREACHED_ADVICE = "Is it running, is the address right, is there a network?"
+_RETRY = "let it be tried again: completion_kwargs={'num_retries': 2}"
 _SERVER_FAILED = re.compile(
     "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
 )
@@ -139,9 +141,7 @@ def _behind_gateway(kind: str, text: str) -> str:
     if kind == "NotFoundError":
         return "That is the model behind this group: whoever runs the gateway has to correct its name."
     if kind in _UNREACHED or "Connection error" in text:
-        return (
-            "The gateway lost the provider behind it: run again, or --set num_retries=2 to retry by itself."
-        )
+        return f"The gateway lost the provider behind it: run again, or {_RETRY}."
     return ""
 
 
@@ -181,17 +181,17 @@ def _advice(kind: str, text: str, request: Request) -> str:
             " and api_base." if not gateway else "."
         )
     if kind in _UNREACHED or "Connection error" in text or "Cannot connect" in text:
-        return f"Could not reach {_host(request)}: is it running, is the address right, is there a network?"
+        return _UNREACHED_ADVICE
     if kind in ("Timeout", "APITimeoutError"):
-        return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
+        return "The provider did not answer in time: try again, or give it longer: completion_kwargs={'timeout': SECONDS}."
     if kind == "RateLimitError":
-        return "Rate limit: wait and run again, or --set num_retries=3 to wait and retry by itself."
+        return f"Rate limit: wait and run again, or {_RETRY}."
     if kind == "ContextWindowExceededError":
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
     if kind == "ContentPolicyViolationError" or re.search("content management policy|content_filter", text):
         return "The provider's content filter refused the request: rephrase the prompt."
     if _SERVER_FAILED.fullmatch(kind):
-        return "The provider failed: run again, or --set num_retries=2 to retry by itself."
+        return f"The provider failed: run again, or {_RETRY}."
     return ""
 
 
@@ -231,7 +231,10 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     status = getattr(error, "status_code", None)
     if kind == "APIError" and status in _REFUSALS:  # what LiteLLM has no class for, with some providers
         kind = EXCEPTIONS[status]
-    return f"{kind}: {short}", _advice(kind, text, request)
+    advice = _advice(kind, text, request)
+    if advice == _UNREACHED_ADVICE:
+        return f"Could not reach {_host(request)} ({kind}: {short.rstrip('.')}).", advice
+    return f"{kind}: {short}", advice
 
 
 def log_unexpected(error: BaseException) -> str:
@@ -273,7 +276,7 @@ def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
         variable = named[0] if named else key_name(model)
         return f"There is no key for {model!r}.", (
             f'Set the environment variable {variable}, in a cell: import os, getpass; os.environ["{variable}"] = getpass.getpass() '
-            "- or run without a key: --model toolloop/demo"
+            "- or run without a key: model='toolloop/demo'"
         )
     return None
 
@@ -284,7 +287,7 @@ def key_name(model: str) -> str:
 
 
 def _provider(model: str) -> str:
-    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-5")."""
+    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-6")."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")
@@ -300,8 +303,23 @@ def _other_name(model: str) -> str:
         near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(before, sorted(known), 1)
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
-        return "The part before the slash names the provider, for example openai/gpt-4o-mini."
+        return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."
+    if full := _full_name(model):
+        return f"Did you mean {full!r}?"
     return (
         f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. A ScriptedModel goes by the name of "
         "its variable: run the cell that makes it first."
     )
+
+
+def _full_name(begun: str) -> str:
+    """The newest model of a common provider whose name begins so ("claude-sonnet"), with the provider; "" for none."""
+    known = getattr(sys.modules.get("litellm"), "model_cost", {})
+    names = [
+        f"{facts['litellm_provider']}/{name}"
+        for name, facts in known.items()
+        if name.startswith(f"{begun}-")
+        and facts.get("litellm_provider") in _COMMON
+        and facts.get("mode") == "chat"
+    ]
+    return max(names, default="")
