@@ -129,7 +129,7 @@ class Assembly:
     def refuse(self, refusal: str) -> str:
         """Take in a piece of a refusal; returns it as text where it is shown as such."""
         self.refusal += refusal
-        return "" if self.words.text else refusal
+        return "" if self.words.has_text else refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
