@@ -104,6 +104,9 @@ class _Notebook(Host):
     def keeper(self) -> PrintKeeper:
         return live.CallOutputs()
 
+    def name_code(self, traceback: str) -> str:
+        return kernel.name_cells(traceback)
+
     def display(self, result: Result) -> None:
         live.display(result)
 

@@ -43,7 +43,7 @@ from .observer import (
     RunSync,
     Sink,
 )
-from .request import Emit, Reply, Request, make_plain, read_content, read_field
+from .request import Emit, Fields, Reply, Request, make_plain, read_content, read_fields
 from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
@@ -59,6 +59,7 @@ __all__ = [
     "Done",
     "Emit",
     "Event",
+    "Fields",
     "FileChange",
     "FileChangeKind",
     "HarnessError",
@@ -98,6 +99,6 @@ __all__ = [
     "is_same_json",
     "make_plain",
     "read_content",
-    "read_field",
+    "read_fields",
     "thaw",
 ]

@@ -134,3 +134,7 @@ class Host(Presenter):
     def keeper(self) -> PrintKeeper:
         """What keeps the output of one call for the model."""
         return PrintKeeper()
+
+    def name_code(self, traceback: str) -> str:
+        """A traceback with the names that a person knows for code that is in no file; a notebook has cells."""
+        return traceback

@@ -243,7 +243,14 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.asked.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {call.tool.name!r} raised {outcome.error}")
-    return await make_result(call, permit.bound, outcome, keeper, see=lambda: turn.picture_way is not None)
+    return await make_result(
+        call,
+        permit.bound,
+        outcome,
+        keeper,
+        see=lambda: turn.picture_way is not None,
+        name_code=turn.config.host.name_code,
+    )
 
 
 class Changed(Exception):
@@ -267,8 +274,8 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
             one.item(call.asked, item)
 
     keywords = dict(bound.kwargs)
-    if bound.context_parameter:
-        keywords[bound.context_parameter] = ToolContext(call.asked.id, report)
+    if bound.tool.context_parameter:
+        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
 
     def start() -> object:
         if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call

@@ -22,11 +22,18 @@ EDITS_TOLD = 4_000
 
 
 async def make_result(
-    call: Call, bound: BoundCall, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
+    call: Call,
+    bound: BoundCall,
+    outcome: Outcome,
+    keeper: PrintKeeper | None,
+    *,
+    see: Callable[[], bool],
+    name_code: Callable[[str], str],
 ) -> ToolResult:
     """What came of a function's run, for the model and for the person.
 
     `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
+    `name_code` gives a traceback the names that a person knows.
     """
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
@@ -51,7 +58,7 @@ async def make_result(
         is_error=error is not None,
         value=outcome.value if error is None else error,
         seconds=seconds,
-        traceback="" if error is None or isinstance(error, ToolTimeout) else cut_traceback(error),
+        traceback="" if error is None or isinstance(error, ToolTimeout) else name_code(cut_traceback(error)),
         full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
