@@ -20,7 +20,6 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from support.house import House, count_attributes, count_floors, find_circles, read_modules
 
-
 PUBLIC_RECORDS = {"Approval", "Keywords", "Result", "ToolResult"}
 """Their fields are what people read and write: a contract, and no state of ours."""
 
