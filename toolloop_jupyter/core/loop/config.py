@@ -202,7 +202,6 @@ class Config:
     output: Output | None = None
     max_turns: int | None = None
     timeout: float | None = None
-    metadata: Mapping[str, object] = field(default_factory=dict)
     options: ToolLoopOptions = field(default_factory=ToolLoopOptions)
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()

@@ -198,7 +198,6 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         output=None if output is None else Output(output),
         max_turns=keywords.get("max_turns"),
         timeout=keywords.get("timeout"),
-        metadata=facts,
         options=options,
         sandbox=make_sandbox(keywords.get("sandbox")),
         observers=() if observer is None else (observer,),
