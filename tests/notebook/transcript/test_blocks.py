@@ -694,3 +694,12 @@ def test_what_hides_is_shown_in_text_as_on_the_page():
         assert shown in block.text
         assert shown in words(block.html)
         assert "ab" not in block.text
+
+
+@pytest.mark.parametrize(
+    "text", ["Short.", "One line.\nAnother.", "word " * 60, "x" * 300, "```python\nx = 1\n```", "a\n\nb\n\nc"]
+)
+def test_an_opened_thought_does_not_repeat_its_beginning(text):
+    """Its first words stand in the line, the rest behind it: together they are the thought, and no word is there twice."""
+    said = words(reasoning_block(text).html).removeprefix("thought ")
+    assert re.sub(r"\s", "", said) == re.sub(r"```(python)?|\s", "", text)
