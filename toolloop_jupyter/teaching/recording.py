@@ -8,9 +8,8 @@ import itertools
 import json
 import os
 import warnings
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
@@ -21,6 +20,8 @@ from .differences import difference, nearest
 from .tape import (
     VERSION,
     Call,
+    JsonObject,
+    ReadObject,
     RecordingError,
     as_delta,
     check_target,
@@ -68,15 +69,15 @@ class Recorder(Observer):
         self._on_stop = on_stop
         self._left = _stamp(self.path) if self.calls else None
         """The file as the last call left it; None before the first."""
-        self._request: dict[str, Any] | None = None
+        self._request: JsonObject | None = None
         self._started: float | None = None
         self._deltas: list[tuple[float, Delta]] = []
 
     def record(
         self,
-        request: Mapping[str, Any],
-        deltas: Sequence[tuple[float, Mapping[str, Any]]],
-        final: Mapping[str, Any],
+        request: ReadObject,
+        deltas: Sequence[tuple[float, ReadObject]],
+        final: ReadObject,
     ) -> None:
         """Write one call, whole or not at all. Raises OSError, or RecordingError where somebody else has written the file.
 
@@ -118,9 +119,7 @@ class Recorder(Observer):
                 raise
         self._left = _stamp(self.path)
 
-    def _try_to_record(
-        self, deltas: Sequence[tuple[float, Mapping[str, Any]]], final: Mapping[str, Any]
-    ) -> None:
+    def _try_to_record(self, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject) -> None:
         """Write the call that has ended. What keeps it from being written stops the recording, not the run."""
         request, self._request, self._started = self._request, None, None
         if request is None or (self.stopped and self.path.exists()):
@@ -139,7 +138,7 @@ class Recorder(Observer):
         self._request, self._deltas = request.shown(), []
         self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
 
-    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+    def delta(self, at: float, delta: ReadObject) -> None:
         """Keep a piece of the answer."""
         if self._started is not None:
             self._deltas.append((max(0.0, at - self._started), dict(delta)))
@@ -260,7 +259,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
-def _failure(end: Mapping[str, Any]) -> ProviderError:
+def _failure(end: ReadObject) -> ProviderError:
     """A recorded failure: with its status, or as the words that the person was told."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])

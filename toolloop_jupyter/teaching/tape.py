@@ -20,11 +20,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.events import HarnessError
 from ..core.models import Assembly, Delta
 from ..core.text import hide_suspected, is_deeper, list_some, names_key
+
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of plain JSON: a message, a tool, options, a line of the file."""
+ReadObject: TypeAlias = Mapping[str, Any]
+"""The same, only read."""
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
@@ -44,12 +49,12 @@ class Call:
     """One model call of a recording."""
 
     model: str
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
+    messages: list[JsonObject]
+    tools: list[JsonObject]
     """{"name", "description", "parameters"} of each."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
-    end: dict[str, Any] = field(default_factory=dict)
+    end: JsonObject = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
     is_whole: bool = False
     """Whether the file has its end: a kernel that dies, or a full disk, leaves a call without."""
@@ -123,7 +128,7 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None:
+def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
     if first:
         version = entry["toolloop-recording"]
         if version != VERSION:
@@ -146,14 +151,14 @@ def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None
     # Another key is of a later release that still writes this version: it may be left out.
 
 
-def lines(number: int, call: Call, before: Call | None) -> list[dict[str, Any]]:
+def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
     kept = 0
     for old, new in zip(before.messages if before else (), call.messages, strict=False):
         if old != new:
             break
         kept += 1
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
-    head: dict[str, Any] = {"call": number, "model": call.model}
+    head: JsonObject = {"call": number, "model": call.model}
     head |= {"kept": kept} if kept else {}
     head |= {"tools": "kept"} if same_tools else {}
     head |= {"options": call.options} if call.options else {}
@@ -166,19 +171,19 @@ def lines(number: int, call: Call, before: Call | None) -> list[dict[str, Any]]:
     ]
 
 
-def tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+def tool_of(tool: ReadObject) -> JsonObject:
     function = tool.get("function") or tool
     return {key: function[key] for key in ("name", "description", "parameters") if key in function}
 
 
-def options_of(request: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(request: ReadObject) -> JsonObject:
     """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     return {**_without_keys(kept), **({"response_format": clean(schema)} if schema is not None else {})}
 
 
-def _without_keys(value: Any) -> Any:
+def _without_keys(value: object) -> Any:
     if isinstance(value, Mapping):
         names = (k for k in value if not (names_key(str(k)) or str(k).lower() in _ADDRESSES))
         return {str(k): _without_keys(value[k]) for k in names}
@@ -200,7 +205,7 @@ def clean(value: Any) -> Any:
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 
-def clean_deltas(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> list[tuple[float, Delta]]:
+def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
     """Leave out what says nothing. A key may come in pieces: then all becomes one delta without it."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
@@ -213,20 +218,20 @@ def clean_deltas(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> list[tupl
     return [(seconds, delta) for seconds, delta in kept if delta]
 
 
-def _assembled(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> dict[str, Any]:
+def _assembled(deltas: Sequence[tuple[float, ReadObject]]) -> JsonObject:
     assembly = Assembly()
     for _, delta in deltas:
         assembly.add(delta)
     return assembly.message()
 
 
-def says_same(deltas: Sequence[tuple[float, Delta]], message: Mapping[str, Any]) -> bool:
+def says_same(deltas: Sequence[tuple[float, Delta]], message: ReadObject) -> bool:
     made = _assembled(deltas)
     calls = [[call["function"] for call in one.get("tool_calls") or ()] for one in (made, message)]
     return (made["content"] or "") == (message.get("content") or "") and calls[0] == calls[1]
 
 
-def as_delta(message: Mapping[str, Any]) -> Delta:
+def as_delta(message: ReadObject) -> Delta:
     calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
     return {
         **{k: v for k, v in message.items() if k != "tool_calls"},

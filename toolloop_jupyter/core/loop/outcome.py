@@ -8,10 +8,9 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
 
 from ..events import PrintKeeper, ToolResult
-from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
+from ..execution import Outcome, Raised, ToolTimeout, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe, find_pictures, make_addresses
 from ..text import settle_lines
 from ..tools import BoundCall
@@ -20,10 +19,6 @@ from .turn import Call
 EDITED = "The person edited"
 EDITS_TOLD = 4_000
 """Characters of edited arguments that the model is told."""
-
-
-class ToolTimeout(Exception):
-    """A tool took longer than its own `timeout`."""
 
 
 async def make_result(
@@ -73,7 +68,7 @@ async def make_result(
     )
 
 
-async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
+async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
     """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
     drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()

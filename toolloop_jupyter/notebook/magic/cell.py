@@ -171,15 +171,15 @@ class Notebook:
         """The Result of the last run in this kernel: of a cell, or of the API."""
         return live.last()
 
-    def complete(self, said: Mapping[str, Any]) -> Options:
+    def complete(self, said: Mapping[str, object]) -> Options:
         """A value for every option: what was said, over the notebook's settings, over the defaults."""
         return complete(said, self.settings.said())
 
-    def new_session(self, said: Mapping[str, Any]) -> AsyncSession:
+    def new_session(self, said: Mapping[str, object]) -> AsyncSession:
         """A fresh session with these options over the settings. Raises Mistake, or another one-line error."""
         return self._make_session(self.complete(said))
 
-    def check(self, said: Mapping[str, Any]) -> None:
+    def check(self, said: Mapping[str, object]) -> None:
         """Raise Mistake for options that no cell could run with, whatever else is set. A model may be defined later."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
@@ -335,7 +335,7 @@ class Notebook:
             tape=describe_source(config.route.model, answers, recorder),
         )
 
-        def finish() -> Mapping[str, Any]:
+        def finish() -> Mapping[str, object]:
             if replaced is not None:
                 replaced.settle()
             return bundle_conversation(options["session"], named) if options["keep_history"] else {}

@@ -27,13 +27,12 @@ def _say(text: str) -> None:
     print(hide(plain(text)))  # noqa: T201
 
 
-def run(book: Notebook, line: str) -> Any:
+def run(book: Notebook, line: str) -> object:
     """Run one `%toolloop` line. Raises Mistake for what is not understood."""
     words = split_words(line)
-    if not words:
-        return status(book)
-    if words[0].startswith("-"):
-        return configure(book, parse(line, book.names))
+    if not words or words[0].startswith("-"):
+        configure(book, parse(line, book.names))
+        return None
     command = COMMANDS.get(words[0])
     if command is None:
         if len(words) > 2:
@@ -77,11 +76,12 @@ def _measure(session: AsyncSession) -> str:
 
 
 def configure(book: Notebook, said: Options) -> None:
-    """Take options as the notebook's defaults: all of them, or none when one is wrong."""
+    """Take options as the notebook's defaults: all of them, or none when one is wrong. Print what is set then."""
     for option in OPTIONS:
         if option.name in said and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
-    book.check(said)
+    if said:
+        book.check(said)
     for name, value in said.items():
         setattr(book.settings, name, value)
     status(book)

@@ -14,7 +14,8 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
@@ -147,7 +148,7 @@ def _cannot_await() -> bool:
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
         nested.add(InteractiveShell.run_cell.__code__)  # it would start the loop again
-    here: Any = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
+    here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
     while here is not None:
         if here.f_code in nested:
             return True
@@ -167,24 +168,15 @@ async def run_cell(line: str, body: str) -> Result | None:
     return result
 
 
-def _cell_magic(line: str, cell: str) -> Any:
+def _cell_magic(line: str, cell: str) -> object:
     instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
     return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
 
 
-def _line_magic(line: str) -> Any:
+def _line_magic(line: str) -> object:
     from . import commands
 
     return commands.run(_find_extension().notebook(), line)
-
-
-def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
-    """Mark a magic: its line is taken as typed ($name and {…} are not expanded: a key could get into a prompt)."""
-    from IPython.core.magic import no_var_expand
-
-    function.__doc__ = doc
-    marked: Callable[..., Any] = no_var_expand(function)
-    return marked
 
 
 # --- registering ----------------------------------------------------------------------------------------------
@@ -193,7 +185,7 @@ def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]
 class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
-    As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
+    After a cell that has made a model the default that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
     when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
     """
 
@@ -205,14 +197,9 @@ class _Warmup:
         self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
         for event, callback in self._events.items():
             shell.events.register(event, callback)
-        settings.observe(self._default_changed, "model")
 
     def cancel(self) -> None:
         """Start nothing any more."""
-        self._settings.unobserve(self._default_changed, "model")
-        self._wait_no_more()
-
-    def _wait_no_more(self) -> None:
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -225,17 +212,13 @@ class _Warmup:
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
         if litellm_loaded() or was_one_asked():
-            self._wait_no_more()
+            self.cancel()
         elif _needs_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
         else:
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
-
-    def _default_changed(self, change: Mapping[str, Any]) -> None:
-        if _needs_litellm(change["new"]):
-            start_loading()
 
 
 def _needs_litellm(model: str) -> bool:
@@ -248,17 +231,18 @@ class _Extension:
     """What is registered with one shell, to be taken out again."""
 
     def __init__(self, shell: Any) -> None:
+        from IPython.core.magic import no_var_expand
+
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
         if self.settings not in shell.configurables:
             shell.configurables.append(self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
-        for magic, kind, doc in (
-            (_cell_magic, "cell", CELL_HELP + help_text()),
-            (_line_magic, "line", LINE_HELP),
-        ):
-            shell.register_magic_function(_take_as_typed(magic, doc), kind, "toolloop")
+        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
+        for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
+            # The line is taken as typed ($name and {…} are not expanded): a key could get into a prompt.
+            shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
 
@@ -298,7 +282,7 @@ def load_extension(shell: Any) -> None:
         kernel.watch_cells()
 
 
-def unload_extension(_shell: Any) -> None:
+def unload_extension(_shell: object) -> None:
     """Take everything back out of the shell."""
     if _loaded:
         _loaded.pop().take_out()

@@ -19,13 +19,12 @@ from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
 from ...core.text import list_some
 from ...core.tools import find_marked_tools, get_tool_name
-from .options import Kind, Option, read_pairs
+from .options import Kind, Names, Option, read_pairs
 
-Names = Mapping[str, Any]
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
 
 
-def resolve(option: Option, value: Any, names: Names) -> Any:
+def resolve(option: Option, value: Any, names: Names) -> object:
     """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
     if value is None or value == "":
         return None
@@ -99,7 +98,7 @@ def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warni
     return told
 
 
-def look_up(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
     """The object behind a (dotted) name, which `fits` must say yes to; `what` is the word for it in messages."""
     first, *rest = dotted.split(".")
     if first not in names:
@@ -118,12 +117,12 @@ def look_up(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = 
     return found
 
 
-def _near(names: Names, name: str, fits: Callable[[Any], bool]) -> str:
+def _near(names: Names, name: str, fits: Callable[[object], bool]) -> str:
     near = _find_near(names, name, fits)
     return f"; did you mean {near!r}?" if near else "; run the cell that defines it first"
 
 
-def _find_near(names: Names, name: str, fits: Callable[[Any], bool] = lambda _: True) -> str:
+def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
     """The variable that has nearly this name, or ""."""
     candidates = {
         n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
@@ -151,13 +150,13 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def find_tools(names: Names, wanted: Iterable[str]) -> list[Any]:
+def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
     """The functions with these names, separated by blanks or commas; a list's name stands for what is in it."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     return [tool for one in found for tool in (one if isinstance(one, (list, tuple)) else [one])]
 
 
-def _find_tool(names: Names, name: str) -> Any:
+def _find_tool(names: Names, name: str) -> object:
     if name not in names and callable(getattr(builtins, name, None)):
         raise Mistake(
             f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
@@ -175,7 +174,7 @@ def holds_functions(value: object) -> bool:
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 
-def find_output(names: Names, name: str) -> Any:
+def find_output(names: Names, name: str) -> object:
     """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
@@ -203,7 +202,7 @@ def is_output(value: type) -> bool:
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
-def find_model(names: Names, name: str) -> Any:
+def find_model(names: Names, name: str) -> object:
     """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
     if name[:1] in ("$", "{"):
         raise Mistake(
@@ -222,7 +221,7 @@ def find_model(names: Names, name: str) -> Any:
     )
 
 
-def find_policy(names: Names, name: str) -> Any:
+def find_policy(names: Names, name: str) -> object:
     """The policy in a variable, or the words "full" and "ask" as they are."""
     if name in ("full", "ask"):
         return name
@@ -233,7 +232,9 @@ def find_policy(names: Names, name: str) -> Any:
     return look_up(names, name, "permissions policy")
 
 
-def leave_out_others(policy: Any, names: Names, functions: Sequence[Any], had: Iterable[str] = ()) -> Any:
+def leave_out_others(
+    policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
+) -> object:
     """A policy for a run with these functions. One mapping may serve several cells, so the rules for other functions of
     the notebook, and for tools that the session `had` in earlier cells, are left out: they are no slips.
     """

@@ -170,7 +170,7 @@ class SavedConversation:
     cells: list[TurnOrigin]
 
 
-def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, Any]:
+def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, object]:
     """What a cell's last output keeps of the conversation, for its bundle."""
     return {
         MIME: {
@@ -222,7 +222,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 
-def _time_of(data: Mapping[str, Any]) -> float:
+def _time_of(data: Mapping[str, object]) -> float:
     at = data.get("at")
     return at if isinstance(at, (int, float)) else 0.0
 
