@@ -610,7 +610,7 @@ def ended(status, decision=None, **more):
     ("status", "decision", "line"),
     [
         ("failed", None, "✗ search()  0.00 s · failed: Why."),
-        ("invalid", None, "✗ search()  not valid: Why."),
+        ("invalid", None, "✗ search()  Why."),
         ("refused", None, "⊖ search()  refused: Why."),
         ("cancelled", None, "■ search()  cancelled: Why."),
         ("denied", Decision(False, "no", by="click", at=0.0), "⊘ search()  denied by click"),

@@ -168,7 +168,7 @@ class _Sign(NamedTuple):
 _SIGNS = {
     "done": _Sign("✓", "tlj-ok"),
     "failed": _Sign("✗", "tlj-bad", "failed"),
-    "invalid": _Sign("✗", "tlj-bad", "not valid"),
+    "invalid": _Sign("✗", "tlj-bad"),
     "refused": _Sign("⊖", "tlj-ask", "refused"),
     "denied": _Sign("⊘", "tlj-ask"),
     "cancelled": _Sign("■", "", "cancelled"),
