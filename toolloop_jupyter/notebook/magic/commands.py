@@ -64,7 +64,7 @@ def status(book: Notebook) -> None:
         values["api_base"] = leave_out_user(options["api_base"])
     rows = [*values.items(), *book.tapes.running()]
     rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
-    width = max(len(name) for name, _ in rows)
+    width = max(12, *(len(name) for name, _ in rows))
     _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
 
 
