@@ -26,7 +26,19 @@ from support.servers import ScriptedServer
 TIERS = ("slow", "notebook", "kernel", "gateway", "browser", "stacks")
 """Markers of the slow tiers, in the order in which they run, after everything that has none."""
 DRIVEN = TIERS[1:]
-"""Tiers that drive other programs. They are in tests/system (and tests/support, for what drives them)."""
+"""Tiers that drive other programs."""
+DRIVEN_PLACES = tuple(
+    Path(__file__).parent / place
+    for place in (
+        "support",
+        "system/kernels",
+        "system/notebooks",
+        "system/gateway",
+        "system/browser",
+        "system/parity/test_floor.py",
+    )
+)
+"""Where their tests are: the second step of `./dev test` looks nowhere else."""
 
 
 def pytest_configure(config):
@@ -50,7 +62,9 @@ def pytest_collection_modifyitems(config, items):
             item.add_marker("stacks")
     misplaced = [item.nodeid for item in items if _is_driven(item) and not _is_in_its_place(item)]
     if misplaced:
-        raise pytest.UsageError(f"tests that drive other programs belong in tests/system: {misplaced}")
+        raise pytest.UsageError(
+            f"tests that drive other programs belong into a folder of DRIVEN_PLACES: {misplaced}"
+        )
     items.sort(
         key=lambda item: max(
             (n for n, tier in enumerate(TIERS, 1) if item.get_closest_marker(tier)), default=0
@@ -65,9 +79,7 @@ def _is_driven(item):
 
 
 def _is_in_its_place(item):
-    return item.path.is_relative_to(Path(__file__).parent / "system") or item.path.is_relative_to(
-        Path(__file__).parent / "support"
-    )
+    return any(item.path.is_relative_to(place) for place in DRIVEN_PLACES)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -86,21 +98,31 @@ def pytest_xdist_make_scheduler(config, log):
 def _group(items):
     """Put tests of one group together. Groups that take long begin first, so that no process is left alone with one.
 
-    These are the groups with a slow test, then the largest.
+    These are the groups with a test that takes long, then the largest.
     """
     sizes = Counter(_group_of(item.nodeid) for item in items)
-    slow = {_group_of(item.nodeid) for item in items if item.get_closest_marker("slow")}
+    takes_long = {_group_of(item.nodeid) for item in items if _takes_long(item)}
 
     def place(item):
         group = _group_of(item.nodeid)
-        return group not in slow, -sizes[group], group
+        return group not in takes_long, -sizes[group], group
 
     items.sort(key=place)
 
 
+def _takes_long(item):
+    return any(item.get_closest_marker(name) for name in ("slow", "browser", "gateway"))
+
+
+MUCH_TO_SHOW = ("test_payloads", "test_record", "test_safety")
+"""The files of tests/system/browser that fill pages; they take about as long as all those in which somebody clicks."""
+
+
 def _group_of(nodeid):
-    """Tests of one stack share its kernels, those of one file what the file starts."""
+    """Tests of one stack share its kernels, those of browsers a Jupyter server, those of another file what it starts."""
     file, _, test = nodeid.partition("::")
+    if "system/browser/" in file:
+        return "browser pages" if Path(file).stem in MUCH_TO_SHOW else "browser clicks"
     parameters = test.partition("[")[2].rstrip("]").split("-")
     return next((stack.name for stack in stacks.STACKS if stack.name in parameters), file)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from support.servers import answer, calls
+from support.stack_cells import wait_until_begun
 
 POINTS = {
     "silent model": ([{**answer("late"), "stall": 20}], ""),
@@ -28,9 +29,13 @@ def arrive(kernel, server, cell, point):
     server.wait_for_requests(1)
     if point in ASKS:
         kernel.button("Approve")
+        kernel.settle(0.2)
     elif point == "streaming":
         kernel.wait_until(lambda: "word word" in cell.html)
-    kernel.settle(0.5)
+    elif tool := POINTS[point][1]:
+        wait_until_begun(kernel, tool)
+    else:
+        kernel.settle(0.5)
 
 
 def press(kernel, point):

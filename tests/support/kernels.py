@@ -191,11 +191,10 @@ class LiveKernel:
         self._home = tempfile.mkdtemp(prefix="live-kernel-")
         wanted = {**os.environ, "IPYTHONDIR": f"{self._home}/ipython", **QUIET, **self.env}
         env = {name: value for name, value in wanted.items() if value is not None}
-        folder = Path(self.cwd or self._home)
         self.manager = _Manager(connection_file=f"{self._home}/kernel.json")
         self.manager.python = self.python
         self.manager.kernel_spec_manager = _ThisSpec(parent=self.manager)
-        self.manager.start_kernel(env=env, cwd=str(folder))
+        self.manager.start_kernel(env=env, cwd=str(self.folder))
         try:
             self.client = self.manager.blocking_client()
             self.client.start_channels()
@@ -231,6 +230,11 @@ class LiveKernel:
     def pid(self) -> int:
         """The kernel's process id."""
         return int(self.manager.provisioner.pid)
+
+    @property
+    def folder(self) -> Path:
+        """The folder that it was started in."""
+        return Path(self.cwd or self._home)
 
     def interrupt(self) -> None:
         """What the ■ button does: SIGINT."""
@@ -287,7 +291,7 @@ class LiveKernel:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise KernelTimeout(f"waited {timeout} s for {what or condition}; {self._state()}")
-            if not self._pump(min(left, 0.5)) and not self.alive:
+            if not self._pump(min(left, 0.1)) and not self.alive:
                 raise KernelDied(
                     f"the kernel's process ended while waiting for {what or condition}; {self._state()}"
                 )

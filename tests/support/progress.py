@@ -1,8 +1,13 @@
-"""How far a step of `./dev test` is: one line that is written anew, or one line each tenth where no terminal is."""
+"""How far a step of `./dev test` is: one line that is written anew, or one line each tenth where no terminal is.
+
+Run as a script, it writes the sum over all steps, and before it the slowest tests where TOOLLOOP_SLOWEST says how many.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -12,7 +17,7 @@ import pytest
 
 
 class Progress:
-    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, the counts into the file `tally`.
+    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, counts and seconds into the file `tally`.
 
     In place of pytest's dots. A failure's own report comes at the end, its name at once.
     """
@@ -21,6 +26,8 @@ class Progress:
         self.step, self.config, self.tally = step, config, tally
         self.total, self.done = 0, 0
         self.counts: Counter[str] = Counter()
+        self.seconds: Counter[str] = Counter()
+        """Of each test, with its set-up and clean-up."""
         self.began = time.monotonic()
         self.tenth = -1
 
@@ -39,6 +46,7 @@ class Progress:
         return category, "", word
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.seconds[report.nodeid] += report.duration
         kind = count_as(report)
         if kind is not None:
             self.counts[kind] += 1
@@ -52,7 +60,7 @@ class Progress:
         self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
         if self.tally:
             with Path(self.tally).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(dict(self.counts)) + "\n")
+                file.write(json.dumps({"counts": self.counts, "seconds": self.seconds}) + "\n")
 
     def _show(self) -> None:
         share = self.done / max(self.total, 1)
@@ -97,9 +105,15 @@ def tell_counts(counts: Counter[str]) -> str:
     return ", ".join(words)
 
 
-if __name__ == "__main__":  # python progress.py TALLY SECONDS: the sum over all steps
-    import sys
+def main(tally: str, seconds: str) -> None:
+    """The slowest tests of all steps, as many as TOOLLOOP_SLOWEST says; then the sum in one line."""
+    steps = [json.loads(line) for line in Path(tally).read_text("utf-8").splitlines()]
+    taken: Counter[str] = sum((Counter(step["seconds"]) for step in steps), Counter())
+    for test, long in taken.most_common(int(os.environ.get("TOOLLOOP_SLOWEST") or 0)):
+        print(f"{long:7.1f} s  {test}")
+    counts: Counter[str] = sum((Counter(step["counts"]) for step in steps), Counter())
+    print(f"{tell_counts(counts)} in {int(seconds) / 60:.1f} minutes")
 
-    with Path(sys.argv[1]).open(encoding="utf-8") as lines:
-        counts = sum((Counter(json.loads(line)) for line in lines), Counter())
-    print(f"{tell_counts(counts)} in {int(sys.argv[2]) / 60:.1f} minutes")
+
+if __name__ == "__main__":  # python progress.py TALLY SECONDS
+    main(*sys.argv[1:])

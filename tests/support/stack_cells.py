@@ -6,6 +6,7 @@ from support.kernels import Execution, LiveKernel
 
 SET_UP = '''
 import asyncio, contextvars, sys, threading, time
+from pathlib import Path
 import ipywidgets as widgets
 from IPython.display import HTML, display
 from toolloop_jupyter import Harness, aagent, aagent_session, agent, agent_session
@@ -13,7 +14,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.parts import call, pause, text
 
-KEY, runs, ticks, beats = "k" * 8, [], [], []
+KEY, runs, ticks, beats, HERE = "k" * 8, [], [], [], Path.cwd()
 
 def double(x: int) -> int:
     """Double a number."""
@@ -30,6 +31,7 @@ def noisy(x: int) -> int:
 
 def naps(s: float) -> str:
     """Sleep in small steps, which can be stopped."""
+    (HERE / "naps").touch()
     until = time.time() + s
     while time.time() < until:
         time.sleep(0.01)
@@ -37,11 +39,13 @@ def naps(s: float) -> str:
 
 def sleeps(s: float) -> str:
     """Sleep in one piece, which cannot be stopped."""
+    (HERE / "sleeps").touch()
     time.sleep(s)
     return "slept"
 
 async def waits(s: float) -> str:
     """Wait on the loop."""
+    (HERE / "waits").touch()
     await asyncio.sleep(s)
     return "waited"
 
@@ -89,6 +93,13 @@ def as_found():
         "tasks": len(asyncio.all_tasks()),
     }
 '''
+
+
+def wait_until_begun(kernel: LiveKernel, tool: str) -> None:
+    """Wait until `naps`, `sleeps` or `waits` runs; the next wait is for the next time. It says so by a file, unseen by the run."""
+    mark = kernel.folder / tool
+    kernel.wait_until(mark.exists, what=f"the tool {tool!r}")
+    mark.unlink()
 
 
 def run(kernel: LiveKernel, code: str, **options) -> Execution:

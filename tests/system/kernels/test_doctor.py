@@ -29,7 +29,7 @@ def test_a_click_that_comes_back(kernel):
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=True)
     after = kernel.submit("print('AFTER')")
     kernel.click("Click me")
-    kernel.wait(cell, after, timeout=20)
+    kernel.wait(cell, after)
     assert "a click came back" in cell.text
     assert "✗" not in cell.text
     assert after.stdout == "AFTER\n"
@@ -47,7 +47,7 @@ def test_a_client_without_a_keyboard(kernel):
     """Where no `input()` is answered the button is shown all the same: a click counts, for later approvals too."""
     cell = kernel.submit("%toolloop doctor --wait 20", allow_stdin=False)
     kernel.click("Click me")
-    kernel.wait(cell, timeout=20)
+    kernel.wait(cell)
     assert "a click came back" in cell.text
     kernel.execute("from toolloop_jupyter.notebook.live import asking")
     assert kernel.execute("print(asking.means_of_asking())", allow_stdin=False).stdout == "card\n"
@@ -56,7 +56,7 @@ def test_a_client_without_a_keyboard(kernel):
 def test_nobody_there(kernel):
     """In a run without a keyboard the doctor waits some seconds, and says what becomes of approvals."""
     kernel.execute("from toolloop_jupyter.notebook.live import asking; asking._Clicks.arrive = None")
-    cell = kernel.execute("%toolloop doctor", timeout=10, allow_stdin=False)
+    cell = kernel.execute("%toolloop doctor", allow_stdin=False)
     assert "nobody clicked within 3 s, and nobody can be asked otherwise; approvals are denied" in cell.text
     assert "✗" not in cell.text
 
@@ -67,7 +67,7 @@ def test_an_interrupt_ends_the_wait(kernel):
     after = kernel.submit("print('AFTER')")
     kernel.button("Click me")
     kernel.interrupt()
-    kernel.wait(cell, after, timeout=10)
+    kernel.wait(cell, after)
     assert "not tried: stopped by you before a click" in cell.text
     assert "versions" in cell.text
     assert (cell.status, after.stdout) == ("ok", "AFTER\n")

@@ -9,7 +9,7 @@ import pytest
 from support.interrupting import ASKS, NOTES, POINTS, arrive, press
 from support.pace import Pace
 from support.servers import answer
-from support.stack_cells import foot, printed, run
+from support.stack_cells import foot, printed, run, wait_until_begun
 
 WAYS = {
     "sync": ("agent_session", "s.run({!r})", "KeyboardInterrupt", "s.history()"),
@@ -57,7 +57,7 @@ def test_an_interrupt_in_a_function(product):
     product.button("Approve", timeout=30)
     product.settle(0.3)
     product.interrupt()
-    product.wait(cell, after, timeout=10)
+    product.wait(cell, after)
     assert cell.outputs[-1].text.strip() == "KeyboardInterrupt: the run was stopped"
     assert (cell.status, after.stdout) == ("ok", "AFTER 0\n"), cell.text
     assert "not reached" not in cell.text
@@ -77,7 +77,7 @@ def test_an_interrupt_in_a_callback(product):
     product.settle(0.3)
     product.interrupt()
     after = product.submit("print('AFTER', ended, len(runs))")
-    product.wait(after, timeout=10)
+    product.wait(after)
     assert after.stdout == "AFTER ['the run was stopped'] 0\n"
     assert foot(run(product, "%toolloop show")).startswith("stopped · ")
     run(product, "[part.close() for part in (b.layout, b.style, b)]")
@@ -87,22 +87,22 @@ def test_an_interrupt_ends_a_loop_of_runs(product):
     """■ during `for …: agent(…)` ends the loop, not one turn of it; an error of the person's own still drops the queue."""
     cell = product.submit(
         "for n in range(3):\n    print(n)\n"
-        "    agent(Harness.TOOL_LOOP, 'Go.', model=scripted('waits', s=9), tools=[waits])"
+        "    agent(Harness.TOOL_LOOP, 'Go.', model=scripted('waits', s=90), tools=[waits])"
     )
     product.wait_until(lambda: "0" in cell.stdout)
-    product.settle(0.5)
+    wait_until_begun(product, "waits")
     product.interrupt()
-    product.wait(cell, timeout=5)
+    product.wait(cell)
     assert cell.stdout == "0\n"
     failed, after = product.submit("1 / 0"), product.submit("print('AFTER')")
-    product.wait(failed, after, timeout=5)
+    product.wait(failed, after)
     assert (failed.status, after.status) == ("error", "aborted")
 
 
 NESTED = """
 async def outer(x: int) -> str:
     "Ask another model, on the loop."
-    return agent(Harness.TOOL_LOOP, 'In.', model=scripted('naps', s=9), tools=[naps]).text
+    return agent(Harness.TOOL_LOOP, 'In.', model=scripted('naps', s=90), tools=[naps]).text
 
 def threaded(x: int) -> str:
     "Ask another model, in a thread, and a person."
@@ -123,10 +123,12 @@ def test_an_interrupt_ends_nested_runs(product, tool, form):
         )
     cell, after = product.submit(code, allow_stdin=True), product.submit("print('AFTER', runs)")
     if tool == "threaded":
-        product.button("Approve")
-    product.settle(0.8)
+        product.wait_until(lambda: [w for w in product.open_widgets() if w.description == "Approve"])
+        product.settle(0.3)
+    else:
+        wait_until_begun(product, "naps")
     product.interrupt()
-    product.wait(cell, after, timeout=8)
+    product.wait(cell, after)
     assert (cell.status, after.stdout) == ("ok", "AFTER []\n"), cell.text
     assert cell.stdout == ("0\n" if form == "agent" else "")
-    product.wait_until(lambda: not product.open_widgets("ButtonModel"), 5)
+    product.wait_until(lambda: not product.open_widgets("ButtonModel"))

@@ -47,7 +47,7 @@ def test_what_a_stopped_tool_leaves_behind(product, way):
     cell = product.submit(cell_of(way, "deaf"))
     product.wait_until(lambda: "begins" in cell.stdout)
     product.interrupt()
-    product.wait(cell, timeout=5)
+    product.wait(cell)
     after = run(product, "print('AFTER'); time.sleep(1.5); print('END')")
     assert after.stdout == "AFTER\nEND\n"
     product.wait_until(lambda: "LATE" in cell.stdout)

@@ -6,7 +6,6 @@ import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..events import HistoryInvalid
 from ..models import find_same_call, new_call_id, split_objects
@@ -58,7 +57,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a
     surrogate pair becomes "�".
     """
-    entries: Iterable[Any] = list(messages)  # from outside: anything
+    entries: Iterable[object] = list(messages)  # from outside: anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [
@@ -90,7 +89,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     return repaired
 
 
-def _make_content(content: Any) -> Any:
+def _make_content(content: object) -> object:
     """Content as providers take it: text or a list of parts, other JSON data as text."""
     if isinstance(content, str | list):
         return content
@@ -137,7 +136,7 @@ def _is_second_writing(old: ReadMessage, calls: Sequence[ReadMessage]) -> bool:
     return find_same_call(first, others) is not None
 
 
-def _make_arguments(raw: Any) -> str:
+def _make_arguments(raw: object) -> str:
     return str(SentArguments(raw).stored())
 
 
@@ -152,7 +151,7 @@ def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMess
     return answers
 
 
-def _take_answer(answers: list[ReadMessage], call: Message) -> Any:
+def _take_answer(answers: list[ReadMessage], call: Message) -> object:
     """The content of the first answer to this call; of the first without an id, where ids are missing."""
     call_id, old = call.get("id"), call.pop("old", False)
 

@@ -11,18 +11,11 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..execution import describe_error, get_message
-from ..text import (
-    TooManyCalls,
-    find_environment_keys,
-    find_keys,
-    hide,
-    hide_suspected,
-    plain,
-)
-from .providers import AnswerBroken, PlainRefusal, ProviderError, is_ours
+from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain
+from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
 if TYPE_CHECKING:
     from ..events import Request
@@ -35,36 +28,15 @@ LONGEST_WAIT = 60.0
 _FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
 """Statuses of refusals that another try would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
-_NEVER_SENT = frozenset(
-    [
-        "ConnectError",
-        "ConnectTimeout",
-        "PoolTimeout",
-        "UnsupportedProtocol",
-        "ClientConnectorError",
-        "ConnectionRefusedError",
-        "gaierror",
-    ]
+_NEVER_SENT = re.compile(
+    "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
 )
 """Errors of HTTP clients before a request has gone out."""
-_WENT_OUT = frozenset(
-    [
-        "ReadError",
-        "ReadTimeout",
-        "RemoteProtocolError",
-        "WriteError",
-        "ServerDisconnectedError",
-        "ClientOSError",
-        "ClientPayloadError",
-    ]
+_WENT_OUT = re.compile(
+    "ReadError|ReadTimeout|RemoteProtocolError|WriteError|ServerDisconnectedError|ClientOSError|ClientPayloadError"
 )
 """Errors of HTTP clients after it has."""
-_BY_STATUS = {
-    401: "AuthenticationError",
-    403: "PermissionDeniedError",
-    404: "NotFoundError",
-    429: "RateLimitError",
-}
+_REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 
@@ -108,7 +80,8 @@ def is_cut(error: BaseException) -> bool:
         causes.append(cause)
         cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
     names = {name for each in causes for name in _names(each)}
-    return bool(names & _WENT_OUT or "Timeout" in _names(error)) and not names & _NEVER_SENT
+    went_out = "Timeout" in _names(error) or any(map(_WENT_OUT.fullmatch, names))
+    return went_out and not any(map(_NEVER_SENT.fullmatch, names))
 
 
 def is_final(error: BaseException) -> bool:
@@ -119,7 +92,7 @@ def is_final(error: BaseException) -> bool:
     return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _names(cause))
 
 
-def refused_option(error: BaseException, sent: Mapping[str, Any]) -> str:
+def refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     """Which option of streaming, of those that were sent, a server has refused by its name; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
@@ -153,6 +126,9 @@ _REFUSED = ("AuthenticationError", "PermissionDeniedError")
 _UNREACHED = ("APIConnectionError", "ConnectError")
 _UNREACHED_ADVICE = "Is it running, is the address right, is there a network?"
 _RETRY = "let it be tried again: completion_kwargs={'num_retries': 2}"
+_SERVER_FAILED = re.compile(
+    "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
+)
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
 """What is in a gateway's error (1.106 to 1.110) when it quotes the provider behind it."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
@@ -212,19 +188,9 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return f"Rate limit: wait and run again, or {_RETRY}."
     if kind == "ContextWindowExceededError":
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
-    if (
-        kind == "ContentPolicyViolationError"
-        or "content management policy" in text
-        or "content_filter" in text
-    ):
+    if kind == "ContentPolicyViolationError" or re.search("content management policy|content_filter", text):
         return "The provider's content filter refused the request: rephrase the prompt."
-    if kind in (
-        "InternalServerError",
-        "ServiceUnavailableError",
-        "BadGatewayError",
-        "MidStreamFallbackError",
-        "StreamCut",
-    ):
+    if _SERVER_FAILED.fullmatch(kind):
         return f"The provider failed: run again, or {_RETRY}."
     return ""
 
@@ -258,12 +224,13 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         kind == "MidStreamFallbackError" and original is not None
     ):
         cause = _kind_of(original or error)
-        happened = f"the connection broke in the middle of the answer ({cause}): {_said_once(short)}"
+        once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
+        happened = f"the connection broke in the middle of the answer ({cause}): {once}"
         broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
         return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _BY_STATUS:  # what LiteLLM has no class for, with some providers
-        kind = _BY_STATUS[status]
+    if kind == "APIError" and status in _REFUSALS:  # what LiteLLM has no class for, with some providers
+        kind = EXCEPTIONS[status]
     advice = _advice(kind, text, request)
     if advice == _UNREACHED_ADVICE:
         return f"Could not reach {_host(request)} ({kind}: {short.rstrip('.')}).", advice
@@ -286,11 +253,6 @@ def _said_by_ours(error: BaseException | None) -> str:
     return ""
 
 
-def _said_once(text: str) -> str:
-    """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
-    return text.split(" Original exception: ", maxsplit=1)[0]
-
-
 _NO_KEY = re.compile(
     r"Missing credentials|Missing \w+ API key|api_key client option must be set|API key (?:is )?(?:missing|required|not (?:set|found|provided))"
     r"|No API key (?:was )?(?:provided|found|set)|must provide an API key",
@@ -298,18 +260,7 @@ _NO_KEY = re.compile(
 )
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*(?:_API_KEY|_TOKEN)\b")
 _NO_PROVIDER = "LLM Provider NOT provided"
-_COMMON = (
-    "openai",
-    "anthropic",
-    "gemini",
-    "azure",
-    "mistral",
-    "groq",
-    "ollama",
-    "openrouter",
-    "litellm_proxy",
-    "toolloop",
-)
+_COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_proxy toolloop"
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
@@ -347,11 +298,9 @@ def _provider(model: str) -> str:
 def _other_name(model: str) -> str:
     before, slash, rest = model.partition("/")
     if slash:
-        known = {
-            str(getattr(one, "value", one))
-            for one in getattr(sys.modules.get("litellm"), "provider_list", ())
-        }
-        near = get_close_matches(before, _COMMON, 1) or get_close_matches(before, sorted(known), 1)
+        providers = getattr(sys.modules.get("litellm"), "provider_list", ())
+        known = {str(getattr(one, "value", one)) for one in providers}
+        near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(before, sorted(known), 1)
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
         return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."

@@ -75,15 +75,16 @@ def _describe(value: object, limit: int) -> tuple[str, int]:
         if text and not text[:1000].strip() and not text.strip():
             text = f"(only whitespace: {text[:40]!r})"
         return text, len(text)
-    reader = _Reader()
-    if (plain := _read_scalar(value)) is MISSING:
+    plain, left_out = _read_scalar(value), 0.0
+    if plain is MISSING:
         found = describe_table(value, limit) or describe_picture(value, limit)
         if found is not None:
             return found
+        reader = _Reader()
         plain = reader.read(value)
+        left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    # What was not read is as long as what was, on the average.
-    return text, len(text) + reader.left_out * len(text) // max(reader.seen, 1)
+    return text, int(len(text) * (1 + left_out))  # what was not read is as long as what was, on the average
 
 
 class _Reader:

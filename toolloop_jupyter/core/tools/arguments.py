@@ -14,6 +14,7 @@ import itertools
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
@@ -27,6 +28,7 @@ from .preview import Preview, check_edit, holds_note, holds_text, is_plain, merg
 from .schema import find_default_json
 from .signature import Parameter
 
+_IN_NAN = re.compile(rb"nan|inf", re.IGNORECASE)
 _NAN = re.compile(r"\s*[+-]*(?:nan|inf|infinity)\s*", re.IGNORECASE)
 
 
@@ -59,16 +61,14 @@ def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
 
 
+@dataclass(frozen=True)
 class Arguments:
     """Reads the arguments of one tool's calls."""
 
-    def __init__(self, tool: str, parameters: Sequence[Parameter], adapter: TypeAdapter[JsonObject]) -> None:
-        """`tool` is the name in messages; `adapter` makes values by Python names of JSON by the schema's."""
-        self.tool = tool
-        self.parameters = parameters
-        self.adapter = adapter
-        self._keys = [parameter.key for parameter in parameters]
-        self._own_keys = {one.own_key: one.key for one in parameters if one.own_key not in ("", *self._keys)}
+    tool: str
+    parameters: Sequence[Parameter]
+    adapter: TypeAdapter[JsonObject]
+    """Makes values by Python names of JSON by the schema's names."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Typed values from the arguments as the model sent them: text, None or a mapping.
@@ -114,9 +114,9 @@ class Arguments:
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
         """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
-        for own, key in self._own_keys.items():
-            if own in given and key not in given:
-                given[key] = given.pop(own)
+        for one in self.parameters:
+            if one.own_key and one.own_key in given and one.key not in given:
+                given[one.key] = given.pop(one.own_key)
         values, read = self._validate(given)
         made: dict[str, Argument] = {}
         for parameter in self.parameters:
@@ -143,18 +143,21 @@ class Arguments:
             if not isinstance(values, ValidationError):
                 return values, with_null
             # null was not meant, or does not help: the message is about what was sent
-        raise InvalidArguments(explain_problems(self.tool, given, problems, self._keys))
+        keys = [parameter.key for parameter in self.parameters]
+        raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values = attempt_call(self.adapter.validate_json, to_json(given))
+        sent = to_json(given)
+        values = attempt_call(self.adapter.validate_json, sent)
         begin = f"invalid arguments, {self.tool} was not run:"
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
             # Raised by a validator of the person's own types.
             raise InvalidArguments(f"{begin} {describe_error(values.error, 500)}") from values.error
-        if holds_text(given, _NAN.fullmatch) and (path := next(_find_not_finite(values, ""), None)):
+        holds_nan = _IN_NAN.search(sent) and holds_text(given, _NAN.fullmatch)
+        if holds_nan and (path := next(_find_not_finite(values, ""), None)):
             raise InvalidArguments(f"{begin}\n- {path}: expected a finite number, got NaN or infinity")
         return values
 

@@ -177,12 +177,12 @@ def read_source(function: Function) -> str:
     texts = [_read_layer(getattr(layer, "__code__", None)) for layer in layers]
     if len(texts) < 2 or not any(texts):
         return "".join(texts)
-    made = ""
+    parts = []
     for number, (layer, text) in enumerate(zip(layers, texts, strict=True), 1):
         role = "which runs" if number == 1 else "which it says it wraps"
         name = _get_code_name(getattr(layer, "__code__", None)) or type(layer).__qualname__
-        made += f"# {number} of {len(texts)}, {role}: {name}\n{text or '# There is no Python source of it.' + chr(10)}\n"
-    return made.removesuffix("\n")
+        parts.append(f"# {number} of {len(texts)}, {role}: {name}\n{text or _NO_SOURCE}")
+    return "\n".join(parts)
 
 
 def _get_code_name(code: object) -> str:
@@ -190,9 +190,10 @@ def _get_code_name(code: object) -> str:
 
 
 def _read_layer(code: object) -> str:
-    """The source of code. `inspect` may raise anything on a changed file, and gives that of what a function wraps."""
+    """The source of a layer's code; "" where there is none."""
     if not isinstance(code, types.CodeType):
         return ""
+    # Of the code: of a function, `inspect` gives the source of what it wraps. It may raise anything on a changed file.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
@@ -201,6 +202,7 @@ def _read_layer(code: object) -> str:
     return _STALE.format(name=_get_code_name(code)) if written else ""
 
 
+_NO_SOURCE = "# There is no Python source of it.\n"
 _STALE = (
     "# The source of {name} is not shown: what runs is not what is written there now "
     "(changed since it was loaded, or changed while it was).\n"

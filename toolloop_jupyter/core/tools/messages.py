@@ -17,7 +17,7 @@ class InvalidArguments(ValueError):
     """Arguments that the function cannot be called with. `str()` is the short message for the model."""
 
 
-Container: TypeAlias = Any
+JsonContainer: TypeAlias = Any
 """A list or a dict of JSON data, of which a part is read or replaced by its index or key."""
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
@@ -93,9 +93,9 @@ def explain_problems(
     return "\n".join(lines)
 
 
-def find_steps(given: Container, location: Sequence[int | str]) -> list[tuple[Container, int | str]]:
+def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
     """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
-    steps: list[tuple[Container, int | str]] = []
+    steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
         if is_index or (isinstance(given, dict) and part in given):

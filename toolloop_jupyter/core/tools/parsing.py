@@ -148,7 +148,8 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
     if isinstance(value, Mapping):
         entries: JsonObject = {}
         for key, item in value.items():
-            _check_text(name := str(key), path)
+            if not (name := str(key)).isascii():
+                _check_text(name, path)
             entries[name] = _copy(item, (*path, name), count)
         return entries
     if isinstance(value, (list, tuple)):
@@ -157,7 +158,7 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
         raise InvalidArguments(
             f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
         )
-    if isinstance(value, str):
+    if isinstance(value, str) and not value.isascii():
         _check_text(value, path)
     return value
 

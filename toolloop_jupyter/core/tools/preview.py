@@ -33,7 +33,9 @@ from .parsing import JsonObject
 from .schema import make_strict_json
 
 _UNKNOWN = object()
-"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
+"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known.
+
+Of such a part only what is shown counts: what makes the value again is told of the whole that it is in."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
@@ -125,7 +127,7 @@ def _look_inside(value: object, kind: type, sent: object) -> Preview:
         return Preview(snapshot(value), MISSING)
     else:
         raise _Unclear
-    return Preview(shown, shown if sent is _UNKNOWN else sent)
+    return Preview(shown, sent)
 
 
 def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> Preview:
@@ -136,8 +138,7 @@ def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> Previ
     if not ordered:  # its order is nobody's, and another one after each edit
         by_value = attempt_call(sorted, shown)
         shown = sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
-    is_as_sent = sent is MISSING or (ordered and sent is not _UNKNOWN)
-    return Preview(shown, sent if is_as_sent else shown)
+    return Preview(shown, sent if ordered or sent is MISSING else shown)
 
 
 def _look_at_entries(value: Mapping[object, object], sent: object) -> Preview:
@@ -151,9 +152,7 @@ def _look_at_entries(value: Mapping[object, object], sent: object) -> Preview:
         shown[name] = made.shown
         if name in given:
             again[name] = made.again
-    if given is sent:
-        return Preview(shown, again)
-    return Preview(shown, shown if sent is _UNKNOWN else sent)
+    return Preview(shown, again if given is sent else sent)
 
 
 def _look_at_fields(value: object, sent: object) -> Preview:

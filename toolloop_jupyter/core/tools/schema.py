@@ -101,15 +101,17 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
         return values
 
     made = []
+    annotations: dict[str, object] = {}
     for one in parameters:
         annotation = one.annotation
         if one.key != one.name:
             annotation = Annotated[annotation, Field(alias=one.key, validation_alias=one.key)]
+        annotations[one.name] = annotation
         default = one.field or (inspect.Parameter.empty if one.default is MISSING else MISSING)
         kind = inspect.Parameter.KEYWORD_ONLY
         made.append(inspect.Parameter(one.name, kind, annotation=annotation, default=default))
     arguments.__module__ = module  # where pydantic looks for the names of forward references
-    arguments.__annotations__ = {one.name: one.annotation for one in made}
+    arguments.__annotations__ = annotations
     arguments.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
     adapter = TypeAdapter(arguments, config=ConfigDict(allow_inf_nan=False))  # type: ignore[arg-type]
     return adapter, _finish(describe_type(adapter), parameters)
@@ -165,20 +167,16 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
     A property that is called like a keyword is no schema's keyword.
     """
-
-    def change_part(part: object) -> object:
-        return (
-            map_schema(part, change) if isinstance(part, dict) else part
-        )  # `true` and `false` are schemas, too
-
+    if not isinstance(schema, dict):
+        return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
     made = dict(schema)
     for key, value in schema.items():
         if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            made[key] = {name: change_part(part) for name, part in value.items()}
+            made[key] = {name: map_schema(part, change) for name, part in value.items()}
         elif key in _LISTED_SCHEMAS and isinstance(value, list):
-            made[key] = [change_part(part) for part in value]
+            made[key] = [map_schema(part, change) for part in value]
         elif key in _SINGLE_SCHEMAS:
-            made[key] = change_part(value)
+            made[key] = map_schema(value, change)
     return change(made)
 
 

@@ -13,7 +13,8 @@ import operator
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -29,6 +30,8 @@ Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
 """What names mean in an annotation."""
+ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
+"""Parameter -> what a docstring says of it, and of its type, in its own words."""
 EMPTY = inspect.Parameter.empty
 
 # What evaluating a person's annotation may raise: it is an expression of theirs.
@@ -53,29 +56,6 @@ class Parameter:
     default: object = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What is to be described and filled of a function."""
-
-    parameters: tuple[Parameter, ...]
-    context_parameter: str | None
-    """The parameter annotated `ToolContext`, which whoever runs the tool fills."""
-
-
-@dataclass(frozen=True)
-class Documentation:
-    """A docstring, taken apart: Google, NumPy, Sphinx (reST) or plain."""
-
-    description: str
-    parameters: Mapping[str, tuple[str, str]] = field(default_factory=dict)
-    """Parameter -> (its text, its type in the docstring's own words)."""
-
-    def of(self, parameter: inspect.Parameter) -> str:
-        """The text for a parameter, with the type where there is no annotation; "" if there is none."""
-        text, kind = self.parameters.get(parameter.name, ("", ""))
-        return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
 def _ignore_progress(progress: Progress) -> None:
@@ -173,20 +153,23 @@ _MOST_SECTIONS = 2_000
 """Characters of a docstring's sections that the model gets."""
 
 
-def read_documentation(function: Function) -> Documentation:
-    """The function's docstring: summary and long description, what sections say of the whole, the parameters' texts."""
+def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
+    """The function's docstring in Google's, NumPy's, Sphinx's (reST) or no style, taken apart.
+
+    (the summary, the long description and what sections say of the whole; the parameters' texts).
+    """
     function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
     if not text:
-        return Documentation("")
+        return "", {}
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
-        return Documentation(text.strip())
-    texts = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
+        return text.strip(), {}
+    texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
     sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
     if texts and sections:
         texts.append(sections if len(sections) <= _MOST_SECTIONS else sections[: _MOST_SECTIONS - 1] + "…")
@@ -195,7 +178,7 @@ def read_documentation(function: Function) -> Documentation:
         for one in parsed.params
         for name in one.arg_name.split(",")  # `a, b : int` describes two parameters
     }
-    return Documentation("\n\n".join(texts), parameters)
+    return "\n\n".join(texts), parameters
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
@@ -214,8 +197,8 @@ def _refuse(problem: str) -> ToolDefinitionError:
     return ToolDefinitionError([problem])
 
 
-def read_signature(function: Function, documentation: Documentation) -> Signature:
-    """The parameters that the model fills, and the one that gets the context.
+def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
+    """(the parameters that the model fills, the one annotated `ToolContext`, which whoever runs the tool fills).
 
     Raises ToolDefinitionError with every problem of the signature.
     """
@@ -226,25 +209,31 @@ def read_signature(function: Function, documentation: Documentation) -> Signatur
     problems: list[str] = []
     parameters: list[Parameter] = []
     contexts: list[str] = []
+    keys: Counter[str] = Counter()
     for parameter in signature.parameters.values():
         if parameter.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
         try:
-            annotation = _resolve(parameter, label, namespace)
+            annotation = _resolve(parameter, namespace)
             if _is_context(annotation):
-                _check_context(parameter, label, contexts)
                 contexts.append(parameter.name)
+                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    raise _refuse(
+                        f"{parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
+                    )
             else:
-                parameters.append(_read_parameter(parameter, annotation, documentation.of(parameter), label))
+                parameters.append(_read_parameter(parameter, annotation, texts))
+                keys[parameters[-1].key] += 1
         except ToolDefinitionError as error:
-            problems += error.problems
-    keys = [parameter.key for parameter in parameters]
-    problems += [
-        f"{label}: two parameters are called {key!r}" for key in sorted({*keys}) if keys.count(key) > 1
-    ]
+            problems.append(f"{label}: parameter {error.problems[0]}")
+    if len(contexts) > 1:
+        problems.append(f"{label}: has two ToolContext parameters, {contexts[0]!r} and {contexts[1]!r}")
+    for key, count in keys.items():
+        if count > 1:
+            problems.append(f"{label}: two parameters are called {key!r}")
     if problems:
         raise ToolDefinitionError(problems)
-    return Signature(tuple(parameters), contexts[0] if contexts else None)
+    return parameters, contexts[0] if contexts else None
 
 
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
@@ -282,18 +271,19 @@ def _find_missing_owner(function: Function) -> str:
     scope: object = plain.__globals__
     for part in owner.split("."):
         scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
-    if inspect.isclass(scope):
-        return "" if isinstance(inspect.getattr_static(scope, name, None), staticmethod) else scope.__name__
-    # A class inside a function cannot be looked up; by convention its methods begin with a bare `self`.
-    first = next(iter(inspect.signature(plain).parameters.values()), None)
-    is_self = first is not None and first.name in ("self", "cls") and first.annotation is EMPTY
-    return owner.rpartition(".")[2] if is_self else ""
+    is_static = isinstance(inspect.getattr_static(scope, name, None), staticmethod)
+    # A class inside a function cannot be looked up; by convention its methods begin with `self`.
+    is_self = plain.__code__.co_varnames[:1] in (("self",), ("cls",))
+    is_method = not is_static if inspect.isclass(scope) else is_self
+    return owner.rpartition(".")[2] if is_method else ""
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
     """Globals and locals for the annotations: the notebook's names, then type parameters and closure names."""
     plain = find_plain_function(function)
-    local: Names = {parameter.__name__: parameter for parameter in getattr(plain, "__type_params__", ())}
+    local: Names = {}
+    for parameter in getattr(plain, "__type_params__", ()):
+        local[parameter.__name__] = parameter
     free = getattr(getattr(plain, "__code__", None), "co_freevars", ())
     for name, cell in zip(free, getattr(plain, "__closure__", None) or (), strict=False):
         with contextlib.suppress(ValueError):  # not assigned yet
@@ -301,7 +291,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
     return getattr(plain, "__globals__", {}), local
 
 
-def _resolve(parameter: inspect.Parameter, label: str, namespace: tuple[Names, Names]) -> object:
+def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
     """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
     written = parameter.annotation
     if written is EMPTY:
@@ -311,7 +301,7 @@ def _resolve(parameter: inspect.Parameter, label: str, namespace: tuple[Names, N
     except _ANNOTATION_ERRORS as error:
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
         raise _refuse(
-            f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
+            f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
             "define the name at the notebook's top level, before the run"
         ) from None
 
@@ -330,35 +320,26 @@ def _is_context(annotation: object) -> bool:
     return isinstance(annotation, type) and issubclass(annotation, ToolContext)
 
 
-def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -> None:
-    if parameter.kind not in (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY):
-        raise _refuse(
-            f"{label}: parameter {parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
-        )
-    if taken:
-        raise _refuse(f"{label}: has two ToolContext parameters, {taken[0]!r} and {parameter.name!r}")
-
-
-def _read_parameter(parameter: inspect.Parameter, annotation: object, text: str, label: str) -> Parameter:
+def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: ParameterTexts) -> Parameter:
     name, default = parameter.name, parameter.default
     if parameter.kind in _VARIADIC:
         stars, instead = _VARIADIC[parameter.kind]
         raise _refuse(
-            f"{label}: parameter {stars}{name} cannot be described to a model; name the parameters, "
+            f"{stars}{name} cannot be described to a model; name the parameters, "
             f"or take one {name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
     info = default if isinstance(default, FieldInfo) else None
-    metadata = [*_get_metadata(annotation), *([info] if info else [])]
+    metadata = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    text, kind = texts.get(name, ("", ""))
+    if kind and parameter.annotation is EMPTY:
+        text = f"({kind}) {text}".strip()
     key = name  # `Field(alias="from")` makes a Python keyword one
-    for (
-        item
-    ) in metadata:  # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts
+    # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
+    for item in (*metadata, info):
         if isinstance(item, FieldInfo):
             alias = item.validation_alias or item.alias or key
             if isinstance(alias, (AliasChoices, AliasPath)):
-                raise _refuse(
-                    f'{label}: parameter {name!r}: a tool\'s parameter has one name; write Field(alias="...")'
-                )
+                raise _refuse(f'{name!r}: a tool\'s parameter has one name; write Field(alias="...")')
             key, text = alias, item.description or text
         elif isinstance(item, str):
             text = item or text
@@ -367,7 +348,7 @@ def _read_parameter(parameter: inspect.Parameter, annotation: object, text: str,
     return Parameter(
         name=name,
         key=key,
-        annotation=annotation if default is not None else _allow_none(annotation),
+        annotation=annotation if default is not None else _allow_none(annotation, metadata),
         description=text,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
         default=MISSING if info or default is EMPTY else default,
@@ -446,14 +427,10 @@ def _copy_typed_dict(old: type, inside: frozenset[object]) -> object:
     return new
 
 
-def _get_metadata(annotation: object) -> tuple[object, ...]:
-    return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
-
-
-def _allow_none(annotation: object) -> object:
+def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
     """`x: int = None`, an old habit, means `int | None`."""
-    inner = typing.get_args(annotation)[0] if (metadata := _get_metadata(annotation)) else annotation
-    members: Iterable[object] = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
+    inner = typing.get_args(annotation)[0] if metadata else annotation
+    members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
     optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class

@@ -42,19 +42,13 @@ _order = itertools.count()
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """What `@tool(...)` sets for one tool; None leaves it to the run."""
+    """What `@tool(...)` sets for one tool, whose keywords these are; None leaves it to the run."""
 
     permissions: Literal["full", "ask"] | None = None
     timeout: float | None = None
-    """Seconds for one call."""
     thread: bool = True
-    """Whether a sync function runs in a worker thread; False: on the kernel's main thread.
-
-    In a script, on the thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's."""
     max_result: int | None = None
-    """Characters of a result that the model gets."""
     capture_output: bool = False
-    """Whether the model gets what the function prints."""
 
 
 @dataclass(frozen=True)
@@ -148,13 +142,10 @@ class BoundCall:
         """The arguments whose values are no longer what `json` shows."""
         return [key for key, argument in self.arguments.items() if argument.has_changed]
 
-    @property
-    def context_parameter(self) -> str | None:
-        return self.tool.context_parameter
-
     def run(self, context: ToolContext | None = None) -> Any:
         """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
-        filled = {self.context_parameter: context or ToolContext()} if self.context_parameter else {}
+        name = self.tool.context_parameter
+        filled = {name: context or ToolContext()} if name else {}
         return self.tool.function(*self.args, **self.kwargs, **filled)
 
 
@@ -191,7 +182,8 @@ def tool(
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread; in a script, on the
+            thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
     """
@@ -212,13 +204,12 @@ def tool(
 
 def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
-    own = settings.permissions
-    if own is not None and not is_exactly(own, "full", "ask"):
+    if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
         problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    if settings.timeout is not None and not settings.timeout > 0:
-        problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
-    if settings.max_result is not None and not settings.max_result > 0:
-        problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
+    numbers = (("timeout", settings.timeout, "seconds"), ("max_result", settings.max_result, "characters"))
+    for keyword, value, unit in numbers:
+        if value is not None and not value > 0:
+            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {value!r}")
     given: object = name
     if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
@@ -246,6 +237,7 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
+    names: list[str] = []
     distinct: list[Function] = []
     for function in functions:
         # A bound method is another object each time.
@@ -254,9 +246,9 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         distinct.append(function)
         try:
             tools.append(_make_tool(function))
+            names.append(tools[-1].name)
         except ToolDefinitionError as error:
             problems += error.problems
-    names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:
             owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
@@ -283,21 +275,21 @@ def _make_tool(function: Function) -> Tool:
     if name == "<lambda>":
         problem = 'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)'
         raise ToolDefinitionError([problem])
-    documentation = read_documentation(function)
-    signature = read_signature(function, documentation)
+    description, texts = read_documentation(function)
+    described, context_parameter = read_signature(function, texts)
     module = getattr(find_plain_function(function), "__module__", None) or "__main__"
-    parameters = _put_wire_keys(signature.parameters)
+    parameters = _put_wire_keys(described)
     adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
-        description=documentation.description if mark.description is None else mark.description,
+        description=description if mark.description is None else mark.description,
         parameters=schema,
         arguments=Arguments(name, parameters, adapter),
         function=function,
         settings=mark.settings,
         kind=find_kind(function),
-        context_parameter=signature.context_parameter,
+        context_parameter=context_parameter,
     )
 
 

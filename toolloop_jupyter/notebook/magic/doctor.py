@@ -12,7 +12,7 @@ from importlib.metadata import version
 from typing import Literal
 
 from ...core.events import Host, Mistake
-from ...core.session import AsyncSession, collect
+from ...core.session import AsyncSession
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
@@ -178,7 +178,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
     session.config = dataclasses.replace(session.config, host=Host())  # no run for `%toolloop show`
     try:
         async with kernel.serving_clicks():
-            result = await collect(session.astream("Answer with one word: ready"))
+            result = await session.arun("Answer with one word: ready")
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":
