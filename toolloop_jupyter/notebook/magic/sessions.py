@@ -218,7 +218,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    newest = sorted(kept, key=_time_of)[-1]  # of equal times the last
+    newest = max(reversed(kept), key=_time_of)  # of equal times the last
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 
