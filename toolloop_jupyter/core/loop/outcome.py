@@ -43,8 +43,7 @@ async def make_result(
     edits = _tell_edits(bound) if is_edited else ""
     printed = ""
     if keeper is not None:
-        printed = join_surrogates(settle_lines(str(keeper)).rstrip("
-"))
+        printed = join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
         printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
