@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import difflib
 import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from typing_extensions import Unpack
 
@@ -24,68 +23,37 @@ from .core.events import (
     ArgumentTypeInvalid,
     HarnessError,
     Host,
-    Observer,
     PrintKeeper,
     Result,
     RunSync,
     Sink,
 )
-from .core.loop import ApprovalHandler, Config
+from .core.loop import Config
 from .core.session import (
+    DEFAULTS,
     TOOL_LOOP_CAPABILITIES,
     AsyncEventStream,
     AsyncSession,
     Capabilities,
     EventStream,
+    Keywords,
     Pending,
     Session,
     build_config,
-    collect,
     require_tool_loop,
 )
 from .notebook import kernel, live
 
 T = TypeVar("T")
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Keywords(TypedDict, total=False):
-    """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
-
-    sandbox: Any
-    """`sandbox.local(path)`, LiteLLM's own, a path or None: where changed files are looked for. Confines nothing."""
-    model: Any
-    """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
-    api_key: str | None
-    api_base: str | None
-    instructions: str | None
-    """The system message."""
-    tools: Sequence[Callable[..., Any]]
-    """Python functions; what cannot be described raises ToolDefinitionError."""
-    skills: Sequence[Any]
-    disable_tools: Sequence[Any]
-    permissions: Any
-    """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
-    on_approval: ApprovalHandler | None
-    """Called with each Approval; true allows. Sync ones run in a thread."""
-    output: Any
-    """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
-    max_turns: int | None
-    """Tool calls in one turn."""
-    timeout: float | None
-    """Seconds for one turn."""
-    metadata: Mapping[str, object] | None
-    """Goes to the gateway's spend logs."""
-    options: Any
-    """`ToolLoopOptions`."""
-    install: bool
-    observer: Observer | None
-    """Ours: watches the loop's steps."""
+F = TypeVar("F", bound=Callable[..., object])
 
 
 def _with_keywords(function: F) -> F:
     """Show the shared keywords, with their defaults, in the function's signature (help, Tab)."""
-    shared = inspect.signature(build_config).parameters.values()
+    shared = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=kind)
+        for name, kind in Keywords.__annotations__.items()
+    ]
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     function.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     return function
@@ -98,7 +66,7 @@ _AWAIT_SESSION = "write `async with aagent_session(…)`"
 class _Notebook(Host):
     """The kernel, or the terminal, that this process is: its loop, its cells and who sits before them."""
 
-    def run_sync(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
 
     def one_loop(self) -> RunSync:
@@ -136,6 +104,9 @@ class _Notebook(Host):
     def keeper(self) -> PrintKeeper:
         return live.CallOutputs()
 
+    def name_code(self, traceback: str) -> str:
+        return kernel.name_cells(traceback)
+
     def display(self, result: Result) -> None:
         live.display(result)
 
@@ -145,7 +116,7 @@ class _Notebook(Host):
     def markdown(self, result: Result) -> str:
         return live.markdown(result)
 
-    def diagram(self, result: Result) -> Any:
+    def diagram(self, result: Result) -> object:
         return live.diagram(result)
 
 
@@ -157,13 +128,6 @@ def _config(harness: object, keywords: Keywords) -> Config:
     """Check everything, and let it live in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
-    for name in keywords:
-        if name not in Keywords.__annotations__:
-            near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
-            hint = (
-                f"did you mean {near[0]}=?" if near else f"there are {', '.join(Keywords.__annotations__)}."
-            )
-            raise ArgumentTypeInvalid(f"unexpected keyword argument {name!r}; {hint}")
     try:
         require_tool_loop(harness)
         config = build_config(**keywords)
@@ -181,7 +145,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 @_with_keywords
 def aagent(
     harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
-) -> Coroutine[Any, Any, Result] | AsyncEventStream:
+) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
 
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
@@ -193,7 +157,7 @@ def aagent(
         return AsyncEventStream(session, prompt, streamed=True, close_session=True)
     session = AsyncSession(config, streamed=False, lasting=False)
     events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
-    run = live.say_loading(config.route.model, lambda: collect(events))
+    run = live.say_loading(config.route.model, events.collect)
     return Pending(run, "aagent(…)")
 
 
@@ -215,14 +179,14 @@ def agent(
     session = AsyncSession(config, streamed=False, lasting=False)
     events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
     return kernel.run_sync(
-        lambda: live.say_loading(config.route.model, lambda: collect(events)),
+        lambda: live.say_loading(config.route.model, events.collect),
         instead="write `await aagent(…)`",
     )
 
 
 @_with_keywords
 def aagent_session(
-    harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
+    harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> AsyncSession:
     """A conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
 
@@ -233,7 +197,7 @@ def aagent_session(
 
 @_with_keywords
 def agent_session(
-    harness: object, *, history: Sequence[Mapping[str, Any]] = (), **keywords: Unpack[Keywords]
+    harness: object, *, history: Sequence[Mapping[str, object]] = (), **keywords: Unpack[Keywords]
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
     return Session(aagent_session(harness, history=history, **keywords))

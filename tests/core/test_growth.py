@@ -367,7 +367,8 @@ def test_a_name_in_endless_pieces_is_cut():
     for number in range(5_000):
         piece["tool_calls"][0]["function"]["name"] = f"x{number}"
         call.add(piece)
-    assert len(call._calls[0].name) <= bounds.LONGEST_NAME + 10
+    (_, (name, _)) = call.calls.written()[0]
+    assert len(name) <= bounds.LONGEST_NAME + 10
 
 
 # --- files -----------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from toolloop_jupyter.notebook.live.writing import StreamingText
 from toolloop_jupyter.notebook.transcript import steps as t
 from toolloop_jupyter.notebook.transcript.blocks import (
     Block,
-    files_block,
+    file_block,
     foot,
     head,
     notice,
@@ -140,7 +140,8 @@ def blocks(p: str) -> dict[str, Block]:
         **calls(p),
         "output": answer_block(p, model),
         "output mapping": answer_block(p, {p: p}),
-        "files": files_block([FileChange(p, "modified", p), FileChange(p, "created", None)]),
+        "file": file_block(FileChange(p, "modified", p)),
+        "file without a diff": file_block(FileChange(p, "created", None), p),
         "retry": retry_block(Retry(1, p, p)),
         "notice": notice(p),
         "foot": foot(run(p), p),

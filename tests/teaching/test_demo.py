@@ -278,18 +278,20 @@ async def test_a_correction_is_answered_in_the_same_shape() -> None:
 async def test_without_tools_it_says_what_it_is() -> None:
     """No tool, or none that fits: the answer repeats the prompt and says that it is a demonstration."""
     for tools in ([], [WEATHER]):
-        answer = await Talk(tools, FUNCTIONS).say("Who are you?")
+        fresh = DemoModel(pace=0)
+        answer = await Talk(tools, FUNCTIONS, model=registry.put("demo-alone", fresh)).say("Who are you?")
         assert "Who are you?" in answer
         assert "demonstration, not a language model" in answer
 
 
 async def test_what_it_is_is_said_once() -> None:
-    """Of the answers that quote tools the first says what it is; one that was to explain says it again."""
+    """The first answer says what it is; one that was to explain tells the parts of what was read, and that it cannot."""
     fresh = DemoModel(pace=0)
     run = Talk([SEARCH, READ], FUNCTIONS, model=registry.put("demo-once", fresh))
     answers = [await run.say(f"Search for `{word}`.") for word in ("retries", "send")]
     answers.append(await run.say("Read src/client.py and explain it."))
-    assert ["demonstration, not a language model" in answer for answer in answers] == [True, False, True]
+    assert ["demonstration, not a language model" in answer for answer in answers] == [True, False, False]
+    assert "By its lines I can tell its parts: `send`." in answers[-1]
     assert "To explain that is beyond me." in answers[-1]
     assert [answer.count("`search_code` returned 3 items") for answer in answers] == [1, 1, 0]
 

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from support.asking import ask
+from support.disks import full_disk
 from support.servers import ScriptedServer
 from toolloop_jupyter.api import aagent, aagent_session
 from toolloop_jupyter.core.events.result import Result
@@ -146,7 +147,7 @@ async def test_a_changed_request_stops_with_a_short_difference(
     await recorded(path)
     result = await run(Replay(path), **change)
     assert result.stop_reason == "runtime_error"
-    for piece in [*told, "lesson.jsonl, model call 1", "--replay-loose"]:
+    for piece in [*told, "lesson.jsonl, model call 1", "loose=True"]:
         assert " ".join(piece.split()) in " ".join((result.error or "").split())
 
 
@@ -226,7 +227,7 @@ async def test_the_nearest_recorded_call_is_what_a_request_is_compared_with(tmp_
         told = str((await run(replay, prompt="How is the weather in Bergen?")).error)
         assert told.startswith("lesson.jsonl, model call 2: message 1 (user) differs\n  recorded: ")
         assert told.endswith(
-            "\nRun the notebook as it was recorded, record it again, or go on with --replay-loose."
+            "\nRun the notebook as it was recorded, record it again, or go on with loose=True."
         )
     loose = Replay(path, loose=True)
     assert (await run(loose, prompt="How is the weather in Bergen?")).text == "rain"
@@ -310,6 +311,9 @@ def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
     assert '"content": "It is [key], see?"' in content
 
 
+HEADER = '{"toolloop-recording": 1}\n'
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [
@@ -318,6 +322,11 @@ def test_keys_and_headers_are_left_out(tmp_path: Path) -> None:
         ('{"toolloop-recording": 1}\n{"call": 1}\nnot json\n', "line 3 is no line of a recording"),
         ('{"toolloop-recording": 1}\n{"sent": {"role": "user"}}\n', "line 2"),
         ("[1]\n", "line 1"),
+        (HEADER + '{"call": 1}\n{"at": 0.1, "delta": {"content": "Hal"}}\n', "model call 1 was cut"),
+        (
+            HEADER + '{"call": 1}\n{"end": {}}\n{"call": 2}\n{"call": 3}\n{"end": {}}\n',
+            "model call 2 was cut",
+        ),
     ],
 )
 def test_a_broken_file_names_the_line(tmp_path: Path, content: str, told: str) -> None:
@@ -334,3 +343,72 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
         Replay(tmp_path / "none.jsonl")
     with pytest.raises(RecordingError, match="there is no folder"):
         Recorder(tmp_path / "none" / "lesson.jsonl")
+    with pytest.raises(RecordingError, match="it is a folder"):
+        Recorder(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["print('lesson')\n", '{"format": "x"}\n', "[]\n", "\x00\x01", " \n"])
+async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content: str) -> None:
+    """A file that is something else is refused before the run, and one that has come since before the first call."""
+    path = tmp_path / "lesson.py"
+    path.write_text(content, encoding="utf-8")
+    with pytest.raises(RecordingError, match=r"lesson\.py.*no recording, and would be lost"):
+        Recorder(path)
+    path.unlink()
+    recorder = Recorder(path, on_stop=lambda why: None)
+    path.write_text(content, encoding="utf-8")
+    assert (await run(script(), observer=recorder)).text == "It is 8."
+    assert path.read_text(encoding="utf-8") == content
+    assert "would be lost" in recorder.stopped
+
+
+async def test_a_recording_is_read_whatever_wrote_it(tmp_path: Path) -> None:
+    """A byte order mark, Windows' line ends and texts with Unicode's own line ends are a recording all the same."""
+    path = tmp_path / "lesson.jsonl"
+    await run(ScriptedModel(["One\u2028two\x85three"]), observer=Recorder(path))
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert (await run(Replay(path))).text == "One\u2028two\x85three"
+    assert Recorder(path).path == path
+
+
+async def test_a_write_error_stops_the_recording_and_not_the_run(tmp_path: Path) -> None:
+    """The run ends as it would; the recording has the calls before, whole, and one warning names the reason."""
+    path = tmp_path / "lesson.jsonl"
+    told: list[str] = []
+    recorder = Recorder(path, on_stop=told.append)
+    await run(script(), observer=recorder)
+    before = path.read_bytes()
+    with full_disk(len(before) + 20):
+        assert (await run(script(), observer=recorder)).text == "It is 8."
+    assert path.read_bytes() == before
+    assert len(told) == 1
+    assert "has stopped at model call 3 (it has the 2 before)" in told[0]
+    assert "too large" in told[0]
+    assert (await run(Replay(path))).text == "It is 8."
+    assert (await run(script(), observer=recorder)).text == "It is 8."
+    assert path.read_bytes() == before, "it goes on with a gap"
+    path.unlink()
+    await run(script(), observer=recorder)
+    assert (await run(Replay(path))).text == "It is 8.", "begun anew when the file was taken away"
+
+
+async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_path: Path) -> None:
+    """On a full disk the recording that was there is not lost; by default Python's own warning says it."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    before = path.read_bytes()
+    with full_disk(100), pytest.warns(UserWarning, match=r"has stopped at model call 1 \(it has none\)"):
+        assert (await recorded(path)).text == "It is 8."
+    assert path.read_bytes() == before
+
+
+async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) -> None:
+    """Who begins the file later has it, whole; the earlier one stops at its next call and says why."""
+    path = tmp_path / "lesson.jsonl"
+    told: list[str] = []
+    first, second = Recorder(path, on_stop=told.append), Recorder(path)
+    await run(script(), observer=first)
+    await run(script(), observer=second)
+    await run(script(), observer=first)
+    assert len(Replay(path).calls) == 2
+    assert ["another program has written the file" in text for text in told] == [True]

@@ -1,7 +1,7 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
 It calls the tools that the prompt names or whose words it fits, and answers with what they returned: the same to the
-same messages. What it is, it says once in a process, and where it is asked for more than it can.
+same messages. What it is, it says once in a process; the head of a cell's run says it each time.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` fo
 WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
 EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)
 RECALL = re.compile(r"\b(?:did|have|had|was|were|found|said|again)\b.*\?", re.IGNORECASE)
+OUTLINE = re.compile(r"^[ \t]{0,8}(?:async[ ]+)?(?:def|class) (\w+)|^#{1,4} (.{1,80})$", re.MULTILINE)
 TRANSIENT = re.compile(r"again|temporar|time[d ]?-?\s?out|busy|unavailable|rate limit", re.IGNORECASE)
 FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments are|unknown tool|This call")
 
@@ -163,9 +164,17 @@ class Conversation:
             told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
         elif not told:
             fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
-            told, first = [f"You wrote: “{self.prompt[:160]}” {fit}"], True
-        told += [f"To {asked[0].lower()} that is beyond me."] if asked else []
-        return "\n\n".join(told + [DISCLAIMER] * (first or asked is not None))
+            told = [f"You wrote: “{self.prompt[:160]}” {fit}"]
+        if asked:
+            read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
+            parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]
+            told += (
+                [f"By its lines I can tell its parts: {', '.join(dict.fromkeys(parts[:8]))}."]
+                if parts
+                else []
+            )
+            told += [f"To {asked[0].lower()} that is beyond me."]
+        return "\n\n".join(told + [DISCLAIMER] * first)
 
 
 def text_of(message: Mapping[str, Any]) -> str:

@@ -6,23 +6,16 @@ import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from difflib import SequenceMatcher
-from typing import Any, Protocol
+
+from .tape import Call, ReadObject
 
 _AROUND = 40
 _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "required", "description", "name"})
 """Keys of a response format that LiteLLM's releases set differently for the same model."""
 
 
-class Recorded(Protocol):
-    """What is compared of a recorded call."""
-
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
-    options: dict[str, Any]
-
-
 def difference(
-    recorded: Recorded, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], wanted: Any
+    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject], wanted: object
 ) -> str:
     """Return the first difference in messages, tools or the answer's schema, or "" when there is none.
 
@@ -43,7 +36,7 @@ def difference(
     return ""
 
 
-def nearest(recorded: Sequence[Recorded], messages: Sequence[Mapping[str, Any]], position: int) -> int:
+def nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
     """The number of the recorded call that is most like these messages; among equals, the one at `position`."""
     now = [_seen(message) for message in messages]
 
@@ -56,7 +49,7 @@ def nearest(recorded: Sequence[Recorded], messages: Sequence[Mapping[str, Any]],
     return max(range(len(recorded)), key=likeness)
 
 
-def _in_messages(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]]) -> str:
+def _in_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> str:
     calls = {
         call.get("id"): call["function"].get("name") for now in new for call in now.get("tool_calls") or ()
     }
@@ -77,7 +70,7 @@ def _in_messages(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, An
     )
 
 
-def _shape(wanted: Any) -> Any:
+def _shape(wanted: object) -> object:
     """The schema of a response format, without what the same model may or may not say."""
     if isinstance(wanted, Mapping) and isinstance(wanted.get("json_schema"), Mapping):
         return _shape(wanted["json_schema"].get("schema"))
@@ -86,7 +79,7 @@ def _shape(wanted: Any) -> Any:
     return [_shape(item) for item in wanted] if isinstance(wanted, list) else wanted
 
 
-def _seen(message: Mapping[str, Any]) -> tuple[str, str]:
+def _seen(message: ReadObject) -> tuple[str, str]:
     """Who says a message, and what it says as one text."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
@@ -98,7 +91,7 @@ def _seen(message: Mapping[str, Any]) -> tuple[str, str]:
     return str(message.get("role")), "\n".join(text for text in said if text)
 
 
-def _in_json(old: Any, new: Any, path: str = "") -> Iterator[str]:
+def _in_json(old: object, new: object, path: str = "") -> Iterator[str]:
     """Where two pieces of JSON differ, with both texts."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in dict.fromkeys([*old, *new]):

@@ -11,15 +11,8 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import (
-    AsyncIterator,
-    Awaitable,
-    Callable,
-    Iterable,
-    Mapping,
-    Sequence,
-)
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
@@ -37,7 +30,7 @@ class ScriptError(HarnessError, TypeError):
 
 @dataclass(frozen=True)
 class TextPart:
-    """Text that streams word by word."""
+    """Stream `content` word by word, `pace` seconds a word (default: the model's pace)."""
 
     content: str
     pace: float | None = None
@@ -49,7 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Reasoning that streams word by word."""
+    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which have to be sent back."""
 
     content: str
     pace: float | None = None
@@ -87,26 +80,29 @@ class Call:
 
 @dataclass(frozen=True)
 class Error:
-    """A failure of the provider."""
+    """Fail as a provider does: refused when it is the turn's first part, broken off in the middle otherwise.
+
+    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None is a lost connection.
+    """
 
     message: str
     status: int | None = 500
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] | None = None
 
     def made(self) -> ProviderError:
-        return ProviderError(self.message, self.status, self.headers)
+        return ProviderError(self.message, self.status, self.headers or {})
 
 
 @dataclass(frozen=True)
 class Pause:
-    """Seconds of silence."""
+    """Say nothing for so many seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """Raw deltas, sent as they stand."""
+    """Stream raw OpenAI-style deltas as they stand, broken ones too. "finish_reason" and "usage" may be among them."""
 
     given: Sequence[Delta]
 
@@ -118,7 +114,7 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """How the turn ends."""
+    """End the turn with this finish reason ("length", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
 
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -126,7 +122,7 @@ class End:
 
 @dataclass(frozen=True)
 class Expect:
-    """What the last message must be like for the turn to fit."""
+    """Play this turn only if the last message has this text in it, and this role ("tool", "user"); else say so."""
 
     text: str = ""
     role: str = ""
@@ -142,9 +138,9 @@ class Expect:
 
 @dataclass(frozen=True)
 class ReplyWith:
-    """Parts that are computed when their turn comes."""
+    """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
 
-    function: Callable[[Messages], Content | Awaitable[Content]]
+    function: Callable[[Messages], Any]
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         outcome = await attempt(
@@ -164,6 +160,9 @@ class ReplyWith:
         made = self.function(copy.deepcopy(turn.messages))
         return parts_of(await made if inspect.isawaitable(made) else made)
 
+
+text, reasoning, error, pause = TextPart, ReasoningPart, Error, Pause
+deltas, end, expect, reply_with = Deltas, End, Expect, ReplyWith
 
 Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | Expect | ReplyWith
 One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
@@ -211,15 +210,15 @@ def parts_of(content: Content) -> tuple[Part, ...]:
         return tuple(part for one in content for part in parts_of(one))
     if isinstance(content, str):
         return (TextPart(content),)
-    if isinstance(content, (TextPart, ReasoningPart, Call, Error, Pause, Deltas, End, Expect, ReplyWith)):
+    if isinstance(content, Part):
         return (content,)
     if isinstance(content, BaseModel):
         return (TextPart(content.model_dump_json()),)
     if isinstance(content, Mapping):
         return (TextPart(json.dumps(content, ensure_ascii=False)),)
-    makers = (text, reasoning, call, error, pause, deltas, end, expect, reply_with)
-    if maker := next((one.__name__ for one in makers if content is one), ""):
-        raise ScriptError(f"{maker} is a function; call it: {maker}(…)")
+    for name, maker in zip(_NAMES, _MAKERS, strict=True):
+        if content is maker:
+            raise ScriptError(f"{name} is a function; call it: {name}(…)")
     if callable(content) and not isinstance(content, type):
         return (ReplyWith(content),)
     raise ScriptError(
@@ -231,16 +230,6 @@ def parts_of(content: Content) -> tuple[Part, ...]:
 def words(text: str) -> list[str]:
     """Cut a text behind each run of spaces; joined, the pieces are the text."""
     return re.findall(r"\S+\s*|\s+", text)
-
-
-def text(content: str, pace: float | None = None) -> TextPart:
-    """Stream `content` word by word, `pace` seconds a word (default: the model's pace)."""
-    return TextPart(content, pace)
-
-
-def reasoning(content: str, pace: float | None = None, signature: str = "") -> ReasoningPart:
-    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which have to be sent back."""
-    return ReasoningPart(content, pace, signature)
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
@@ -263,34 +252,5 @@ def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **
         raise ScriptError(f"call({called!r}): {problem}; a model sends JSON values") from None
 
 
-def error(message: str, status: int | None = 500, headers: Mapping[str, str] | None = None) -> Error:
-    """Fail as a provider does: refused when it is the turn's first part, broken off in the middle otherwise.
-
-    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None is a lost connection.
-    """
-    return Error(message, status, dict(headers or {}))
-
-
-def reply_with(function: Callable[[Messages], Any]) -> ReplyWith:
-    """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
-    return ReplyWith(function)
-
-
-def pause(seconds: float) -> Pause:
-    """Say nothing for so long."""
-    return Pause(seconds)
-
-
-def deltas(given: Sequence[Delta]) -> Deltas:
-    """Stream raw OpenAI-style deltas as they stand, broken ones too. "finish_reason" and "usage" may be among them."""
-    return Deltas(tuple(given))
-
-
-def end(finish_reason: str | None = None, usage: Mapping[str, Any] | None = None) -> End:
-    """End the turn with this finish reason ("length", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
-    return End(finish_reason, usage)
-
-
-def expect(text: str = "", role: str = "") -> Expect:
-    """Play this turn only if the last message has this text in it, and this role ("tool", "user"); else say so."""
-    return Expect(text, role)
+_MAKERS = (text, reasoning, call, error, pause, deltas, end, expect, reply_with)
+_NAMES = ("text", "reasoning", "call", "error", "pause", "deltas", "end", "expect", "reply_with")

@@ -3,22 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import json
-from collections.abc import AsyncIterator, Mapping, Sequence
+import os
+import warnings
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
+from ..core.text import write_whole
 from . import registry
 from .differences import difference, nearest
 from .tape import (
     VERSION,
     Call,
+    JsonObject,
+    ReadObject,
     RecordingError,
     as_delta,
+    check_target,
     clean,
     clean_deltas,
     lines,
@@ -43,30 +49,37 @@ class ReplayMismatch(PlainRefusal):
 class Recorder(Observer):
     """Writes every model call of the runs that it observes to `path`.
 
-    The file is begun with the first call, over what was there; `append` goes on behind it instead.
+    The file is begun with the first call, over a recording that was there; `append` goes on behind it instead. Where a
+    call cannot be written (a full disk, another program that writes the file), the recording stops behind the last whole
+    one and the run goes on: `on_stop` is told why, and so is `stopped`.
+
+    Raises RecordingError for a place that cannot be written, or for a file that is no recording.
     """
 
     wants_deltas = True
 
-    def __init__(self, path: str | Path, *, append: bool = False) -> None:
+    def __init__(
+        self, path: str | Path, *, append: bool = False, on_stop: Callable[[str], object] = warnings.warn
+    ) -> None:
         self.path = Path(path)
-        if not self.path.parent.is_dir():
-            raise RecordingError(
-                f"cannot record to {shown(self.path)!r}: there is no folder {shown(self.path.parent)!r}"
-            )
+        check_target(self.path)
         self.calls = load_tape(self.path) if append and self.path.exists() else []
-        self._begun = bool(self.calls)
-        self._request: dict[str, Any] | None = None
+        self.stopped = ""
+        """Why nothing more is recorded; "" while it goes on. It goes on anew when the file is taken away."""
+        self._on_stop = on_stop
+        self._left = _stamp(self.path) if self.calls else None
+        """The file as the last call left it; None before the first."""
+        self._request: JsonObject | None = None
         self._started: float | None = None
         self._deltas: list[tuple[float, Delta]] = []
 
     def record(
         self,
-        request: Mapping[str, Any],
-        deltas: Sequence[tuple[float, Mapping[str, Any]]],
-        final: Mapping[str, Any],
+        request: ReadObject,
+        deltas: Sequence[tuple[float, ReadObject]],
+        final: ReadObject,
     ) -> None:
-        """Write one call.
+        """Write one call, whole or not at all. Raises OSError, or RecordingError where somebody else has written the file.
 
         Args:
             request: what was sent: "model", "messages", "tools" and any options; keys and headers are left out.
@@ -82,21 +95,50 @@ class Recorder(Observer):
             deltas=clean_deltas(deltas),
             end=clean({k: v for k, v in final.items() if v is not None}),
         )
-        before = self.calls[-1] if self.calls else None
-        written = lines(len(self.calls) + 1, call, before)
-        if not self._begun:
+        if not self.path.exists():
+            self._left, self.calls = None, []  # taken away: begun anew
+        written = lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
+        if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
-        with self.path.open("a" if self._begun else "w", encoding="utf-8", newline="\n") as file:
-            file.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in written)
-        self._begun = True
+        self._write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written))
         self.calls.append(call)
+
+    def _write(self, text: str) -> None:
+        if self._left is None:
+            check_target(self.path)
+            write_whole(self.path, text)
+        elif _stamp(self.path) != self._left:
+            raise RecordingError("another program has written the file meanwhile")
+        else:
+            try:
+                with self.path.open("ab") as file:
+                    file.write(text.encode("utf-8", "backslashreplace"))
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.truncate(self.path, self._left[1])  # no half of a call stays
+                raise
+        self._left = _stamp(self.path)
+
+    def _try_to_record(self, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject) -> None:
+        """Write the call that has ended. What keeps it from being written stops the recording, not the run."""
+        request, self._request, self._started = self._request, None, None
+        if request is None or (self.stopped and self.path.exists()):
+            return
+        self.stopped = ""
+        try:
+            self.record(request, deltas, final)
+        except (OSError, RecordingError) as error:
+            whole = f"it has the {len(self.calls)} before" if self.calls else "it has none"
+            why = getattr(error, "strerror", None) or error
+            self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
+            self._on_stop(self.stopped)
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
         self._request, self._deltas = request.shown(), []
         self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
 
-    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+    def delta(self, at: float, delta: ReadObject) -> None:
         """Keep a piece of the answer."""
         if self._started is not None:
             self._deltas.append((max(0.0, at - self._started), dict(delta)))
@@ -114,14 +156,11 @@ class Recorder(Observer):
         deltas = self._deltas
         if not says_same(deltas, reply.message):  # a broken try came before the one that counts
             deltas = [(deltas[-1][0] if deltas else 0.0, as_delta(reply.message))]
-        self.record(self._request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
-        self._request, self._started = None, None
+        self._try_to_record(deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Write a call that failed for good: what had come, and the line that said why."""
-        if self._request is not None:
-            self.record(self._request, self._deltas, {"error": str(error)})
-        self._request, self._started = None, None
+        self._try_to_record(self._deltas, {"error": str(error)})
 
 
 class Replay(Answers):
@@ -189,7 +228,7 @@ class Replay(Answers):
             where = f"{self.path.name}, model call {fitting + 1}"
             told = difference(self.calls[fitting], *now, wanted)
             if not self.loose:
-                advice = "Run the notebook as it was recorded, record it again, or go on with --replay-loose."
+                advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
         self._next, self._played = fitting + 1, fitting
@@ -211,16 +250,16 @@ class Replay(Answers):
         yield {key: call.end[key] for key in ("finish_reason", "usage") if key in call.end}
 
 
-def _stamp(path: Path) -> tuple[int, int] | None:
-    """What tells whether a file was written since; None when it is not there."""
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """What tells whether a file was written since: (time, size, which file); None when it is not there."""
     try:
         facts = path.stat()
     except OSError:
         return None
-    return facts.st_mtime_ns, facts.st_size
+    return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
-def _failure(end: Mapping[str, Any]) -> ProviderError:
+def _failure(end: ReadObject) -> ProviderError:
     """A recorded failure: with its status, or as the words that the person was told."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])

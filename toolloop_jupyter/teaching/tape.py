@@ -3,7 +3,7 @@
 A recording is JSON lines, made to be read and compared:
 
     {"toolloop-recording": 1}
-    {"call": 1, "model": "openai/gpt-4o-mini", "options": {"temperature": 0}}
+    {"call": 1, "model": "openai/gpt-5.4-mini", "options": {"temperature": 0}}
     {"tool": {"name": "search_code", "description": …, "parameters": …}}
     {"sent": {"role": "user", "content": "Where are retries handled?"}}
     {"at": 0.412, "delta": {"content": "I'll "}}
@@ -16,14 +16,20 @@ written again when one of them changed. "at" is seconds since the request. Keys,
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..core.events import HarnessError
 from ..core.models import Assembly, Delta
-from ..core.text import hide_suspected, is_deeper, names_key
+from ..core.text import hide_suspected, is_deeper, list_some, names_key
+
+JsonObject: TypeAlias = dict[str, Any]
+"""An object of plain JSON: a message, a tool, options, a line of the file."""
+ReadObject: TypeAlias = Mapping[str, Any]
+"""The same, only read."""
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
@@ -43,22 +49,25 @@ class Call:
     """One model call of a recording."""
 
     model: str
-    messages: list[dict[str, Any]]
-    tools: list[dict[str, Any]]
+    messages: list[JsonObject]
+    tools: list[JsonObject]
     """{"name", "description", "parameters"} of each."""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonObject = field(default_factory=dict)
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
-    end: dict[str, Any] = field(default_factory=dict)
+    end: JsonObject = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
+    is_whole: bool = False
+    """Whether the file has its end: a kernel that dies, or a full disk, leaves a call without."""
 
 
 def load_tape(path: Path) -> list[Call]:
     """Read a recording. Raises RecordingError with the line that is wrong."""
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
+    lines = text.removesuffix("\n").split("\n") if text else []  # not at U+2028, which JSON has in its texts
     calls: list[Call] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -81,7 +90,34 @@ def load_tape(path: Path) -> list[Call]:
         raise RecordingError(
             f"{path.name} is empty; a recording begins with {{'toolloop-recording': {VERSION}}}"
         )
+    if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
+        raise RecordingError(
+            f"{path.name}: model call {list_some(cut)} was cut (there is no line with its end); record it again"
+        )
     return calls
+
+
+def check_target(path: Path) -> None:
+    """Raise RecordingError where no recording can be written, or something else would be lost by it."""
+    place = f"cannot record to {shown(path)!r}"
+    if path.is_dir():
+        raise RecordingError(f"{place}: it is a folder")
+    if not path.parent.is_dir():
+        raise RecordingError(f"{place}: there is no folder {shown(path.parent)!r}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise RecordingError(f"{place}: it may not be written there")
+    if path.is_file() and not _is_tape(path):
+        raise RecordingError(f"{place}: the file is no recording, and would be lost; name another file")
+
+
+def _is_tape(path: Path) -> bool:
+    """Whether a file begins as a recording does; an empty one may become one."""
+    try:
+        with path.open("rb") as file:
+            first = file.readline(1000).decode("utf-8-sig")
+        return not first or "toolloop-recording" in json.loads(first)
+    except (OSError, ValueError, TypeError, RecursionError):
+        return False
 
 
 def shown(path: Path) -> str:
@@ -92,7 +128,7 @@ def shown(path: Path) -> str:
         return str(path)
 
 
-def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None:
+def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
     if first:
         version = entry["toolloop-recording"]
         if version != VERSION:
@@ -111,18 +147,18 @@ def _take_line(entry: dict[str, Any], calls: list[Call], *, first: bool) -> None
     elif "delta" in entry:
         calls[-1].deltas.append((float(entry["at"]), dict(entry["delta"])))
     elif "end" in entry:
-        calls[-1].end = dict(entry["end"])
+        calls[-1].end, calls[-1].is_whole = dict(entry["end"]), True
     # Another key is of a later release that still writes this version: it may be left out.
 
 
-def lines(number: int, call: Call, before: Call | None) -> list[dict[str, Any]]:
+def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
     kept = 0
     for old, new in zip(before.messages if before else (), call.messages, strict=False):
         if old != new:
             break
         kept += 1
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
-    head: dict[str, Any] = {"call": number, "model": call.model}
+    head: JsonObject = {"call": number, "model": call.model}
     head |= {"kept": kept} if kept else {}
     head |= {"tools": "kept"} if same_tools else {}
     head |= {"options": call.options} if call.options else {}
@@ -135,19 +171,19 @@ def lines(number: int, call: Call, before: Call | None) -> list[dict[str, Any]]:
     ]
 
 
-def tool_of(tool: Mapping[str, Any]) -> dict[str, Any]:
+def tool_of(tool: ReadObject) -> JsonObject:
     function = tool.get("function") or tool
     return {key: function[key] for key in ("name", "description", "parameters") if key in function}
 
 
-def options_of(request: Mapping[str, Any]) -> dict[str, Any]:
+def options_of(request: ReadObject) -> JsonObject:
     """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
     return {**_without_keys(kept), **({"response_format": clean(schema)} if schema is not None else {})}
 
 
-def _without_keys(value: Any) -> Any:
+def _without_keys(value: object) -> Any:
     if isinstance(value, Mapping):
         names = (k for k in value if not (names_key(str(k)) or str(k).lower() in _ADDRESSES))
         return {str(k): _without_keys(value[k]) for k in names}
@@ -169,7 +205,7 @@ def clean(value: Any) -> Any:
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 
-def clean_deltas(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> list[tuple[float, Delta]]:
+def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
     """Leave out what says nothing. A key may come in pieces: then all becomes one delta without it."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
@@ -182,20 +218,20 @@ def clean_deltas(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> list[tupl
     return [(seconds, delta) for seconds, delta in kept if delta]
 
 
-def _assembled(deltas: Sequence[tuple[float, Mapping[str, Any]]]) -> dict[str, Any]:
+def _assembled(deltas: Sequence[tuple[float, ReadObject]]) -> JsonObject:
     assembly = Assembly()
     for _, delta in deltas:
         assembly.add(delta)
     return assembly.message()
 
 
-def says_same(deltas: Sequence[tuple[float, Delta]], message: Mapping[str, Any]) -> bool:
+def says_same(deltas: Sequence[tuple[float, Delta]], message: ReadObject) -> bool:
     made = _assembled(deltas)
     calls = [[call["function"] for call in one.get("tool_calls") or ()] for one in (made, message)]
     return (made["content"] or "") == (message.get("content") or "") and calls[0] == calls[1]
 
 
-def as_delta(message: Mapping[str, Any]) -> Delta:
+def as_delta(message: ReadObject) -> Delta:
     calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
     return {
         **{k: v for k, v in message.items() if k != "tool_calls"},

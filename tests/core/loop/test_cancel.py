@@ -486,7 +486,7 @@ async def test_stopping_threads_at_random_moments_is_quiet(monkeypatch):
     """However a stop falls on the end of a sync tool, no thread dies of it with a traceback."""
     deaths = []
     monkeypatch.setattr(threading, "excepthook", deaths.append)
-    from toolloop_jupyter.core.execution.threads import in_thread
+    from toolloop_jupyter.core.execution.runner import in_thread
 
     def work():
         return sum(range(2000))

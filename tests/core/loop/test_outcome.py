@@ -14,7 +14,7 @@ import weakref
 import pytest
 
 from toolloop_jupyter import Harness, aagent
-from toolloop_jupyter.core.execution import threads as workers
+from toolloop_jupyter.core.execution import runner as workers
 from toolloop_jupyter.core.loop.outcome import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
 from toolloop_jupyter.teaching.parts import call

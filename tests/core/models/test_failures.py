@@ -9,6 +9,7 @@ from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.events.errors import (
     HistoryInvalid,
     Mistake,
+    ModelCallFailed,
     OutputInvalid,
     RunFailed,
     ToolDefinitionError,
@@ -16,7 +17,7 @@ from toolloop_jupyter.core.events.errors import (
 from toolloop_jupyter.core.events.request import Request
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.models.failures import explain, key_name, redact, secrets_of
+from toolloop_jupyter.core.models.failures import explain, key_name, redact, secrets_of, what_is_not_set
 from toolloop_jupyter.core.models.providers import PlainRefusal
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.teaching.parts import error
@@ -76,7 +77,7 @@ ADVICE = [
     ("NotFoundError", "openai/gpt-9", "check the name 'openai/gpt-9'"),
     ("NotFoundError", "litellm_proxy/coder", "group on the gateway"),
     ("RateLimitError", "openai/gpt-4o", "num_retries"),
-    ("Timeout", "openai/gpt-4o", "timeout=SECONDS"),
+    ("Timeout", "openai/gpt-4o", "{'timeout': SECONDS}"),
     ("ContextWindowExceededError", "openai/gpt-4o", "new session"),
     ("ContentPolicyViolationError", "openai/gpt-4o", "rephrase"),
     ("InternalServerError", "openai/gpt-4o", "num_retries"),
@@ -99,8 +100,9 @@ def test_each_error_says_what_to_set(kind, model, advice):
     elif kind != "Timeout":
         options["response"] = httpx.Response(500, request=request)
     happened, what_to_do = explain(getattr(litellm, kind)(**options), Request(model, []))
-    assert advice in what_to_do
-    assert happened.startswith(kind)
+    assert advice in (happened if kind == "APIConnectionError" else what_to_do)
+    assert happened.startswith("Could not reach" if kind == "APIConnectionError" else kind)
+    assert kind in happened
     assert "\n" not in happened + what_to_do
     assert KEY not in happened
 
@@ -173,7 +175,23 @@ def test_who_has_failed_at_a_gateway(kind, text, cause):
     """The gateway, the key for it, its address, or the provider behind it: each has its own advice."""
     error = type(kind, (Exception,), {})(f"litellm.{kind}: {kind}: {text}")
     request = Request("litellm_proxy/coder", [], options={"api_base": "http://gateway/nope"})
-    assert cause in explain(error, request)[1]
+    assert cause in " ".join(explain(error, request))
+
+
+def test_a_begun_name_is_completed():
+    """A name that LiteLLM knows the beginning of is told whole, with its provider; any other is told its form."""
+    text = "LLM Provider NOT provided"
+    load_litellm()
+    assert what_is_not_set("claude-sonnet", text)[1].startswith("Did you mean 'anthropic/claude-sonnet-")
+    assert what_is_not_set("lesson", text)[1].startswith("Write provider/name")
+
+
+def test_what_happened_and_what_to_do_are_two_sentences():
+    """One full stop stands between them, whatever the provider's text ends with."""
+    assert str(ModelCallFailed("it broke", "Run again.")) == "it broke. Run again."
+    assert str(ModelCallFailed("Is it there?", "Run again.")) == "Is it there? Run again."
+    assert str(ModelCallFailed("it broke.", "Run again.")) == "it broke. Run again."
+    assert str(ModelCallFailed("one\ntwo")) == "one\ntwo"
 
 
 @pytest.mark.parametrize(

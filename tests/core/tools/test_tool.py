@@ -597,7 +597,7 @@ class TestContext:
 
         made = one(work)
         bound = made.bind({"n": 2})
-        assert made.context_parameter == bound.context_parameter == "context"
+        assert made.context_parameter == "context"
         assert "context" not in made.parameters["properties"]
         assert "context" not in bound.json
         assert bound.run(ToolContext("c1", told.append)) == "c1"

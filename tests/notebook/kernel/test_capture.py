@@ -16,7 +16,7 @@ from toolloop_jupyter.notebook.kernel.cells import Cell
 from toolloop_jupyter.notebook.kernel.comms import serving_clicks
 from toolloop_jupyter.notebook.kernel.sync import run_sync
 from toolloop_jupyter.notebook.kernel.where import (
-    find_click_route,
+    delivers_clicks,
     get_shell,
     has_widget_frontend,
     in_kernel,
@@ -144,11 +144,11 @@ def test_what_is_no_text():
 
 def test_plain_python(capsys):
     """Without a shell a cell prints the text/plain, updates show nothing, and `serving_clicks` does nothing."""
-    assert (get_shell(), in_kernel(), has_widget_frontend(), find_click_route()) == (
+    assert (get_shell(), in_kernel(), has_widget_frontend(), delivers_clicks()) == (
         None,
         False,
         False,
-        "no kernel",
+        False,
     )
 
     async def run():

@@ -19,3 +19,12 @@ def test_who_decided(by):
     assert told.endswith(": do not repeat the same call.")
     assert Step("double", {}, told).kind == "denied"
     assert NOBODY in Step("double", {}, told).told()
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"), [("too late", "too late."), ("too late. ", "too late."), ("Why?", "Why?")]
+)
+def test_a_reason_ends_as_a_sentence_does(reason, told):
+    """What a person typed is followed by one full stop, or by the sign that they set."""
+    denial = explain_denial(Decision(allowed=False, reason=reason, by="prompt"))
+    assert denial.startswith(f"denied by the user: {told} This was a decision")

@@ -2,12 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import os
-import py_compile
-import subprocess
-import sys
-
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
@@ -16,7 +10,7 @@ from toolloop_jupyter.notebook.kernel import where
 from toolloop_jupyter.notebook.live import asking
 from toolloop_jupyter.notebook.magic import doctor
 
-REAL_ROUTE = kernel.find_click_route
+REAL_ROUTE = kernel.delivers_clicks
 NO_CLICK = doctor.Finding("approval buttons", "note", "")
 CLICK = doctor.Finding("approval buttons", "ok", "")
 
@@ -25,12 +19,12 @@ CLICK = doctor.Finding("approval buttons", "ok", "")
 def surroundings(monkeypatch):
     """Pretend: `surroundings(stdin=False, nbclient=True, …)`; without words a kernel with a person and widgets."""
 
-    def pretend(*, in_kernel=True, stdin=True, widgets=True, nbclient=False, way="kernel"):
+    def pretend(*, in_kernel=True, stdin=True, widgets=True, nbclient=False):
         monkeypatch.setattr(kernel, "in_kernel", lambda: in_kernel)
         monkeypatch.setattr(kernel, "has_stdin", lambda: stdin)
         monkeypatch.setattr(kernel, "has_widgets", lambda: widgets)
         monkeypatch.setattr(kernel, "executes_notebooks", lambda: nbclient)
-        monkeypatch.setattr(kernel, "find_click_route", lambda: way)
+        monkeypatch.setattr(kernel, "delivers_clicks", lambda: True)
         monkeypatch.setattr(asking._Clicks, "arrive", None)
 
     pretend()
@@ -50,20 +44,17 @@ def test_a_kernel_that_delivers_no_clicks(surroundings, monkeypatch, number):
 
     monkeypatch.setattr(_version, "version_info", tuple(int(part) for part in number.split(".")))
     monkeypatch.setattr(where, "get_kernel", object)  # one without a msg_queue, as all of 7
-    monkeypatch.setattr(doctor, "version", lambda package: number)
-    monkeypatch.setattr(kernel, "find_click_route", REAL_ROUTE)
+    monkeypatch.setattr(kernel, "delivers_clicks", REAL_ROUTE)
     found = told("clicks while")
     assert (found.state, found.remedy) == ("bad", "pip install 'ipykernel>=7.4'")
-    assert found.says == (
-        f"this ipykernel delivers them over subshells only (told from ipykernel {number}; no click came to try it)"
-    )
+    assert found.says == "this ipykernel delivers them over subshells only; no click came to try it"
     assert (told("clicks while", CLICK).state, told("clicks while", CLICK).remedy) == ("ok", "")
 
 
 def test_what_was_tried_and_what_was_told(surroundings):
     """Without a click the way of clicks is told from the version; a click shows it."""
     assert "no click came to try it" in told("clicks while").says
-    assert told("clicks while", CLICK).says == "the kernel delivers them by itself (tried: yours came)"
+    assert told("clicks while", CLICK).says == "tried: yours came"
 
 
 def test_autoawait_off(surroundings):
@@ -135,46 +126,3 @@ def test_a_loop_that_cannot_be_entered(surroundings, monkeypatch):
         "not tried: a line magic cannot wait inside this kernel's event loop",
     )
     assert "`await aagent(…)` work on this one" in found.remedy
-
-
-@pytest.fixture
-def litellm_files(tmp_path, monkeypatch):
-    """A LiteLLM of one file in a folder of its own; gives the file."""
-    package = tmp_path / "litellm"
-    package.mkdir()
-    (package / "__init__.py").write_text("")
-    found = importlib.util.spec_from_file_location("litellm", package / "__init__.py")
-    monkeypatch.setattr(doctor, "find_spec", lambda name: found)
-    monkeypatch.setattr(sys, "pycache_prefix", None)
-    monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    return package / "__init__.py"
-
-
-def test_bytecode_that_the_next_import_writes_or_that_is_there(litellm_files, monkeypatch):
-    """Nothing is said where LiteLLM is compiled, or will be by its import."""
-    assert list(doctor._check_bytecode()) == []
-    py_compile.compile(str(litellm_files))
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    assert list(doctor._check_bytecode()) == []
-
-
-def test_no_bytecode_by_the_environments_wish(litellm_files, monkeypatch):
-    """PYTHONDONTWRITEBYTECODE is named, and the command that compiles all the same, which cures it."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    (found,) = doctor._check_bytecode()
-    assert found.state == "note"
-    assert "PYTHONDONTWRITEBYTECODE is set" in found.says
-    command = found.remedy.split()
-    assert command[:-1] == ["python", "-m", "compileall", "-q"]
-    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
-    environment.pop("PYTHONPYCACHEPREFIX", None)
-    subprocess.run([sys.executable, *command[1:]], check=True, env=environment)
-    assert list(doctor._check_bytecode()) == []
-
-
-def test_no_bytecode_in_a_folder_of_others(litellm_files, monkeypatch):
-    """A folder that may not be written to is named, and the variable that names another."""
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    (found,) = doctor._check_bytecode()
-    assert f"{litellm_files.parent} may not be written to" in found.says
-    assert "PYTHONPYCACHEPREFIX" in found.remedy

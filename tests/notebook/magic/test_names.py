@@ -87,3 +87,28 @@ def test_an_output_may_be_a_type_of_python() -> None:
         naming.find_output({}, "list[int]")
     with pytest.raises(Mistake, match="there is no output model 'print'"):
         naming.find_output({}, "print")
+
+
+def test_a_function_of_pythons_own_is_no_tool() -> None:
+    """`len` is told what to write instead, and a variable of its name is looked up as any other."""
+    with pytest.raises(Mistake, match=r"'len' is Python's own, .* write a function of yours around it"):
+        naming.find_tools({}, ["len"])
+    assert naming.find_tools({"len": Shelf().find}, ["len"])
+
+
+def test_tools_in_lists() -> None:
+    """A list or tuple of functions stands for what is in it, beside other names and with them."""
+    first, second = Shelf().find, Shelf().find
+    names = {"TOOLS": [first], "PAIR": (first, second), "second": second}
+    assert naming.find_tools(names, ["TOOLS", "second"]) == [first, second]
+    assert naming.find_tools(names, ["PAIR,second"]) == [first, second, second]
+
+
+def test_names_in_braces_that_stay_are_told() -> None:
+    """A near variable is asked about; other names are told in one note; what is no bare name is nobody's slip."""
+    names = {"title": "x", "_titel": 1}
+    assert naming.note_left("{{title}} {{ title }} {{a b}} {{1}}", names) == []
+    assert naming.note_left("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
+        ("{{titel}} is no variable and went out as typed; did you mean {{title}}?", "warning"),
+        ("sent as typed, for there is no such variable: {{nosuch}}, {{other}}", "info"),
+    ]

@@ -11,7 +11,7 @@ import pytest
 
 from support import options_page
 from support.options_page import make_page
-from toolloop_jupyter import Harness, ToolLoopOptions, aagent
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, tool
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
 from toolloop_jupyter.notebook.magic import assist, cell, options
 from toolloop_jupyter.notebook.magic.options import (
@@ -88,6 +88,7 @@ A_KEY = (
 @pytest.mark.parametrize(
     ("line", "message"),
     [
+        ("--replay-loose t.jsonl", "--replay-loose takes no file; write --replay t.jsonl --replay-loose"),
         ("--tool x", "unknown option --tool; did you mean --tools?"),
         ("--permision ask", "unknown option --permision; did you mean --permissions?"),
         (
@@ -318,7 +319,7 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
     book: Any = cell.Notebook(shell, ToolLoop())
 
     def offered(typed: str) -> list[str]:
-        return assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2])
+        return list(assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2]))
 
     assert offered("--record ta") == ["take.jsonl", "tapes"]
     assert offered("--sandbox ta") == ["tapes"]
@@ -326,3 +327,51 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
     assert {"MY_TOKEN", "SOME_API_KEY"} <= set(offered("--api-key "))
     assert "n" not in offered("--api-key ")
     assert offered("--timeout ") == []
+
+
+def test_tab_offers_what_can_be_a_policy_and_what_can_be_a_tool() -> None:
+    """For --permissions the modes, mappings of tools to modes and functions that are no tools; for --tools lists as well."""
+
+    def rule(call: Any) -> str:
+        return "ask"
+
+    shell = Shell(
+        add=tool(len_of),
+        rule=rule,
+        some={"add": "ask"},
+        facts={"a": 1},
+        n=1,
+        open=open,
+        Out={},
+        TOOLS=[len_of],
+    )
+    book: Any = cell.Notebook(shell, ToolLoop())
+
+    def offered(typed: str) -> dict[str, str]:
+        return assist.find_candidates(book, f"%%toolloop {typed}", typed.rpartition(" ")[2])
+
+    assert list(offered("--permissions ")) == ["ask", "full", "rule", "some"]
+    assert offered("-t ") == dict.fromkeys(["TOOLS", "add", "rule"], "function")
+    assert set(offered("--").values()) == {"option"}
+
+
+def test_commands_come_before_options() -> None:
+    """After `%toolloop ` its words come first, each told as a command."""
+    book: Any = cell.Notebook(Shell(), ToolLoop())
+    offered = assist.find_candidates(book, "%toolloop ", "", ["show", "reset"])
+    assert list(offered)[:3] == ["reset", "show", "--api-base"]
+    assert (offered["show"], offered["--api-base"]) == ("command", "option")
+
+
+@pytest.mark.parametrize(
+    ("message", "typed"),
+    [
+        ("Set the key: api_key=, or else.", "Set the key: --api-key NAME, or else."),
+        ("run without: model='toolloop/demo'", "run without: --model toolloop/demo"),
+        ("completion_kwargs={'num_retries': 2}.", "--set num_retries=2."),
+        ("no such thing: x=, api_key=abc", "no such thing: x=, api_key=abc"),
+    ],
+)
+def test_advice_names_the_option_as_it_is_typed(message: str, typed: str) -> None:
+    """A keyword of the API in a message becomes the option of the table; what is none stays."""
+    assert options.in_flags(message) == typed

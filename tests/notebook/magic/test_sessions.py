@@ -1,11 +1,10 @@
-"""Each cell keeps the conversation up to there; the newest one is gone on with, also of a notebook that kept it in pieces."""
+"""Each cell keeps the conversation up to there; the newest one is gone on with."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import random
-from pathlib import Path
 
 import pytest
 
@@ -130,7 +129,6 @@ def test_whatever_is_run_again_the_notebook_has_it_all(tmp_path):
                 kept = notebook.found(tmp_path)
                 assert kept.messages == notebook.session.session.messages(), seed
                 assert kept.starts == notebook.session.session.starts, seed
-                assert kept.lost == 0
             if keep and chance.random() < 0.2:
                 notebook.restart(tmp_path)
 
@@ -142,87 +140,21 @@ def test_a_cleared_cell_costs_nothing_but_what_only_it_had(tmp_path):
         notebook.run(f"c{number}", f"q{number}", instructions="Be brief.")
     notebook.cells["c1"] = []
     kept = notebook.found(tmp_path)
-    assert (kept.lost, prompts(kept)) == (0, ["q0", "q1", "q2", "q3"])
+    assert prompts(kept) == ["q0", "q1", "q2", "q3"]
     notebook.cells["c3"] = []
     kept = notebook.restart(tmp_path)
-    assert (kept.lost, prompts(kept)) == (0, ["q0", "q1", "q2"])
+    assert prompts(kept) == ["q0", "q1", "q2"]
     notebook.run("c4", "q4")
     assert prompts(notebook.found(tmp_path)) == ["q0", "q1", "q2", "q4"]
-
-
-PIECES = Path(__file__).with_name("kept_in_pieces.ipynb")
-"""A notebook whose cells kept a piece each (the code of 643adb0): a, b, c, d of "diary"; b ran again, so c is left behind."""
-
-
-def without(folder, *cells):
-    """The notebook in pieces, without the outputs of these cells."""
-    data = json.loads(PIECES.read_text("utf-8"))
-    for cell in data["cells"]:
-        cell["outputs"] = [] if cell["id"] in cells else cell["outputs"]
-    (folder / "p.ipynb").write_text(json.dumps(data), "utf-8")
-    return str(folder / "p.ipynb")
-
-
-def test_a_notebook_in_pieces_is_still_read(tmp_path):
-    """The pieces are put together, those that a re-run left behind are not; the turns, the cells and other sessions are right."""
-    kept = resuming.find("diary", str(PIECES), {})
-    assert [message["role"] for message in kept.messages] == [
-        "system", "user", "assistant", "user", "assistant", "tool", "assistant", "user", "assistant"
-    ]  # fmt: skip
-    assert prompts(kept) == ["One.", "Dos.", "Four."]
-    assert (kept.starts, kept.lost) == ([1, 3, 7], 0)
-    assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"]
-    assert History(kept.messages, kept.starts).copy() == kept.messages
-    assert prompts(resuming.find("other", str(PIECES), {})) == ["Another conversation."]
-    without_d = resuming.find("diary", without(tmp_path, "d"), {})
-    assert (prompts(without_d), without_d.starts) == (["One.", "Dos."], [1, 3])
-
-
-@pytest.mark.parametrize(
-    ("cleared", "lost", "left", "starts"),
-    [("a", 1, ["Dos.", "Four."], [1, 5]), ("b", 2, ["Four."], [1]), ("ab", 2, ["Four."], [1])],
-)
-def test_a_piece_that_was_cleared_is_said(tmp_path, cleared, lost, left, starts):
-    """Of a notebook in pieces, what was cleared is lost with the turns before it, and how many those are is told."""
-    kept = resuming.find("diary", without(tmp_path, *cleared), {})
-    assert (kept.lost, prompts(kept), kept.starts) == (lost, left, starts)
-    assert kept.messages[0] == {"role": "system", "content": "Be brief."}
-    assert [one.cell for one in kept.cells] == [hash_id(cell) for cell in "abd"[lost:]]
-
-
-def test_a_notebook_in_pieces_goes_on(tmp_path):
-    """A cell that goes on with such a conversation keeps all of it, and counts from then on."""
-    notebook = Notebook()
-    kept = resuming.find("diary", str(PIECES), {})
-    notebook.session = NamedSession(Session(kept), kept.cells)
-    notebook.run("e", "Five.")
-    (piece,) = notebook.cells["e"]
-    piece[resuming.MIME].update(session="diary", at=kept_at() + 1)
-    data = json.loads(PIECES.read_text("utf-8"))
-    data["cells"].insert(0, {"outputs": [{"data": piece}]})
-    (tmp_path / "n.ipynb").write_text(json.dumps(data), "utf-8")
-    again = resuming.find("diary", str(tmp_path / "n.ipynb"), {})
-    assert prompts(again) == ["One.", "Dos.", "Four.", "Five."]
-    assert [one.cell for one in again.cells] == [hash_id(cell) for cell in "abde"]
-
-
-def kept_at():
-    """When the newest piece of the notebook in pieces was kept."""
-    cells = json.loads(PIECES.read_text("utf-8"))["cells"]
-    outputs = [output["data"] for cell in cells for output in cell["outputs"]]
-    return max(data[resuming.MIME]["at"] for data in outputs if resuming.MIME in data)
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {"after": 5, "from": -1},
-        {"after": "nowhere", "from": "x"},
         {"at": 1e400},
         {"at": True, "turns": [[True, "x"]]},
-        {"turns": [[10**9, "x"]], "system": 5},
-        {"turns": [[-5, "x"]], "after": "nowhere", "from": 10**9},
-        {"state": [], "after": []},
+        {"turns": [[10**9, "x"]]},
+        {"turns": [[-5, "x"]]},
         {"messages": [{"role": "assistant", "tool_calls": 5}]},
         {
             "messages": [

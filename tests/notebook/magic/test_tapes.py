@@ -8,7 +8,7 @@ import pytest
 
 from support.asking import replace_config
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.notebook.magic.cell import ModelNotes, Tapes, describe_tapes
+from toolloop_jupyter.notebook.magic.cell import ModelNotes, Tapes, describe_source
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -93,10 +93,15 @@ def test_the_head_says_what_is_recorded_and_replayed(tmp_path):
     path = tmp_path / "lesson.jsonl"
     record(path, "one")
     recorder = Recorder(tmp_path / "again.jsonl")
-    assert describe_tapes(None, ScriptedModel("one")) == ""
-    assert describe_tapes(recorder, None) == "recording to again.jsonl"
-    assert describe_tapes(recorder, Replay(path)) == "replayed from lesson.jsonl, recording to again.jsonl"
-    assert head("m", (), tape=describe_tapes(None, Replay(path))).text == "m · replayed from lesson.jsonl"
+    assert describe_source("m", ScriptedModel("one"), None) == ""
+    assert describe_source("toolloop/demo", None, None) == "a demonstration, no language model"
+    assert describe_source("m", None, recorder) == "recording to again.jsonl"
+    assert (
+        describe_source("m", Replay(path), recorder) == "replayed from lesson.jsonl, recording to again.jsonl"
+    )
+    assert (
+        head("m", (), tape=describe_source("m", Replay(path), None)).text == "m · replayed from lesson.jsonl"
+    )
 
 
 async def test_the_head_of_a_replay_has_this_calls_model(tmp_path):

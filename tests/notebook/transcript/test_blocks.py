@@ -29,7 +29,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
     MOST_LINES,
     OF_CALL,
     duration,
-    files_block,
+    file_block,
     foot,
     head,
     money,
@@ -101,7 +101,7 @@ def test_a_failed_call_says_what_went_wrong():
         "c1", "KeyError: 'x'", is_error=True, traceback="Traceback …\nKeyError: 'x'", ran=True
     )
     block = call_block(call(), result=failed)
-    assert block.text.splitlines()[0].startswith("✗ search()  0.00 s · KeyError: 'x'")
+    assert block.text.splitlines()[0].startswith("✗ search()  0.00 s · failed: KeyError: 'x'")
     assert "Traceback" in block.html
     assert "traceback" in words(block.html)
 
@@ -385,7 +385,10 @@ def test_unknown_cost_is_not_zero():
     assert "cost not reported" in foot(result_of(cost=None)).text
     assert money(0.0) == "$0"
     assert money(12.345) == "$12.35"
-    assert money(0.00004) == "$4e-05"
+    assert money(0.00004) == "$0.00004"
+    assert money(0.000013) == "$0.000013"
+    assert money(0.00999) == "$0.01"
+    assert money(1e-9) == "less than $0.000001"
 
 
 @pytest.mark.parametrize(
@@ -398,17 +401,19 @@ def test_durations(seconds, said):
 
 def test_files_carry_their_diff():
     """Each changed file with its kind, its diff folded."""
-    block = files_block([FileChange("a.py", "modified", "-x\n+y\n"), FileChange("p.png", "created", None)])
+    block = file_block(FileChange("a.py", "modified", "-x\n+y\n"))
     assert "~ a.py modified" in block.text
-    assert "+ p.png created" in block.text
     assert 'class="ti"' in block.html
+    assert file_block(FileChange("p.png", "created", None)).text == "+ p.png created"
 
 
 def test_the_time_line_has_a_bar_for_each_span():
     """The bars are text, of one width, in both forms."""
     spans = (Span("model", "m", 0.0, 1.0), Span("tool", "search", 1.0, 4.0))
-    asked, *lines = timeline(result_of(spans=spans)).text.splitlines()
+    asked, *lines, scale = timeline(result_of(spans=spans)).text.splitlines()
     assert asked == "? you ask"
+    assert scale.split(maxsplit=1) == ["0", "4.00 s"]
+    assert len(scale.rstrip()) == lines[0].rindex("·") + 1, "it ends where the bars end"
     assert len(lines) == 2
     assert lines[0].count("█") * 2 < lines[1].count("█")
     assert len({len(re.sub(r"[^█·]", "", line)) for line in lines}) == 1
@@ -562,7 +567,7 @@ def test_a_name_is_a_name(name):
     """A tool, an argument or a file with a name of a megabyte, or of two lines, takes no more than a line."""
     blocks = [
         call_block(ToolCall("1", name, name, {name: 1}), result=ToolResult("1", "ok", value=None)),
-        files_block([FileChange(name, "created", None)]),
+        file_block(FileChange(name, "created", None)),
         head(name, [name], name[:100], name[:100], name[:100]),
     ]
     for block in blocks:
@@ -579,7 +584,7 @@ def test_what_is_left_out_of_a_long_text_is_said():
         (reasoning_block(long), "result.events"),
         (notice(long), "result.error"),
         (head("m", [], prompt=long), "result.prompt"),
-        (files_block([FileChange("x", "modified", "+" + long)]), "result.files"),
+        (file_block(FileChange("x", "modified", "+" + long)), "result.files"),
     ]:
         assert len(block.html) < 250_000
         assert len(block.text) < 250_000

@@ -135,7 +135,7 @@ def test_plain_drops_sequences_but_no_words():
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_words_are_still_readable(name):
     """What was said can be read in the text form of its block."""
-    said = plain(PAYLOADS[name]).strip()
+    said = prose(PAYLOADS[name]).strip()
     shown = blocks(PAYLOADS[name])["text"].text
     assert shown == said
 

@@ -79,7 +79,7 @@ def make_card():
 
     yield make
     for card in cards:
-        card.finish(None)
+        card.finish()
 
 
 def every(widget):
@@ -99,7 +99,7 @@ def click(card, label):
 
 def field(card, name):
     """The field of an argument in the edit form."""
-    return next(one.input for one in card._fields if one.spec.name == name)
+    return next(one.input for one in card._form.fields if one.spec.name == name)
 
 
 def texts(card):
@@ -142,7 +142,7 @@ async def test_no_choice_where_it_means_nothing():
     """A request for one call alone offers no wider approval, and leaves no comm of it behind."""
     card = ApprovalCard(Approval("post", INPUT, scopes=("call",)))
     assert not [w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown)]
-    card.finish(None)
+    card.finish()
 
 
 async def test_no_edit_where_it_reaches_nobody():
@@ -156,7 +156,7 @@ async def test_no_edit_where_it_reaches_nobody():
     with pytest.raises(ValueError, match="cannot be run with other arguments"):
         approval.allow({**INPUT}, by="click")
     assert not approval.answered
-    card.finish(None)
+    card.finish()
 
 
 async def test_a_whole_session(make_card):
@@ -166,7 +166,7 @@ async def test_a_whole_session(make_card):
     choice = next(w for w in every(card.widget) if isinstance(w, ipywidgets.Dropdown))
     choice.value = "session"
     click(card, "Approve")
-    card.finish(None)
+    card.finish()
     assert approval.decision.scope == "session"
 
 
@@ -182,7 +182,7 @@ async def test_a_very_long_argument_comes_in_two_steps():
     assert "MIDDLE" not in first
     click(card, "Show all 6,000,014")
     assert "MIDDLE" in texts(card)
-    card.finish(None)
+    card.finish()
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ async def test_a_click_after_the_end_does_nothing(make_card):
     """A finished card is dead: neither a click nor a forged message decides."""
     approval, card = make_card()
     approve = button(card, "Approve")
-    card.finish(None)
+    card.finish()
     card._on_approve(approve)
     card._on_deny(approve)
     card._on_edit(approve)
@@ -292,7 +292,7 @@ async def test_edit_has_a_field_for_each_kind(make_card):
     """Text, number, choice, checkbox, and JSON for the rest; an argument that the call left out is an empty field."""
     _, card = make_card()
     click(card, "Edit")
-    kinds = {one.spec.name: type(one.input).__name__ for one in card._fields}
+    kinds = {one.spec.name: type(one.input).__name__ for one in card._form.fields}
     assert kinds == {
         "line": "IntText",
         "body": "Text",
@@ -365,7 +365,7 @@ async def test_hidden_characters_are_edited_as_escapes(make_card):
     click(card, "Edit")
     assert field(card, "path").value == '"a\\u202eb\\u200b"'
     click(card, "Approve")
-    card.finish(None)
+    card.finish()
     assert approval.decision.arguments is None
 
 
@@ -381,7 +381,7 @@ async def test_the_card_shows_every_argument_in_full():
     )
     card = ApprovalCard(approval, position="call 4")
     shown = texts(card)
-    card.finish(None)
+    card.finish()
     for part in (
         " tail⟨U+202E⟩",
         f"{len(long):,} characters",
@@ -401,7 +401,7 @@ async def test_the_card_shows_blanks():
         Approval("sh", {"command": "rm  -rf   /tmp/x", "env": {"A": "b  c" * 30}, "note": "x" * 129 + "\n"})
     )
     shown = texts(card)
-    card.finish(None)
+    card.finish()
     assert 'white-space:pre-wrap;overflow-wrap:anywhere">&quot;rm··-rf···/tmp/x&quot;</code>' in shown
     assert "b··cb··c" in shown
     assert "1 entry" in shown
@@ -412,7 +412,7 @@ async def test_the_card_says_what_it_is():
     """A screen reader is told of the card when it comes up, and its question is a group with the tool's name."""
     card = ApprovalCard(Approval("sh", {}), position="call 4")
     shown = texts(card)
-    card.finish(None)
+    card.finish()
     assert 'role="group" aria-label="Approval: run sh, call 4"' in shown
     assert '<div role="alert" aria-live="polite"><p class="tlj-title"' in shown
 
@@ -422,7 +422,7 @@ async def test_descriptions_hold_no_html():
     card = ApprovalCard(Approval("<b onmouseover=alert(1)>x</b>", {}))
     allowed = [w for w in every(card.widget) if getattr(w, "description_allow_html", False)]
     shown = texts(card)
-    card.finish(None)
+    card.finish()
     assert not allowed
     assert "<b onmouseover" not in shown
 
@@ -485,7 +485,7 @@ async def test_fifty_cards_leave_nothing(comms):
     for _ in range(50):
         card = ApprovalCard(Approval("f", {"x": 1}))
         click(card, "Edit")
-        card.finish(None)
+        card.finish()
     assert len(ipywidgets.widgets.widget._instances) == before
     assert not [one for one in comms if one.is_open]
 

@@ -82,3 +82,16 @@ def test_the_prompt_is_not_completed_as_options(kernel):
     code = "%%toolloop --tools search_code\nReview sea"
     matches = kernel.request("complete_request", {"code": code, "cursor_pos": len(code)})["matches"]
     assert "--tools" not in matches
+
+
+def test_each_match_has_a_type(kernel):
+    """A front-end is told what each match is, and gets the words of `%toolloop` before its options."""
+    reply = kernel.request("complete_request", {"code": "%toolloop ", "cursor_pos": 10})
+    types = [one["type"] for one in reply["metadata"]["_jupyter_types_experimental"]]
+    assert types == sorted(types)
+    assert set(types) == {"command", "option"}
+    assert reply["matches"][0] == "doctor"
+    for line in ("%%toolloop --permissions ", "%%toolloop --timeout "):
+        reply = kernel.request("complete_request", {"code": line, "cursor_pos": len(line)})
+        assert "print" not in reply["matches"]
+        assert {one["type"] for one in reply["metadata"]["_jupyter_types_experimental"]} == {"value"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 
 import pytest
@@ -207,3 +208,17 @@ def test_files_that_cannot_be_used(student, line, message):
     done = student.execute(line)
     assert done.status == "error"
     assert done.text.startswith(message)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="Linux has a device that is a full disk")  # noqa: PTH110
+def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
+    """The answer is there, and one warning in the transcript names the reason; `save` names it, too."""
+    student.execute("%toolloop replay off")
+    done = student.execute("%%toolloop -m toolloop/demo -s full --record /dev/full\nhi")
+    assert done.status == "ok", done.text
+    assert (
+        done.text.count("recording to /dev/full has stopped at model call 1 (it has none): No space left")
+        == 1
+    )
+    said = student.execute("%toolloop save full /dev/full")
+    assert said.text.strip() == "toolloop: No space left on device: /dev/full"

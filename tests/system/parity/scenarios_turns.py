@@ -192,7 +192,7 @@ ENDS = [
                 "clearer messages",
                 "turns.0.result.text",
                 re.compile("^InternalServerError: litellm.InternalServerError: InternalServerError"),
-                re.compile("^InternalServerError: OpenAIException - broken The provider failed"),
+                re.compile("^InternalServerError: OpenAIException - broken. The provider failed"),
             ),
             Expected("unanswered prompts", "history.0", {"role": "user", "content": "Go"}, MISSING),
         ],

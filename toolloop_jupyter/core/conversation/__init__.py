@@ -1,6 +1,6 @@
 """The messages of a conversation: valid at every await, and kept in files."""
 
-from .history import History, add_pictures, find_picture_place, merge_user_messages, place_pictures
+from .history import History, add_pictures, find_picture_place
 from .storage import FORMAT, dump, load_messages, repair
 
 __all__ = [
@@ -10,7 +10,5 @@ __all__ = [
     "dump",
     "find_picture_place",
     "load_messages",
-    "merge_user_messages",
-    "place_pictures",
     "repair",
 ]

@@ -49,6 +49,8 @@ class History:
         """The copies that the last model call got."""
         self._turns: list[int] = _check_starts(turns, len(self._messages))
         """Where each turn began, as an index into the messages."""
+        self._has_pictures = any("images" in message or _list_pictures(message) for message in given)
+        """Whether there may be some among the messages: until one comes, nobody has to look for them."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -57,16 +59,20 @@ class History:
         """A deep copy, for people."""
         return copy.deepcopy(self._messages)
 
-    def for_request(self) -> list[Message]:
+    def for_request(self, find_place: Callable[[], PicturePlace | None] = lambda: None) -> list[Message]:
         """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper.
 
+        Neighbouring user messages are one, and pictures of results where `find_place()` says (see `place_pictures`).
         Those that the last call got go out again where LiteLLM has left them as they were: to compare them all costs
         an eighth of copying them.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
         self._sent += [_copy_for_request(message) for message in self._messages[len(self._sent) :]]
-        return self._sent.copy()
+        messages = self._sent.copy()
+        if self._has_pictures:
+            messages = place_pictures(messages, find_place)
+        return merge_user_messages(messages)
 
     def begin_turn(self, instructions: str | None) -> None:
         """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there, "" takes it out."""
@@ -131,12 +137,14 @@ class History:
             for call in message.get("tool_calls", ())
         ]
         self._messages.extend([message, *answers])
+        self._has_pictures |= "images" in message
         if answers:
             self._answers = {answer["tool_call_id"]: answer for answer in answers}
 
     def answer(self, call_id: str, content: str | list[Message]) -> None:
         """Set the tool message of a call of the last assistant message: its text, or text and pictures."""
         self._answers[call_id]["content"] = content
+        self._has_pictures |= not isinstance(content, str)
 
     def answer_of(self, call_id: str) -> str:
         """What the tool message of a call of the last assistant message with calls says now; "" for another call."""
@@ -178,7 +186,7 @@ def merge_user_messages(messages: list[Message]) -> list[Message]:
     return made
 
 
-def _merge_contents(first: str | list[Any], second: str | list[Any]) -> str | list[Any]:
+def _merge_contents(first: str | list[object], second: str | list[object]) -> str | list[object]:
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}"
     parts = [[{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second)]
@@ -304,7 +312,7 @@ def is_json_object(text: object) -> bool:
         return False
 
 
-def _is_encodable(value: Any) -> bool:
+def _is_encodable(value: object) -> bool:
     """Whether no text in the data has half of a surrogate pair."""
     if isinstance(value, str):
         return value.isascii() or join_surrogates(value) == value
@@ -349,13 +357,13 @@ def place_pictures(messages: list[Message], find_place: Callable[[], PicturePlac
         return messages
     place = find_place()
     room = MOST_SENT if place is not None else 0
-    kept: dict[int, list[Any]] = {}
+    kept: dict[int, list[object]] = {}
     for index in range(len(messages) - 1, -1, -1):
         pictures = _list_pictures(messages[index])
         kept[index] = pictures[:room]
         room -= len(kept[index])
     made: list[Message] = []
-    waiting: list[Any] = []
+    waiting: list[object] = []
     for index, message in enumerate(messages):
         if waiting and message["role"] != "tool":
             made.append(_make_user_message(waiting))
@@ -386,11 +394,11 @@ def find_picture_place(messages: Iterable[ReadMessage]) -> PicturePlace | None:
     return None
 
 
-def _make_user_message(pictures: list[Any]) -> Message:
+def _make_user_message(pictures: list[object]) -> Message:
     return {"role": "user", "content": [{"type": "text", "text": BOUNDARY}, *pictures]}
 
 
-def _list_pictures(message: ReadMessage) -> list[Any]:
+def _list_pictures(message: ReadMessage) -> list[object]:
     content = message.get("content")
     if message.get("role") != "tool" or not isinstance(content, list):
         return []

@@ -6,11 +6,10 @@ import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from ..events import HistoryInvalid
 from ..models import find_same_call, new_call_id, split_objects
-from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some
+from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some, write_whole
 from ..tools import SentArguments
 from .history import NOT_RUN, Message, ReadMessage, has_content, is_empty_text, validate
 
@@ -21,14 +20,11 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
 
-    `turns` is what a notebook knows of them.
+    `turns` is what a notebook knows of them. Raises OSError with the reason.
     """
-    target = Path(path)
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
-    temporary = target.with_name(target.name + ".part")
-    temporary.write_text(json.dumps(data, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
-    temporary.replace(target)
+    write_whole(path, json.dumps(data, ensure_ascii=False, indent=1) + "\n")
 
 
 def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
@@ -37,7 +33,7 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
     Raises HistoryInvalid for a file that is neither, or that no provider would take as it is.
     """
     try:
-        data = json.loads(Path(path).read_text(encoding="utf-8"))
+        data = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise HistoryInvalid([f"{path} is not JSON ({error})"]) from None
     except RecursionError:
@@ -61,7 +57,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a
     surrogate pair becomes "�".
     """
-    entries: Iterable[Any] = list(messages)  # from outside: anything
+    entries: Iterable[object] = list(messages)  # from outside: anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
         raise HistoryInvalid([f"message {list_some(deep)}: nested more than {DEEPEST} levels deep"])
     given = [
@@ -93,7 +89,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     return repaired
 
 
-def _make_content(content: Any) -> Any:
+def _make_content(content: object) -> object:
     """Content as providers take it: text or a list of parts, other JSON data as text."""
     if isinstance(content, str | list):
         return content
@@ -140,7 +136,7 @@ def _is_second_writing(old: ReadMessage, calls: Sequence[ReadMessage]) -> bool:
     return find_same_call(first, others) is not None
 
 
-def _make_arguments(raw: Any) -> str:
+def _make_arguments(raw: object) -> str:
     return str(SentArguments(raw).stored())
 
 
@@ -155,7 +151,7 @@ def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMess
     return answers
 
 
-def _take_answer(answers: list[ReadMessage], call: Message) -> Any:
+def _take_answer(answers: list[ReadMessage], call: Message) -> object:
     """The content of the first answer to this call; of the first without an id, where ids are missing."""
     call_id, old = call.get("id"), call.pop("old", False)
 

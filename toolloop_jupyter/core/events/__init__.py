@@ -1,7 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
 from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
-from .checks import CHECKS, Check, ImageMode, OnLimit, check_values
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -25,6 +24,7 @@ from .events import (
     Compaction,
     FileChange,
     FileChangeKind,
+    ImageMode,
     Reasoning,
     Retry,
     Span,
@@ -38,30 +38,28 @@ from .events import (
 from .observer import (
     Host,
     Observer,
-    Observers,
     PrintKeeper,
     Progress,
     RunSync,
     Sink,
 )
-from .request import Emit, Reply, Request, make_plain, read_content, read_field
+from .request import Emit, Fields, Reply, Request, make_plain, read_content, read_fields
 from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
-    "CHECKS",
     "STOPPED",
     "Approval",
     "ArgumentInvalid",
     "ArgumentTypeInvalid",
     "Attachment",
     "CapabilityUnsupported",
-    "Check",
     "Compaction",
     "Decision",
     "Done",
     "Emit",
     "Event",
+    "Fields",
     "FileChange",
     "FileChangeKind",
     "HarnessError",
@@ -72,8 +70,6 @@ __all__ = [
     "Mistake",
     "ModelCallFailed",
     "Observer",
-    "Observers",
-    "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
     "Presenter",
@@ -99,11 +95,10 @@ __all__ = [
     "ToolResult",
     "ToolStatus",
     "Usage",
-    "check_values",
     "freeze",
     "is_same_json",
     "make_plain",
     "read_content",
-    "read_field",
+    "read_fields",
     "thaw",
 ]

@@ -59,7 +59,9 @@ class Approval:
     """The JSON schema of the arguments, for an edit form."""
     why: str = ""
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
-    check: Callable[[Mapping[str, object]], Any] = field(default=_accept_anything, compare=False, repr=False)
+    check: Callable[[Mapping[str, object]], object] = field(
+        default=_accept_anything, compare=False, repr=False
+    )
     """Validates edited arguments by the code that validates a call, and gives the call that will run (with its arguments
     as `.json`); raises ValueError with the model's-eye message."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
@@ -115,7 +117,7 @@ class Approval:
         return decided
 
     @property
-    def edited_call(self) -> Any:
+    def edited_call(self) -> object:
         """What `check` made of the edited arguments, the very values that run; None when they are as shown."""
         return self._state.get("call")
 
@@ -164,7 +166,7 @@ def _refuse(self: object, *_: object, **__: object) -> NoReturn:
 class _FixedDict(dict[str, Any]):
     __setitem__ = __delitem__ = __ior__ = clear = pop = popitem = setdefault = update = _refuse
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self),)
 
 
@@ -172,7 +174,7 @@ class _FixedList(list[Any]):
     __setitem__ = __delitem__ = __iadd__ = __imul__ = append = extend = insert = _refuse
     pop = remove = clear = sort = reverse = _refuse
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return list, (list(self),)
 
 

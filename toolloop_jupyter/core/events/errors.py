@@ -121,7 +121,8 @@ class ModelCallFailed(HarnessError):
     """A model call failed after its retries. `advice` says what to set or try, or is empty."""
 
     def __init__(self, message: str, advice: str = "") -> None:
-        super().__init__(f"{message} {advice}".strip())
+        stop = "" if not advice or message.endswith((".", "!", "?")) else "."
+        super().__init__(f"{message}{stop} {advice}".strip())
         self.advice = advice
 
 

@@ -24,6 +24,7 @@ class Attachment:
 StopReason: TypeAlias = Literal[
     "done", "max_turns", "timeout", "cancelled", "runtime_error", "max_model_calls", "max_cost"
 ]
+ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
 """done: the function returned; failed: it raised, or took too long; invalid: there is no such tool, or the arguments do not
@@ -57,6 +58,9 @@ class Text:
     """A piece of the model's text, as it arrives (LiteLLM's loop sends whole messages instead)."""
 
     delta: str
+    # ours
+    begins: bool = field(default=False, compare=False, repr=False)
+    """Whether it begins another answer: a second try at `output=` stands apart from the first."""
 
 
 @dataclass(frozen=True)

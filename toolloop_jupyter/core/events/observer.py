@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[str, Any], None]
 """Takes ("stdout" or "stderr", text) or ("display", MIME bundle), from whatever thread it comes."""
-RunSync: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any]
+RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
 """Runs what it is given to its end from sync code, and returns its value."""
 
 
@@ -50,7 +50,7 @@ class Observer:
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
 
-    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
+    def delta(self, at: float, delta: Mapping[str, object]) -> None:
         """A piece of the answer has come: plain data, and the monotonic time in seconds."""
 
     async def after_model(self, reply: Reply) -> None:
@@ -73,52 +73,6 @@ class Observer:
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
         """A tool has reported how far it is. May be called from the tool's thread."""
-
-
-class Observers(Observer):
-    """All that observe one run, each called in order."""
-
-    def __init__(self, observers: Sequence[Observer] = ()) -> None:
-        self._all = tuple(observers)
-        self._readers = tuple(one for one in self._all if one.wants_deltas)
-        self._listeners = tuple(one for one in self._all if one.wants_output)
-        self.wants_deltas, self.wants_output = bool(self._readers), bool(self._listeners)
-
-    async def before_model(self, request: Request) -> None:
-        for one in self._all:
-            await one.before_model(request)
-
-    def delta(self, at: float, delta: Mapping[str, Any]) -> None:
-        for one in self._readers:
-            one.delta(at, delta)
-
-    async def after_model(self, reply: Reply) -> None:
-        for one in self._all:
-            await one.after_model(reply)
-
-    async def model_failed(self, error: ModelCallFailed) -> None:
-        for one in self._all:
-            await one.model_failed(error)
-
-    async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        for one in self._all:
-            await one.before_call(call, arguments)
-
-    async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        for one in self._all:
-            await one.before_tool(call, arguments)
-
-    def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        for one in self._listeners:
-            one.output(call, kind, payload)
-
-    def item(self, call: ToolCall, item: object) -> None:
-        for one in self._all:
-            one.item(call, item)
-
-    def progress(self, call: ToolCall, progress: Progress) -> None:
-        for one in self._all:
-            one.progress(call, progress)
 
 
 class PrintKeeper:
@@ -144,7 +98,7 @@ class PrintKeeper:
 class Host(Presenter):
     """Where runs live. This one is plain Python; a notebook's knows its kernel, its cells and who sits before them."""
 
-    def run_sync(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run `make()` to its end from sync code and return what it returns."""
         return asyncio.run(make())
 
@@ -180,3 +134,7 @@ class Host(Presenter):
     def keeper(self) -> PrintKeeper:
         """What keeps the output of one call for the model."""
         return PrintKeeper()
+
+    def name_code(self, traceback: str) -> str:
+        """A traceback with the names that a person knows for code that is in no file; a notebook has cells."""
+        return traceback

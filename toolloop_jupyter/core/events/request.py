@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..text import hide_in_repr
 from .events import Attachment, Reasoning, Retry, Text, Usage
@@ -25,7 +25,7 @@ class Request:
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """api_key and headers: sent, never shown."""
 
-    def keywords(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
         tools = {"tools": self.tools} if self.tools else {}
         options = self.options
@@ -50,7 +50,7 @@ class Request:
         }
 
 
-def _shown_option(value: Any) -> Any:
+def _shown_option(value: object) -> object:
     """A completion option as plain data; a class (`response_format=Review`) as its JSON schema."""
     if isinstance(value, type) and hasattr(value, "model_json_schema"):
         return value.model_json_schema()
@@ -76,24 +76,21 @@ class Reply:
 
 # --- The fields of a delta or a message, whether LiteLLM made an object of it or it is a plain dict. ----------
 
+Fields: TypeAlias = Mapping[str, Any]
+"""The fields of one of them by their names."""
 
-def read_field(source: object, name: str) -> Any:
-    """Read the field `name` of LiteLLM's objects and of plain dicts alike; None when it is not there.
 
-    This is most of what a delta costs, so a pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to
-    say that a field is absent, as most of them are in most deltas.
+def read_fields(source: object) -> Fields:
+    """Read the fields of LiteLLM's objects and of plain dicts alike; what is neither has none.
+
+    A pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to say that a field is absent, as most
+    of them are in most deltas.
     """
-    if source is None:
-        return None
-    if type(source) is dict:
-        return source.get(name)
-    fields = getattr(source, "__dict__", None)
-    if fields is not None and name in fields:
-        return fields[name]
-    if hasattr(type(source), "__pydantic_fields__"):
-        extra = source.__pydantic_extra__  # type: ignore[attr-defined]  # a pydantic model has it
-        return extra.get(name) if extra else None
-    return source.get(name) if isinstance(source, Mapping) else getattr(source, name, None)
+    if isinstance(source, Mapping):
+        return source
+    fields: Fields = getattr(source, "__dict__", None) or {}
+    extra = source.__pydantic_extra__ if hasattr(type(source), "__pydantic_fields__") else None  # type: ignore[attr-defined]  # a pydantic model has it
+    return {**extra, **fields} if extra else fields
 
 
 def make_plain(value: Any) -> Any:
@@ -112,5 +109,5 @@ def read_content(content: object) -> str:
     if isinstance(content, str):
         return content
     if isinstance(content, list):
-        return "".join(str(read_field(part, "text") or "") for part in content)
+        return "".join(str(read_fields(part).get("text") or "") for part in content)
     return ""

@@ -45,7 +45,7 @@ class Presenter:
         """Markdown that is safe to show anywhere."""
         return hide(result.text)
 
-    def diagram(self, result: Result) -> Any:
+    def diagram(self, result: Result) -> object:
         """A picture of who spoke when. Raises RuntimeError where there is none."""
         raise RuntimeError("diagram() needs a notebook: run it by agent() or %%toolloop of toolloop_jupyter")
 
@@ -93,11 +93,11 @@ class Result:
     def assert_called(
         self,
         tool: Tool,
-        arguments: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, object] | None = None,
         /,
         *,
         times: int | None = None,
-        **more: Any,
+        **more: object,
     ) -> ToolCall | None:
         """Check that the model called this tool (a name, or the function); gives the first such call.
 
@@ -110,7 +110,7 @@ class Result:
         return assert_called(self.calls, tool, times, {**(arguments or {}), **more})
 
     def assert_not_called(
-        self, tool: Tool, arguments: Mapping[str, Any] | None = None, /, **more: Any
+        self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
         assert_not_called(self.calls, tool, {**(arguments or {}), **more})
@@ -119,7 +119,7 @@ class Result:
         """Check that these tools were called in this order, others between them or not."""
         assert_order(self.calls, tools)
 
-    def diagram(self) -> Any:
+    def diagram(self) -> object:
         """A picture of the run for a notebook: who spoke when, and how long each call took."""
         return self.presenter.diagram(self)
 
@@ -167,14 +167,14 @@ Event: TypeAlias = _Part | ToolCall | Approval | ToolResult | FileChange | Retry
 
 # --- Checks of a run for exercises: plain AssertionErrors with messages that a student understands. -----------
 
-Tool: TypeAlias = "str | Callable[..., Any]"
+Tool: TypeAlias = "str | Callable[..., object]"
 """A tool by its name or its function."""
 ANY: Any = object()
 """Stands for any value: `assert_called("search", query=ANY)` wants the argument to be there."""
 
 
 def assert_called(
-    calls: Sequence[ToolCall], tool: Tool, times: int | None, wanted: Mapping[str, Any]
+    calls: Sequence[ToolCall], tool: Tool, times: int | None, wanted: Mapping[str, object]
 ) -> ToolCall | None:
     """The first call of `tool` whose arguments include `wanted`. Raises AssertionError when there is none.
 
@@ -195,7 +195,7 @@ def assert_called(
     raise _fault(f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}")
 
 
-def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, Any]) -> None:
+def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, object]) -> None:
     """Raise AssertionError when `tool` was called with these arguments, or at all when there are none."""
     name = find_name(tool)
     found = [call for call in calls if call.name == name and _fits(call, unwanted)]
@@ -234,7 +234,7 @@ def find_name(tool: Tool) -> str:
     return name
 
 
-def _fits(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
+def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
     # A model knows `größe` as `grosse`, and may have sent either.
     given = {make_wire_name(key): value for key, value in call.input.items()}
     return all(
@@ -243,7 +243,7 @@ def _fits(call: ToolCall, wanted: Mapping[str, Any]) -> bool:
     )
 
 
-def _with(wanted: Mapping[str, Any]) -> str:
+def _with(wanted: Mapping[str, object]) -> str:
     return " with " + ", ".join(f"{key}={_short(value)}" for key, value in wanted.items()) if wanted else ""
 
 

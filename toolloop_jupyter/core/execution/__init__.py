@@ -11,14 +11,17 @@ from .guard import (
     shorten_repr,
 )
 from .runner import (
+    IDLE_THREAD,
+    TOOL_THREAD,
     Outcome,
     RunEnded,
+    ToolTimeout,
     attempt,
     attempt_apart,
-    call_function,
+    in_thread,
     keep_loop_running,
+    run_function,
 )
-from .threads import IDLE_THREAD, TOOL_THREAD, in_thread
 
 __all__ = [
     "IDLE_THREAD",
@@ -27,15 +30,16 @@ __all__ = [
     "Outcome",
     "Raised",
     "RunEnded",
+    "ToolTimeout",
     "attempt",
     "attempt_apart",
     "attempt_call",
-    "call_function",
     "describe_error",
     "explain_error",
     "get_message",
     "in_thread",
     "is_exactly",
     "keep_loop_running",
+    "run_function",
     "shorten_repr",
 ]

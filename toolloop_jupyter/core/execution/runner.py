@@ -1,24 +1,34 @@
 """Run code that is not ours (a tool's body, a callback, a provider's adapter) without letting it break the loop.
 
-`attempt` is the one place of the package that catches every exception.
+`attempt` is the one place of the package that catches every exception. What is not async runs in a thread.
+
+The threads are daemons and not asyncio's pool: one that a cancelled run leaves behind must neither use up the pool nor
+keep the interpreter from ending (the pool's threads are joined at exit). One that has done its work waits a while for
+more, since to start a thread costs more than all else in a step of the loop; one that was asked to stop never gets more.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import contextvars
+import ctypes
+import functools
 import inspect
+import queue
+import threading
+import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import describe_error, get_message, is_interrupt
-from .threads import in_thread
+from .guard import ToolStopped, describe_error, get_message, is_interrupt
 
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
+STOP_WAIT = 1.0
+"""Seconds that async code gets to end after its time limit."""
 
 
 class RunEnded(Exception):
@@ -29,6 +39,10 @@ class Cancelled(Exception):
     """Something that foreign code awaited was cancelled, though the run was not."""
 
 
+class ToolTimeout(Exception):
+    """A tool took longer than its own `timeout`."""
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What came of foreign code: `value`, or the `error` that it raised."""
@@ -37,26 +51,31 @@ class Outcome:
     error: BaseException | None = None
 
 
-async def attempt(work: Awaitable[Any]) -> Outcome:
-    """Await foreign code; whatever it raises is returned, not raised. Cancellation goes through.
+def _fail(error: BaseException) -> Outcome:
+    """The outcome of code that raised.
 
-    KeyboardInterrupt becomes `RunEnded` here, inside the task: asyncio raises it (and SystemExit) out of the event
-    loop itself, which would end the kernel.
+    KeyboardInterrupt becomes `RunEnded`: asyncio raises it (and SystemExit) out of the event loop itself, which would end
+    the kernel.
     """
+    if isinstance(error, asyncio.CancelledError):
+        return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
+    return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
+
+
+async def attempt(work: Awaitable[object]) -> Outcome:
+    """Await foreign code; whatever it raises is returned, not raised. Cancellation goes through."""
     task = asyncio.current_task()
     try:
         return Outcome(await work)
-    except asyncio.CancelledError as error:
-        if _is_cancelled():
-            raise
-        return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     except BaseException as error:
+        if isinstance(error, asyncio.CancelledError) and _is_cancelled(task):
+            raise
         if isinstance(error, GeneratorExit) and not _is_at_work(task):
             raise
-        return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
+        return _fail(error)
 
 
-async def attempt_apart(work: Awaitable[Any]) -> Outcome:
+async def attempt_apart(work: Awaitable[object]) -> Outcome:
     """Like `attempt`, in a task of the work's own: one that cancels its task has failed, and the run is not cancelled.
 
     A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
@@ -76,7 +95,7 @@ async def attempt_apart(work: Awaitable[Any]) -> Outcome:
     return outcome
 
 
-def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
+def _is_at_work(task: asyncio.Task[object] | None) -> bool:
     """Whether this is a step of the task; else its coroutine is being closed, which raises GeneratorExit in it."""
     try:
         return asyncio.current_task() is task
@@ -84,13 +103,20 @@ def _is_at_work(task: asyncio.Task[Any] | None) -> bool:
         return False
 
 
-_kept_going: ContextVar[asyncio.AbstractEventLoop | None] = ContextVar("toolloop_kept_going", default=None)
+def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
+    """Whether the current task is being cancelled; Python 3.10 cannot tell, so there every CancelledError counts."""
+    return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
+
+
+_kept_going: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
+    "toolloop_kept_going", default=None
+)
 """The loop that code of this context must not stop."""
 _keeping: Counter[int] = Counter()
 """How many runs are on the loop with this id."""
 
 
-@contextmanager
+@contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
     """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
 
@@ -120,46 +146,56 @@ def keep_loop_running() -> Iterator[None]:
             del _keeping[id(loop)], loop.stop
 
 
-def _is_cancelled() -> bool:
-    """Whether the current task is being cancelled; Python 3.10 cannot tell, so there every CancelledError counts."""
-    task = asyncio.current_task()
-    return task is None or not hasattr(task, "cancelling") or task.cancelling() > 0
-
-
-async def call_function(
-    function: Callable[[], Any],
+async def run_function(
+    function: Callable[[], object],
     *,
-    check: Callable[[], None],
     thread: bool,
+    limit: float | None,
     on_item: Callable[[object], None],
-    on_left_behind: Callable[[bool], None] | None = None,
-) -> Any:
-    """Call a tool's function (its arguments already bound) and return its value, whatever kind of function it is.
+    on_left_behind: Callable[[bool], None],
+) -> Outcome:
+    """Run a tool's function (its arguments are bound already), whatever kind of function it is.
 
-    A coroutine function runs on the loop; so does anything awaitable that a plain function returns. Everything else
-    runs in a worker thread, or on the loop's own thread with `thread=False`. The items of a generator are the
-    result, a list; each is told to `on_item` as it comes. `check` is called on the function's thread right before it;
-    what it raises is raised in the function's stead.
+    With `thread` it is called in a worker thread, else here. What it returns is awaited if it can be. The items of a
+    generator are the value, a list; each is told to `on_item` as it comes. After `limit` seconds the error is ToolTimeout.
     """
 
-    def run() -> object:
-        check()
+    def start() -> object:
         value = function()
-        return _drain(value, on_item) if inspect.isgenerator(value) else value
+        if inspect.isgenerator(value):
+            return _drain(value, on_item)
+        return _Awaited(value) if inspect.isawaitable(value) or inspect.isasyncgen(value) else value
 
-    target = getattr(function, "func", function)
-    if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target) or not thread:
-        value = run()
-    else:
-        value = await in_thread(run, on_left_behind)
-    if inspect.isasyncgen(value):
-        return await _adrain(value, on_item)
-    if inspect.isawaitable(value):
-        return await value
-    return value
+    async def work() -> object:
+        value = await in_thread(start, on_left_behind) if thread else start()
+        return await value.finish(on_item) if type(value) is _Awaited else value
+
+    if limit is not None:
+        return await attempt_apart(_limit(work(), limit))
+    if not thread:
+        return await attempt_apart(work())
+    outcome = await attempt_in_thread(start, on_left_behind)  # nobody can cancel this task from there
+    value = outcome.value
+    return await attempt_apart(value.finish(on_item)) if type(value) is _Awaited else outcome
 
 
-def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
+@dataclass(frozen=True)
+class _Awaited:
+    """What a function has returned that has to be awaited still."""
+
+    value: Any
+
+    async def finish(self, on_item: Callable[[object], None]) -> object:
+        if not inspect.isasyncgen(self.value):
+            return await self.value
+        collected = []
+        async for item in self.value:
+            on_item(item)
+            collected.append(item)
+        return collected
+
+
+def _drain(items: Iterator[object], on_item: Callable[[object], None]) -> list[object]:
     collected = []
     for item in items:
         on_item(item)
@@ -167,9 +203,175 @@ def _drain(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]
     return collected
 
 
-async def _adrain(items: AsyncIterator[Any], on_item: Callable[[object], None]) -> list[Any]:
-    collected = []
-    async for item in items:
-        on_item(item)
-        collected.append(item)
-    return collected
+async def _limit(running: Awaitable[object], limit: float) -> object:
+    """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
+    took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
+    task = asyncio.ensure_future(attempt(running))
+    try:
+        await asyncio.wait({task}, timeout=limit)
+        if task.done():
+            outcome = task.result()
+            if outcome.error is not None:
+                raise outcome.error
+            if (took := time.monotonic() - began) > limit + 0.1:
+                raise ToolTimeout(
+                    f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
+                )
+            return outcome.value
+    finally:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait({task}, timeout=STOP_WAIT)
+    raise ToolTimeout(
+        took_longer if task.done() else f"{took_longer} and does not stop; its result is dropped"
+    )
+
+
+# --- threads --------------------------------------------------------------------------------------------------
+
+TOOL_THREAD = "toolloop-tool"
+"""The name of a thread while it runs a tool."""
+IDLE_THREAD = "toolloop-idle"
+"""The name of a thread that waits for work."""
+IDLE = 5.0
+"""Seconds that a thread waits for work before it ends."""
+STOP_GRACE = 0.2
+"""Seconds that a cancelled tool's thread gets to notice that it is stopped."""
+
+
+async def in_thread(
+    function: Callable[[], object], on_left_behind: Callable[[bool], None] | None = None
+) -> Any:
+    """Run `function` in a daemon thread and return its value; see `attempt_in_thread`. Raises what it raises."""
+    outcome = await attempt_in_thread(function, on_left_behind)
+    if outcome.error is not None:
+        raise outcome.error
+    return outcome.value
+
+
+async def attempt_in_thread(
+    function: Callable[[], object], on_left_behind: Callable[[bool], None] | None = None
+) -> Outcome:
+    """Run `function` in a daemon thread with a copy of the current context variables.
+
+    When cancelled, asks the thread to stop (`ToolStopped` is raised in its Python code), waits `STOP_GRACE` seconds
+    and reports through `on_left_behind(stopped)` whether it ended or runs on. Its result is dropped then.
+    """
+    loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+    future: asyncio.Future[Outcome] = (
+        loop.create_future()
+    )  # one that raised GeneratorExit would end all that awaits it
+
+    def settle(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    def deliver(outcome: Outcome) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(settle, outcome)
+
+    job = _Job(functools.partial(context.run, function), deliver)
+    worker = _Worker.given(job)
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if future.cancelled() and not job.ended:
+            stopped = await asyncio.shield(worker.stop(job))
+            if on_left_behind is not None:
+                on_left_behind(stopped)
+        raise
+
+
+@dataclass(eq=False)
+class _Job:
+    """One function to call, and what takes its value or what it raised."""
+
+    function: Callable[[], object]
+    deliver: Callable[[Outcome], None]
+    ended: bool = False
+    """Whether the function has returned: from then on its thread is not stopped any more."""
+
+    def outcome(self) -> Outcome:
+        try:
+            return Outcome(self.function())
+        except ToolStopped:
+            raise
+        except BaseException as error:  # noqa: BLE001 - carried to the loop
+            return _fail(error)
+
+
+_waiting: list[_Worker] = []
+"""Those without work, the one that got free last at the end."""
+_lock = threading.Lock()
+"""Held when a worker joins or leaves those waiting, and when one is asked to stop."""
+
+
+class _Worker:
+    """A thread that does one job after the other, until none comes for a while or it was asked to stop."""
+
+    def __init__(self) -> None:
+        self.jobs: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        self._asked_to_stop = False
+        self.thread = threading.Thread(target=self._run, name=TOOL_THREAD, daemon=True)
+
+    @classmethod
+    def given(cls, job: _Job) -> _Worker:
+        """The worker that does this job: one that waits, or a new one."""
+        with _lock:
+            while _waiting:
+                worker = _waiting.pop()
+                if worker.thread.is_alive():  # a forked process has the list, but not the threads
+                    worker.jobs.put(job)
+                    return worker
+        worker = cls()
+        worker.jobs.put(job)
+        worker.thread.start()
+        return worker
+
+    def _run(self) -> None:
+        with contextlib.suppress(ToolStopped):  # one that was sent before the job's end may come after it
+            goes_on = True
+            while goes_on:
+                job = self._next()
+                goes_on = job is not None and self._do(job)
+                del job  # a waiting thread keeps nothing of a tool's alive
+
+    def _next(self) -> _Job | None:
+        try:
+            return self.jobs.get(timeout=IDLE)
+        except queue.Empty:
+            with _lock:
+                if self in _waiting:
+                    _waiting.remove(self)
+                    return None
+            return self.jobs.get()  # it was given one just now
+
+    def _do(self, job: _Job) -> bool:
+        """Do a job; False when this thread is to end."""
+        self.thread.name = TOOL_THREAD
+        outcome = job.outcome()
+        asyncio.set_event_loop(None)  # a tool may have set one: not for the next
+        with _lock:
+            job.ended = True
+            goes_on = not self._asked_to_stop
+            if goes_on:  # before the outcome is told, so that the next call finds this thread
+                self.thread.name = IDLE_THREAD
+                _waiting.append(self)
+        job.deliver(outcome)
+        return goes_on
+
+    async def stop(self, job: _Job) -> bool:
+        """Ask the thread's Python code to stop; True when it did within the grace time.
+
+        CPython's `PyThreadState_SetAsyncExc`: raised at the thread's next bytecode, so not while it sleeps or waits in C.
+        """
+        with _lock:
+            if self.thread.ident is not None and not job.ended:
+                self._asked_to_stop = True
+                ident, exception = ctypes.c_ulong(self.thread.ident), ctypes.py_object(ToolStopped)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, exception)
+        waited = 0.0
+        while waited < STOP_GRACE and self.thread.is_alive() and not job.ended:
+            await asyncio.sleep(0.01)
+            waited += 0.01
+        return job.ended or not self.thread.is_alive()

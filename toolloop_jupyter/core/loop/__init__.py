@@ -1,23 +1,36 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
-from .config import PROXY, Approver, Config, ToolLoopOptions, find_approver, find_route, may_ask
+from .config import (
+    CHECKS,
+    PROXY,
+    Approver,
+    Check,
+    Config,
+    ToolLoopOptions,
+    check_values,
+    find_approver,
+    find_route,
+    may_ask,
+)
 from .loop import TurnCancelled, run_turn
 from .output import Output
 from .permissions import (
     Allowed,
     ApprovalHandler,
     Permissions,
-    asks_always,
     check_names,
     check_policy,
+    read_mode,
 )
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
+    "CHECKS",
     "PROXY",
     "Allowed",
     "ApprovalHandler",
     "Approver",
+    "Check",
     "Config",
     "Output",
     "Permissions",
@@ -25,12 +38,13 @@ __all__ = [
     "Turn",
     "TurnCancelled",
     "TurnEnd",
-    "asks_always",
     "check_names",
     "check_policy",
+    "check_values",
     "find_approver",
     "find_route",
     "make_request",
     "may_ask",
+    "read_mode",
     "run_turn",
 ]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host, ImageMode, Observer
 from ..models import MANAGED, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -21,6 +21,72 @@ TAGS = "harness,tool_loop"
 _GATEWAY_HEADERS = frozenset(
     {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
 )
+
+
+OnLimit = Literal["stop", "answer"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """What one value may be."""
+
+    types: Any = str
+    words: str = "text"
+    """The types in words."""
+    least: int | None = None
+    above: int | None = None
+    unit: str = ""
+    choices: tuple[str, ...] = ()
+    or_none: bool = True
+
+    def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
+        """What is wrong with a value, as the error to raise; None when it is allowed."""
+        if self.choices:
+            if value in self.choices:
+                return None
+            words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
+            return ArgumentInvalid(f"{name} must be {words}, got {value!r}")
+        if value is None and self.or_none:
+            return None
+        if not isinstance(value, self.types) or (isinstance(value, bool) and self.types is not bool):
+            words = f"{self.words} or None" if self.or_none else self.words
+            return ArgumentTypeInvalid(f"{name} must be {words}, got {type(value).__name__} {value!r:.60}")
+        if self.least is not None and not value >= self.least:
+            return ArgumentInvalid(f"{name} must be >= {self.least}, got {value!r}")
+        if self.above is not None and not value > self.above:
+            return ArgumentInvalid(f"{name} must be > {self.above}{self.unit}, got {value!r}")
+        return None
+
+
+_NUMBER = (int, float)
+CHECKS: Mapping[str, Check] = {
+    "instructions": Check(),
+    "api_base": Check(words="an address as text"),
+    "max_turns": Check(int, "a whole number", least=1),
+    "timeout": Check(_NUMBER, "a number of seconds", above=0, unit=" seconds"),
+    "metadata": Check(Mapping, "a mapping of names to values"),
+    "on_approval": Check(Callable, "a function that takes the Approval and returns True or False"),
+    "completion_kwargs": Check(Mapping, "a mapping of names to values", or_none=False),
+    "output_retries": Check(int, "a whole number", least=0, or_none=False),
+    "max_model_calls": Check(int, "a whole number", least=1, or_none=False),
+    "max_cost": Check(_NUMBER, "an amount of US dollars", above=0, unit=" US dollars"),
+    "on_limit": Check(choices=get_args(OnLimit)),
+    "images": Check(choices=get_args(ImageMode)),
+}
+"""The keywords of the API and the fields of `ToolLoopOptions` that are plain values."""
+
+
+def check_values(values: Mapping[str, object]) -> None:
+    """Raise for values that a run cannot have, all of them in one line: ArgumentInvalid, or ArgumentTypeInvalid where
+    only types are wrong.
+    """
+    faults = []
+    for name, value in values.items():
+        if fault := CHECKS[name].find_fault(name, value):
+            faults.append(fault)
+    if faults:
+        only_types = all(isinstance(fault, ArgumentTypeInvalid) for fault in faults)
+        raise (ArgumentTypeInvalid if only_types else ArgumentInvalid)("; ".join(map(str, faults)))
 
 
 @hiding.hide_in_repr
@@ -65,7 +131,7 @@ class Route:
     """Where the model calls go."""
 
     model: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
     """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
@@ -93,7 +159,7 @@ def find_route(
         )
     if not isinstance(name, str) or not name.strip():
         raise ValueError(
-            "Harness.TOOL_LOOP needs model=, for example model='openai/gpt-4o-mini' or 'toolloop/demo'"
+            "Harness.TOOL_LOOP needs model=, for example model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
         )
     if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
         options, secrets = _address(api_base)
@@ -116,7 +182,7 @@ def find_route(
     return Route(PROXY + name.removeprefix(PROXY), options, secrets)
 
 
-def _address(base: str | None) -> tuple[dict[str, Any], dict[str, Any]]:
+def _address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:
     """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
     if not base:
         return {}, {}
@@ -131,7 +197,7 @@ class Config:
     route: Route
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
-    permissions: Any = "full"
+    permissions: object = "full"
     on_approval: ApprovalHandler | None = None
     output: Output | None = None
     max_turns: int | None = None
@@ -142,52 +208,39 @@ class Config:
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
 
-    def completion_options(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """(options to show, secrets to hide) of every model call, the managed ones winning."""
-        given: dict[str, Any] = dict(self.options.completion_kwargs)
-        stream = given.get("stream") is not False
-        managed = self._managed()
-        kept = {k: self._without_managed(k, v) for k, v in given.items() if k not in managed}
+    def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
+        """(options to show, secrets to hide) of every model call, the managed ones winning.
+
+        Managed is MANAGED, and whatever this route says itself. `base_url` is another name of `api_base`;
+        `custom_llm_provider` would take a gateway's model, or one of our own, to another provider. Nor may a body, a query
+        or a header overrule the loop from within: by `messages`, a `model`, another key.
+        """
+        route, given = self.route, self.options.completion_kwargs
+        on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False
+        managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
+        managed |= {*route.options, *route.secrets} - {"extra_headers"}
+        managed |= {"base_url"} if "api_base" in managed else set()
+        managed |= {"custom_llm_provider"} if on_gateway or is_ours(route.model) else set()
+        within: dict[str, Collection[str]] = {"extra_body": managed if on_gateway else managed & MANAGED}
+        if on_gateway:
+            within |= {"extra_query": managed, "extra_headers": _GATEWAY_HEADERS, "headers": _GATEWAY_HEADERS}
+        kept: dict[str, Any] = {k: _leave_out(v, within.get(k)) for k, v in given.items() if k not in managed}
         secrets = {k: kept.pop(k) for k in list(kept) if hiding.holds_key(k, kept[k])}
-        headers = {**(secrets.get("extra_headers") or {}), **(self.route.secrets.get("extra_headers") or {})}
-        secrets.update(self.route.secrets)
+        headers = {**(secrets.get("extra_headers") or {}), **(route.secrets.get("extra_headers") or {})}
+        secrets |= route.secrets
         if headers:
             secrets["extra_headers"] = headers
-        options = {**kept, **self.route.options, "stream": stream}
+        options = {**kept, **route.options, "stream": stream}
         if stream:
             options.setdefault("stream_options", {"include_usage": True})
         return options, secrets
 
-    def _managed(self) -> frozenset[str]:
-        """The options that `completion_kwargs` does not decide here: MANAGED, and whatever this route says itself.
 
-        `base_url` is another name of `api_base`; `custom_llm_provider` would take a gateway's model, or one of our own,
-        to another provider.
-        """
-        managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
-        managed |= {*self.route.options, *self.route.secrets} - {"extra_headers"}
-        if "api_base" in managed:
-            managed.add("base_url")
-        if self._on_gateway or is_ours(self.route.model):
-            managed.add("custom_llm_provider")
-        return frozenset(managed)
-
-    def _without_managed(self, name: str, value: Any) -> Any:
-        """An option without what would overrule the loop from within: a body's `messages`, a query's `model`, another key."""
-        managed: frozenset[str] = frozenset()
-        if name == "extra_body":
-            managed = self._managed() if self._on_gateway else self._managed() & MANAGED
-        elif name == "extra_query" and self._on_gateway:
-            managed = self._managed()
-        elif name in ("extra_headers", "headers") and self._on_gateway:
-            managed = _GATEWAY_HEADERS
-        if not managed or not isinstance(value, Mapping):
-            return value
-        return {key: item for key, item in value.items() if str(key).lower() not in managed}
-
-    @property
-    def _on_gateway(self) -> bool:
-        return self.route.model.startswith(PROXY)
+def _leave_out(value: object, managed: Collection[str] | None) -> object:
+    """An option's value without the names that are managed."""
+    if not managed or not isinstance(value, Mapping):
+        return value
+    return {key: item for key, item in value.items() if str(key).lower() not in managed}
 
 
 Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
+import json
 import time
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..conversation import add_pictures
 from ..events import (
+    Approval,
+    Decision,
     ModelCallFailed,
     PrintKeeper,
+    Progress,
     Reply,
+    Scope,
     Span,
     ToolCall,
     ToolResult,
 )
-from ..execution import RunEnded, attempt, attempt_apart, call_function
-from ..tools import InvalidArguments, Tool, ToolContext, parse_arguments, suggest
-from .asking import Permit, permit_call
-from .outcome import ToolTimeout, make_result
+from ..execution import Outcome, RunEnded, is_exactly, run_function
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, parse_arguments, suggest
+from .asking import ask, explain_denial
+from .outcome import make_result
 from .output import OutputProblem
+from .permissions import Mode, find_mode
 from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model
 
 CANCELLED_BEFORE = "This call was cancelled before it ran."
@@ -30,8 +37,6 @@ CANCELLED = "This call was cancelled while it ran; whether it had an effect is n
 CUT_OFF = "The call was not run: the answer was cut off ({reason}), so it may be incomplete."
 CLOSED = "No more tool calls are possible: answer with what you have."
 TAKEN = "Taken as the final answer."
-STOP_WAIT = 1.0
-"""Seconds that a tool gets to end after its own timeout."""
 
 
 class TurnCancelled(asyncio.CancelledError):
@@ -150,7 +155,8 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
     return None
 
 
-CUT_ANSWER = "the answer was cut off by the token limit. Raise max_tokens (--set max_tokens=…)."
+RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
+CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
@@ -170,7 +176,7 @@ def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
     if not is_empty:
         return ""
     if reply.finish_reason == "length":
-        return "the answer is empty: the token limit was reached before any text. Raise max_tokens (--set max_tokens=…)."
+        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
     if turn.tool_calls or turn.config.output is not None:
         return ""
     if reply.finish_reason is None:
@@ -185,7 +191,7 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, why_not: s
     """Emit a call, see to it, emit its result; at each await the history has an answer to it."""
     turn.tool_calls += 1
     try:
-        shown: dict[str, Any] = parse_arguments(sent.arguments)
+        shown: dict[str, object] = parse_arguments(sent.arguments)
     except InvalidArguments:
         shown = {}
     name = tool.name if tool else sent.wire_name
@@ -223,17 +229,28 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
     permit = await permit_call(turn, call, bound)
     if isinstance(permit, Refusal):
         return call.not_run(permit)
-    await turn.observers.before_tool(call.asked, permit.bound.json)
+    for one in turn.observers:
+        await one.before_tool(call.asked, permit.bound.json)
     turn.history.answer(call.asked.id, CANCELLED)
     call.began = time.monotonic()
-    with turn.permissions.follow(call.tool), _captured(turn, call, call.tool) as keeper:
-        outcome = await attempt_apart(_run(turn, call, permit))
+    allowed, (capture, keeper) = turn.permissions.covering(call.tool), _prepare_capture(turn, call, call.tool)
+    with capture:
+        outcome = await _run(turn, call, permit)
+    for kept in allowed:
+        kept.follow(call.tool)
     if isinstance(outcome.error, Changed):
         return call.not_run(outcome.error.refusal)
     if isinstance(outcome.error, RunEnded):
         turn.history.answer(call.asked.id, f"The tool ended the run: {outcome.error}")
         raise RunEnded(f"the tool {call.tool.name!r} raised {outcome.error}")
-    return await make_result(call, permit.bound, outcome, keeper, see=lambda: turn.picture_way is not None)
+    return await make_result(
+        call,
+        permit.bound,
+        outcome,
+        keeper,
+        see=lambda: turn.picture_way is not None,
+        name_code=turn.config.host.name_code,
+    )
 
 
 class Changed(Exception):
@@ -244,17 +261,26 @@ class Changed(Exception):
         self.refusal = refusal
 
 
-async def _run(turn: Turn, call: Call, permit: Permit) -> Any:
-    """Run the function and return its value. Raises what it raises, ToolTimeout, Changed."""
+async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
+    """Run the function; the error is what it raised, ToolTimeout or Changed."""
     bound, settings = permit.bound, permit.bound.tool.settings
-    keywords = dict(bound.kwargs)
-    if bound.context_parameter:
-        report = functools.partial(turn.observers.progress, call.asked)
-        keywords[bound.context_parameter] = ToolContext(call.asked.id, report)
 
-    def check() -> None:
-        if refusal := permit.refuse_if_changed():
+    def report(progress: Progress) -> None:
+        for one in turn.observers:
+            one.progress(call.asked, progress)
+
+    def tell_item(item: object) -> None:
+        for one in turn.observers:
+            one.item(call.asked, item)
+
+    keywords = dict(bound.kwargs)
+    if bound.tool.context_parameter:
+        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
+
+    def start() -> object:
+        if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call
             raise Changed(refusal)
+        return bound.tool.function(*bound.args, **keywords)
 
     def left_behind(stopped: bool) -> None:  # noqa: FBT001 - called with one value
         state = (
@@ -264,53 +290,128 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Any:
         )
         call.left_behind = f"the tool {bound.tool.name!r} {state}"
 
-    running = call_function(
-        functools.partial(bound.tool.function, *bound.args, **keywords),
-        check=check,
-        thread=settings.thread,
-        on_item=functools.partial(turn.observers.item, call.asked),
+    return await run_function(
+        start,
+        thread=settings.thread and bound.tool.kind in ("sync", "generator"),
+        limit=settings.timeout,
+        on_item=tell_item,
         on_left_behind=left_behind,
     )
-    return await (running if settings.timeout is None else _limited(running, settings.timeout))
 
 
-@contextlib.contextmanager
-def _captured(turn: Turn, call: Call, tool: Tool) -> Iterator[PrintKeeper | None]:
-    """Take what the function prints to whoever shows it, and to what keeps it for the model; None when nothing is kept."""
-    host, observers = turn.config.host, turn.observers
+def _prepare_capture(
+    turn: Turn, call: Call, tool: Tool
+) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
+    """What takes all that the function prints to whoever shows it, and what keeps it for the model, if it is kept."""
+    host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
     keeper = host.keeper() if tool.settings.capture_output else None
-    if keeper is None and not observers.wants_output:
-        yield None
-        return
+    if keeper is None and not listeners:
+        return contextlib.nullcontext(), None
 
     def sink(kind: str, payload: Any) -> None:
         if keeper is not None:
             keeper.take(kind, payload)
-        observers.output(call.asked, kind, payload)
+        for listen in listeners:
+            listen(call.asked, kind, payload)
 
-    with host.capture(sink, shown=observers.wants_output):
-        yield keeper
+    return host.capture(sink, shown=bool(listeners)), keeper
 
 
-async def _limited(running: Coroutine[Any, Any, Any], limit: float) -> Any:
-    """Like `asyncio.wait_for`, but a TimeoutError of the tool's own stays what it is (they are one class since 3.11)."""
-    took_longer, began = f"the tool took longer than its timeout of {limit} s", time.monotonic()
-    task = asyncio.ensure_future(attempt(running))
-    try:
-        await asyncio.wait({task}, timeout=limit)
-        if task.done():
-            outcome = task.result()
-            if outcome.error is not None:
-                raise outcome.error
-            if (took := time.monotonic() - began) > limit + 0.1:
-                raise ToolTimeout(
-                    f"{took_longer}; it blocked the kernel for {took:.1f} s, its result is dropped"
-                )
-            return outcome.value
-    finally:
-        if not task.done():
-            task.cancel()
-            await asyncio.wait({task}, timeout=STOP_WAIT)
-    raise ToolTimeout(
-        took_longer if task.done() else f"{took_longer} and does not stop; its result is dropped"
+# --- whether a call may run -----------------------------------------------------------------------------------
+
+SAME_DENIALS = 3
+"""A call that was denied this often in a turn is refused without asking again."""
+SCOPES: tuple[Scope, ...] = ("call", "run", "session")
+CHANGED = (
+    "The call was not run: the function {name!r} was changed while a person was asked about it. "
+    "Call it again, and they will be asked about the new one."
+)
+MEANWHILE = (
+    "The call was not run: after it was checked, something else changed what it was to run with ({names}). "
+    "Call it again, and it will be checked anew."
+)
+UNCHECKED = "The call was not run: the arguments that it was allowed with were not checked."
+
+
+@dataclass(frozen=True)
+class Permit:
+    """That a call may run: with what, by whose decision."""
+
+    bound: BoundCall
+    decision: Decision | None = None
+    """None where nothing had to be decided."""
+    shown: Version | None = None
+    """The function as it was when somebody decided."""
+
+    def refuse_if_changed(self) -> Refusal | None:
+        """Why it may not run any more: something has changed since the decision."""
+        if self.decision is None:
+            return None
+        if self.shown is not None and not self.shown.is_still(Version.of(self.bound.tool.function)):
+            return _overrule(self.decision, CHANGED.format(name=self.bound.tool.name))
+        if names := self.bound.changed():
+            return _overrule(self.decision, MEANWHILE.format(names=", ".join(names)))
+        return None
+
+
+def _overrule(decision: Decision, why: str) -> Refusal:
+    return Refusal(why, "refused", replace(decision, allowed=False, reason=why, by="policy"))
+
+
+def _deny(decision: Decision) -> Refusal:
+    return Refusal(explain_denial(decision), "denied", decision)
+
+
+async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refusal:
+    """Decide about a call whose arguments are valid: the policy, an earlier "all", or a person who is asked."""
+    is_open = is_exactly(turn.config.permissions, "full")
+    mode: Mode = "full"
+    why = ""
+    if not is_open or bound.tool.settings.permissions is not None:
+        mode, why = await find_mode(turn.config.permissions, bound)
+    if mode == "deny":
+        return _deny(Decision(allowed=False, reason=why, by="policy"))
+    for one in turn.observers:
+        await one.before_call(call.asked, bound.json)
+    if mode == "ask":
+        permit = await _permit_by_a_person(turn, call, bound, why)
+    elif is_open:
+        permit = Permit(bound)
+    else:
+        permit = Permit(bound, Decision(allowed=True, reason=why, by="policy"))
+    call.decision = permit.decision
+    return permit
+
+
+async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str) -> Permit | Refusal:
+    tool, shown = bound.tool, Version.of(bound.tool.function)
+    if (earlier := turn.permissions.decision_on(tool, shown)) is not None:
+        return Permit(bound, earlier, shown)
+    same = f"{tool.name} {json.dumps(bound.json, sort_keys=True, default=repr)}"
+    if turn.permissions.denied[same] >= SAME_DENIALS:
+        reason = f"it was denied {SAME_DENIALS} times already"
+        return _deny(Decision(allowed=False, reason=reason, by="policy"))
+    approval = Approval(
+        tool=tool.name,
+        input=bound.json,
+        call_id=call.asked.id,
+        description=tool.description,
+        source=tool.source,
+        schema=tool.parameters,
+        why=why,
+        check=bound.edited,
+        scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],
+        number=call.number,
     )
+    decision = await ask(turn, approval)
+    if not decision.allowed:
+        turn.permissions.denied[same] += 1
+        return _deny(decision)
+    made = bound if decision.arguments is None else approval.edited_call
+    if type(made) is not BoundCall:  # what ran would not be what the person has made of it
+        return _overrule(decision, UNCHECKED)
+    permit = Permit(made, decision, shown)
+    if refusal := permit.refuse_if_changed():
+        return refusal
+    turn.permissions.remember(tool, shown, decision, turn.history.turns - 1)
+    return permit

@@ -8,10 +8,9 @@ import sysconfig
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import PurePath
-from typing import Any
 
 from ..events import PrintKeeper, ToolResult
-from ..execution import Outcome, Raised, attempt_call, describe_error, in_thread
+from ..execution import Outcome, Raised, ToolTimeout, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe, find_pictures, make_addresses
 from ..text import settle_lines
 from ..tools import BoundCall
@@ -22,16 +21,19 @@ EDITS_TOLD = 4_000
 """Characters of edited arguments that the model is told."""
 
 
-class ToolTimeout(Exception):
-    """A tool took longer than its own `timeout`."""
-
-
 async def make_result(
-    call: Call, bound: BoundCall, outcome: Outcome, keeper: PrintKeeper | None, *, see: Callable[[], bool]
+    call: Call,
+    bound: BoundCall,
+    outcome: Outcome,
+    keeper: PrintKeeper | None,
+    *,
+    see: Callable[[], bool],
+    name_code: Callable[[str], str],
 ) -> ToolResult:
     """What came of a function's run, for the model and for the person.
 
     `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
+    `name_code` gives a traceback the names that a person knows.
     """
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
@@ -56,7 +58,7 @@ async def make_result(
         is_error=error is not None,
         value=outcome.value if error is None else error,
         seconds=seconds,
-        traceback="" if error is None or isinstance(error, ToolTimeout) else cut_traceback(error),
+        traceback="" if error is None or isinstance(error, ToolTimeout) else name_code(cut_traceback(error)),
         full_length=len(output) + described.full_length - len(described.text),
         ran=True,
         pictures=pictures,
@@ -66,7 +68,7 @@ async def make_result(
     )
 
 
-async def _pictures(value: Any, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
+async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
     """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
     drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()

@@ -50,7 +50,7 @@ class Output:
         """Raises ValueError for something that pydantic cannot describe."""
         self.kind = kind
         try:
-            self._adapter: TypeAdapter[Any] = TypeAdapter(rewrite_annotation(kind))
+            self._adapter: TypeAdapter[object] = TypeAdapter(rewrite_annotation(kind))
             self.schema = describe_type(self._adapter)
         except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
             raise ValueError(
@@ -63,7 +63,7 @@ class Output:
         if not re.fullmatch(r"[A-Za-z0-9_-]{1,64}", self.name):
             self.name = "Answer"
 
-    def response_format(self) -> Any:
+    def response_format(self) -> object:
         """The value of `response_format`.
 
         A plain model goes as its class, as LiteLLM's own loop sends it. What strict mode refuses (free-form dicts,
@@ -81,7 +81,7 @@ class Output:
             "json_schema": {"name": self.name, "schema": cleaned, "strict": can_be_strict(cleaned)},
         }
 
-    def read(self, text: str) -> Any:
+    def read(self, text: str) -> object:
         """The validated value from a model's answer: bare JSON, fenced, in prose, or in the shape of a tool call.
 
         Raises OutputProblem with the validation errors of the most likely candidate.
@@ -102,7 +102,7 @@ class Output:
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
-    def _validate(self, candidate: object) -> Any:
+    def _validate(self, candidate: object) -> object:
         """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
@@ -112,7 +112,7 @@ class Output:
             raise value.error
         raise OutputProblem(describe_error(value.error)) from value.error
 
-    def _explain_no_field(self, candidate: Any) -> str:
+    def _explain_no_field(self, candidate: object) -> str:
         """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""
         if (
             not self._fields
@@ -136,7 +136,7 @@ class Output:
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
 
 
-def _find_candidates(text: str) -> Iterator[Any]:
+def _find_candidates(text: str) -> Iterator[object]:
     """The JSON values in an answer, most likely first; of several in prose the last."""
     for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
         value = _parse(source)
@@ -146,7 +146,7 @@ def _find_candidates(text: str) -> Iterator[Any]:
         yield from _look_inside(value)
 
 
-def _look_inside(value: Any) -> Iterator[Any]:
+def _look_inside(value: object) -> Iterator[object]:
     """The value, and what is inside where it looks like a tool call, our own wrapping, or {"Review": {...}}."""
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
@@ -161,7 +161,7 @@ def _look_inside(value: Any) -> Iterator[Any]:
         yield from _look_inside(inner) if name == "function" else (inner,)
 
 
-def _parse(text: str) -> Any:
+def _parse(text: str) -> object:
     try:
         return json.loads(text, parse_constant=_refuse)
     except (ValueError, RecursionError):
@@ -172,7 +172,7 @@ def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is not JSON")
 
 
-def _find_embedded(text: str) -> list[Any]:
+def _find_embedded(text: str) -> list[object]:
     """The top-level objects and arrays inside prose."""
     decoder, found, position = json.JSONDecoder(parse_constant=_refuse), [], 0
     for _ in range(MOST_TRIES):

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import difflib
 import inspect
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -86,7 +85,7 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
     if not isinstance(policy, Mapping):
         return
     known = {tool.name for tool in tools}
-    rules: dict[Any, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
+    rules: dict[object, Mode] = {key: read_mode(mode) or "ask" for key, mode in policy.items()}
     otherwise = rules.get("*", "ask")
     for key, mode in rules.items():
         if key in known or key == "*" or _STRICTNESS[mode] <= _STRICTNESS[otherwise]:
@@ -116,11 +115,6 @@ def _is_typo(typed: str, name: str) -> bool:
     return len(one) == len(other) and all(
         difflib.SequenceMatcher(None, *pair).ratio() >= 0.75 for pair in zip(one, other, strict=True)
     )
-
-
-def asks_always(policy: object) -> bool:
-    """Whether the policy itself says "ask" for everything, as LiteLLM's `permissions="ask"` does."""
-    return read_mode(policy) == "ask"
 
 
 async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
@@ -160,7 +154,7 @@ def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
     return mode, why
 
 
-async def find_mode(policy: Any, call: BoundCall) -> tuple[Mode, str]:
+async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
     """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
 
     A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
@@ -186,21 +180,20 @@ class Allowed:
         """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
         self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
+    def knows(self, tool: Tool) -> bool:
+        """Whether there is a decision on this tool's name."""
+        return tool.name in self._kept
+
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
         """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
         return kept[1] if kept is not None and kept[0].covers(now) else None
 
-    @contextlib.contextmanager
-    def follow(self, tool: Tool) -> Iterator[None]:
+    def follow(self, tool: Tool) -> None:
         """Take what the closures of `tool` hold after a call that was allowed here: it counts and logs there itself."""
-        kept = self._kept.get(tool.name)
-        is_allowed = kept is not None and kept[0].covers(Version.of(tool.function))
-        yield
-        if is_allowed:
-            shown, decision, turn = self._kept[tool.name]
-            if shown.is_still(now := Version.of(tool.function)):
-                self._kept[tool.name] = (now, decision, turn)
+        shown, decision, turn = self._kept[tool.name]
+        if shown.is_still(now := Version.of(tool.function)):
+            self._kept[tool.name] = (now, decision, turn)
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""
@@ -232,8 +225,7 @@ class Permissions:
             kept = self.in_session if decision.scope == "session" else self.in_run
             kept.remember(tool, shown, decision, turn)
 
-    @contextlib.contextmanager
-    def follow(self, tool: Tool) -> Iterator[None]:
-        """`Allowed.follow` for both."""
-        with self.in_session.follow(tool), self.in_run.follow(tool):
-            yield
+    def covering(self, tool: Tool) -> list[Allowed]:
+        """Those with a decision that covers a call of `tool` as it is now."""
+        kept = [one for one in (self.in_session, self.in_run) if one.knows(tool)]
+        return [one for one in kept if one.decision_on(tool, Version.of(tool.function))]

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from .. import text as hiding
-from ..conversation import History, merge_user_messages, place_pictures
+from ..conversation import History
 from ..events import (
     Decision,
     Event,
     ModelCallFailed,
-    Observers,
+    Observer,
     Reply,
     Request,
     Span,
@@ -120,7 +120,7 @@ class Answer:
     """The answer of a turn, as far as there is one."""
 
     text: str = ""
-    output: Any = None
+    output: object = None
     problem: str | None = None
     """Why the last one does not fit `output=`."""
     attempts: int = 0
@@ -164,7 +164,8 @@ class Turn:
     prompt: str
     outlet: Outlet
     permissions: Permissions
-    observers: Observers = field(default_factory=Observers)
+    observers: tuple[Observer, ...] = ()
+    """Who looks on, each called in order."""
     approver: Approver = "nobody"
     """Who is asked about its calls."""
     spent: Spent = field(default_factory=Spent)
@@ -180,7 +181,7 @@ class Turn:
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
     @functools.cached_property
-    def completion_options(self) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    def completion_options(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """(options to show, secrets to hide) of each model call."""
         return self.config.completion_options()
 
@@ -212,17 +213,17 @@ def make_request(turn: Turn) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = merge_user_messages(place_pictures(turn.history.for_request(), lambda: turn.picture_way))
+    messages = turn.history.for_request(lambda: turn.picture_way)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 
 async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
     """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed."""
     request = make_request(turn)
-    await turn.observers.before_model(request)
+    for one in turn.observers:
+        await one.before_model(request)
     turn.outlet.checkpoint()
-    wanted = turn.observers.delta if turn.observers.wants_deltas else None
-    call, began = ModelCall(request, turn.outlet.emit, on_delta=wanted), turn.spent.now()
+    call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
     try:
         reply = await call.run()
     except BaseException as error:
@@ -230,7 +231,8 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         turn.spent.add_untold(call)
         _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
         if isinstance(error, ModelCallFailed):
-            await turn.observers.model_failed(error)
+            for one in turn.observers:
+                await one.model_failed(error)
         raise
     turn.spent.add(reply)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
@@ -239,8 +241,20 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
     if calls or text or reply.attachments:
         noted = {} if calls or text else {"content": note(reply.attachments)}
         turn.history.add_assistant({**reply.message, **noted})
-    await turn.observers.after_model(_as_it_came(reply, calls))
+    for one in turn.observers:
+        await one.after_model(_as_it_came(reply, calls))
     return reply, calls
+
+
+def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
+    """What tells a piece of an answer to those who want it; None when nobody does."""
+    readers = [one for one in turn.observers if one.wants_deltas]
+
+    def tell(at: float, delta: Mapping[str, object]) -> None:
+        for one in readers:
+            one.delta(at, delta)
+
+    return tell if readers else None
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:

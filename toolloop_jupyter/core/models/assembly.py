@@ -24,25 +24,136 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import is_same_json, make_plain, read_content, read_field
+from ..events import Fields, is_same_json, make_plain, read_content, read_fields
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
     LONGEST_NAME,
     MOST_CALLS,
-    cut_half,
     join_surrogates,
     join_surrogates_in,
 )
-from .parts import Attachments, TaggedThought, ThinkingBlocks
+from .parts import ATTACHED, Attachments, ReturnedFields, Words
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_KEPT_APART = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
+_READ = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
+"""Fields of a call's fragment that are read; all others go back untouched."""
+_ATTACHED = frozenset({*ATTACHED, "audio"})
+_RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
+
+
+def new_call_id() -> str:
+    """A call id of the form that providers use, unique over sessions."""
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+class Assembly:
+    """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
+
+    def __init__(self, names: Collection[str] = ()) -> None:
+        """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
+        self.calls = Calls(frozenset(names))
+        self.words = Words()
+        self.attachments = Attachments()
+        self.refusal = ""
+        """The provider's own refusal text (OpenAI's `refusal` field)."""
+        self._returned = ReturnedFields()
+        self.usage: object = None
+        self.finish_reason: str | None = None
+        self._choice: int | None = None
+        """The index of the choice that counts: the first that the stream has named."""
+
+    @property
+    def text(self) -> str:
+        """All text so far; a refusal in the provider's own field counts when there is no other."""
+        return self.words.text or self.refusal
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing yet that a person or the loop could use."""
+        return not (self.text or self.words.thought or self.calls or self.attachments)
+
+    def read_chunk(self, chunk: object) -> object:
+        """Note what a chunk, or a whole response, says of the answer; returns its delta (or message), None without one.
+
+        Of several choices one counts. The usage-only chunk of OpenAI's include_usage has none.
+        """
+        fields = read_fields(chunk)
+        if (usage := fields.get("usage")) is not None:
+            self.usage = usage
+        for choice in map(read_fields, fields.get("choices") or ()):
+            index = choice.get("index") or 0
+            if self._choice is None:
+                self._choice = min(read_fields(c).get("index") or 0 for c in fields["choices"])
+            if index == self._choice:
+                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                return choice.get("delta", choice.get("message"))
+        return None
+
+    def add(self, delta: object) -> tuple[str, str]:
+        """Take one delta in; returns (text, reasoning) that it added."""
+        fields = read_fields(delta)
+        content = fields.get("content")
+        text, reasoning = self.words.add(
+            content if isinstance(content, str) else read_content(content),
+            fields.get("reasoning_content") or "",
+        )
+        if refusal := fields.get("refusal"):
+            text += self.refuse(str(refusal))
+        if fragments := fields.get("tool_calls"):
+            self.calls.add(fragments)
+        if legacy := fields.get("function_call"):
+            self.calls.add_legacy(legacy)
+        own = fields.get("provider_specific_fields")
+        if own or isinstance(content, list) or not _ATTACHED.isdisjoint(fields):
+            self.attachments.take(fields)
+        if own or not _RETURNED.isdisjoint(fields):
+            self._returned.add(fields)
+        return text, reasoning
+
+    def cut(self) -> tuple[str, str]:
+        """The message broke off: returns the (text, reasoning) that was held back."""
+        return self.words.cut()
+
+    def end(self) -> str:
+        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        self.attachments.end()
+        return self.words.end()
+
+    def refuse(self, refusal: str) -> str:
+        """Take in a piece of a refusal; returns it as text where it is shown as such."""
+        self.refusal += refusal
+        return "" if self.words.text else refusal
+
+    def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
+        """The assistant message in OpenAI format, with the fields that the provider wants back.
+
+        A call whose id is among `used_ids` gets another one: a conversation has no id twice.
+        """
+        self.end()
+        calls, text = (
+            list(self.calls.as_sent(set(used_ids))) if self.calls else [],
+            join_surrogates(self.text),
+        )
+        # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": text if not calls or text.strip() else None,
+        }
+        if calls:
+            message["tool_calls"] = calls
+        if thought := self.words.thought:
+            message["reasoning_content"] = thought
+        if pictures := self.attachments.pictures():
+            message["images"] = join_surrogates_in(pictures)
+        if returned := self._returned.as_sent():
+            message.update(join_surrogates_in(returned))
+        return message
 
 
 @dataclass
@@ -76,175 +187,90 @@ class _Call:
         self._room -= len(text)
         self._parts.append(text)
         self.begun = self.begun or not text.isspace()
-        text = _ESCAPED.sub(
-            "", self._escape + text
-        )  # a backslash that is left can only be the last character
-        self._escape = "\\" if text.endswith("\\") else ""
-        pieces = text.removesuffix("\\").split('"')
+        text = self._escape + text
+        self._escape = ""
+        if "\\" in text:
+            text = _ESCAPED.sub("", text)  # a backslash that is left can only be the last character
+            self._escape = "\\" if text.endswith("\\") else ""
+            text = text.removesuffix("\\")
+        pieces = text.split('"')
         outside = "".join(pieces[self._in_string :: 2])
         self._in_string ^= len(pieces) % 2 == 0
-        self._depth += sum(map(outside.count, "{[")) - sum(map(outside.count, "}]"))
+        self._depth += outside.count("{") + outside.count("[") - outside.count("}") - outside.count("]")
 
 
-def new_call_id() -> str:
-    """A call id of the form that providers use, unique over sessions."""
-    return f"call_{uuid.uuid4().hex[:24]}"
+class Calls:
+    """The calls of one message while they arrive in fragments."""
 
-
-def _as_text(item: Any) -> str:
-    return json.dumps(item, sort_keys=True, default=repr)
-
-
-class Assembly:
-    """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
-
-    def __init__(self, names: Collection[str] = ()) -> None:
-        """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
-        self._names = frozenset(names)
-        self._text: list[str] = []
-        self._half = self._reasoning_half = ""
-        """The first half of a surrogate pair whose second half is still to come."""
-        self._reasoning: list[str] = []
-        self._refusal: list[str] = []
-        self._calls: list[_Call] = []
+    def __init__(self, names: frozenset[str]) -> None:
+        self._names = names
+        self._all: list[_Call] = []
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
-        self._legacy: Assembly | None = None
+        self._legacy: Calls | None = None
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
-        self._thinking = ThinkingBlocks()
-        self._tagged = TaggedThought()
-        self.attachments = Attachments()
-        self._items: list[Any] = []
-        self._details: list[Any] = []
-        self._provider: dict[str, Any] = {}
-        self._in_provider: dict[str, set[str]] = {}  # what the lists among them have, as JSON
-        self.finish_reason: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self._all) or self._legacy is not None
 
     @property
-    def text(self) -> str:
-        """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return "".join(self._text) + self._tagged.held_text or self.refusal
-
-    @property
-    def refusal(self) -> str:
-        """The provider's own refusal text (OpenAI's `refusal` field), or ""."""
-        return "".join(self._refusal)
-
-    @property
-    def has_calls(self) -> bool:
-        return bool(self._calls) or self._legacy is not None
-
-    @property
-    def has_too_many_calls(self) -> bool:
+    def are_too_many(self) -> bool:
         """Whether there are more than are taken; those that come behind them are not looked at."""
-        return len(self._calls) > MOST_CALLS
+        return len(self._all) > MOST_CALLS
 
     @property
-    def has_reasoning(self) -> bool:
-        return bool(self._reasoning or self._tagged.thought)
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing at all has arrived."""
-        return not (self.text or self.has_calls or self.has_reasoning or self._thinking or self.attachments)
-
-    @property
-    def half_sent(self) -> bool:
+    def are_half_sent(self) -> bool:
         """Whether a call stops in the middle of its arguments, or the last one before them."""
-        cut = any(not call.whole and (call.begun or call is self._calls[-1]) for call in self._calls)
-        return cut or (self._legacy is not None and self._legacy.half_sent)
+        cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
+        return cut or (self._legacy is not None and self._legacy.are_half_sent)
 
-    def add(self, delta: object) -> tuple[str, str]:
-        """Take one delta in; returns (text, reasoning) that it added."""
-        if delta is None:
-            return "", ""
-        content, self._half = cut_half(self._half + read_content(read_field(delta, "content")))
-        reasoning, self._reasoning_half = cut_half(
-            self._reasoning_half + (read_field(delta, "reasoning_content") or "")
-        )
-        text = ""
-        if reasoning:  # a server that has a field for it writes no tags
-            self._reasoning.append(reasoning)
-            text = self._tagged.give_up()
-        more, thought = self._tagged.take(content)
-        text += more
-        reasoning += thought
-        if text:
-            self._text.append(text)
-        if refusal := read_field(delta, "refusal"):
-            text += self.refuse(str(refusal))
-        for fragment in read_field(delta, "tool_calls") or ():
-            if self.has_too_many_calls:
+    def add(self, fragments: Sequence[object]) -> None:
+        """Take in the fragments of one delta."""
+        for fragment in map(read_fields, fragments):
+            if self.are_too_many:
                 break
-            self._add_call(fragment)
-        self.attachments.take(delta)
-        legacy = read_field(delta, "function_call")
-        if legacy and (read_field(legacy, "name") or read_field(legacy, "arguments")):
-            self._legacy = self._legacy or Assembly(self._names)
-            self._legacy.add({"tool_calls": [{"function": legacy}]})
-        for block in read_field(delta, "thinking_blocks") or ():
-            self._thinking.add(make_plain(block))
-        for item in read_field(delta, "reasoning_items") or ():
-            self._items.append(make_plain(item))
-        for detail in read_field(delta, "reasoning_details") or ():
-            self._details.append(make_plain(detail))
-        if fields := read_field(delta, "provider_specific_fields"):
-            self._add_provider_fields(make_plain(fields))
-        return text, reasoning
+            body = read_fields(fragment.get("function") or fragment.get("custom"))
+            name = (body.get("name") or "").strip()
+            arguments = body.get("arguments")
+            if arguments is None:
+                arguments = body.get("input")
+            if arguments is not None and not isinstance(arguments, str):
+                arguments = json.dumps(make_plain(arguments))
+            call_id, index = fragment.get("id"), fragment.get("index") or 0
+            call_id = "" if call_id is None else str(call_id)  # some servers count
+            call = self._find(call_id, index, name, arguments or "")
+            if call is None:
+                call = _Call()
+                self._all.append(call)
+            self._at_index[index] = call
+            if call_id and not call.id:
+                call.id = call_id
+                self._by_id[call_id] = call
+            if name:
+                call.name = _join_name(call, name, self._names)
+            if arguments:
+                call.extend(arguments)
+            _keep_extra(call, fragment, body)
 
-    def cut(self) -> tuple[str, str]:
-        """The message broke off: returns the (text, reasoning) that was held back."""
-        text, reasoning = self._tagged.cut()
-        self._text += [text] if text else []
-        return text, reasoning
+    def add_legacy(self, function: object) -> None:
+        """Take in a piece of OpenAI's old `function_call`."""
+        fields = read_fields(function)
+        if fields.get("name") or fields.get("arguments"):
+            self._legacy = self._legacy or Calls(self._names)
+            self._legacy.add([{"function": fields}])
 
-    def end(self) -> str:
-        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
-        self.attachments.end()
-        text = self._tagged.end()
-        self._text += [text] if text else []
-        return text
-
-    def refuse(self, refusal: str) -> str:
-        """Take in a piece of a refusal; returns it as text where it is shown as such."""
-        self._refusal.append(refusal)
-        return "" if self._text else refusal
-
-    def _add_call(self, fragment: object) -> None:
-        body = read_field(fragment, "function") or read_field(fragment, "custom") or {}
-        name = (read_field(body, "name") or "").strip()
-        arguments = read_field(body, "arguments")
-        if arguments is None:
-            arguments = read_field(body, "input")
-        if arguments is not None and not isinstance(arguments, str):
-            arguments = json.dumps(make_plain(arguments))
-        call_id, index = read_field(fragment, "id"), read_field(fragment, "index") or 0
-        call_id = "" if call_id is None else str(call_id)  # some servers count
-        call = self._call_for(call_id, index, name, arguments or "")
-        if call is None:
-            call = _Call()
-            self._calls.append(call)
-        self._at_index[index] = call
-        if call_id and not call.id:
-            call.id = call_id
-            self._by_id[call_id] = call
-        call.name = _join_name(call, name, self._names)
-        if arguments:
-            call.extend(arguments)
-        _keep_extra(call, fragment, body)
-
-    def _call_for(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
+    def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """The call that a fragment belongs to; None when it opens a new one."""
         here = self._at_index.get(index)
         known = here if here is not None and here.id == call_id else self._by_id.get(call_id)
         if call_id and known is not None and not self._shares_id(known, here, name, arguments):
             return known
-        newest = self._calls[-1] if self._calls else None
+        newest = self._all[-1] if self._all else None
         if here is None:
             return None if call_id or name else newest
         if not name and here.whole and newest is not None and not newest.whole:
             return newest
-        return None if self._opens_new(here, call_id, name, arguments) else here
+        return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
         """Whether a fragment under the id of a known call is of another one: some servers give all calls one id."""
@@ -261,8 +287,6 @@ class Assembly:
         return both and first + second not in self._names and not second.startswith(first)
 
     def _opens_new(self, call: _Call, call_id: str, name: str, arguments: str) -> bool:
-        if not name:
-            return False
         if call_id and call.id:
             in_the_middle = call.begun and not call.whole and name == call.name
             return not in_the_middle or arguments.lstrip().startswith("{")
@@ -270,28 +294,21 @@ class Assembly:
             return False
         return call.begun or self._are_two(call.name, name)
 
-    def _add_provider_fields(self, fields: Mapping[str, Any]) -> None:
-        for key, value in fields.items():
-            if isinstance(self._provider.get(key), list) and isinstance(value, list):
-                there = self._in_provider[key]
-                self._provider[key] += [item for item in value if _as_text(item) not in there]
-                there.update(map(_as_text, value))
-            elif value is not None:
-                self._provider[key] = value
-                self._in_provider[key] = set(map(_as_text, value)) if isinstance(value, list) else set()
-
-    def _final_calls(self, used: set[str]) -> Iterator[dict[str, Any]]:
+    def as_sent(self, used: set[str]) -> Iterator[dict[str, Any]]:
+        """The calls in OpenAI format, each with an id of its own that is not among `used`."""
         for call, (name, arguments) in self.written():
             call_id = join_surrogates(call.id) if len(call.id) <= LONGEST_ID else ""
             call_id = call_id if call_id and call_id not in used else new_call_id()
             used.add(call_id)
-            function = {"name": self._sendable(name), "arguments": arguments}
-            yield {"id": call_id, "type": "function", "function": function, **call.extra}
+            made_up = _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"  # OpenAI refuses "functions.f" back
+            function = {"name": name if name in self._names else made_up, "arguments": arguments}
+            extra = join_surrogates_in(call.extra) if call.extra else {}
+            yield {"id": call_id, "type": "function", "function": function, **extra}
 
     def written(self) -> list[tuple[_Call, Writing]]:
         """The calls with their names and arguments, each once."""
         written: list[tuple[_Call, Writing]] = []
-        for call in self._calls:
+        for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
                 several = [call.arguments]  # refused as what is no single object
@@ -303,47 +320,15 @@ class Assembly:
                 written.append((old, (name, arguments)))
             else:
                 call, known = written[same]
-                written[same] = call, (known[0] or name, fuller(known[1], arguments))
+                written[same] = call, (known[0] or name, _choose_fuller(known[1], arguments))
         return written
 
-    def _sendable(self, name: str) -> str:
-        """A tool's name as it is; a made-up one so that providers take it back (OpenAI refuses "functions.f")."""
-        return name if name in self._names else _NOT_IN_NAMES.sub("_", name)[:64] or "unnamed_tool"
 
-    def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
-        """The assistant message in OpenAI format, with the fields that the provider wants back.
-
-        A call whose id is among `used_ids` gets another one: a conversation has no id twice.
-        """
-        self.end()
-        calls, text = list(self._final_calls(set(used_ids))), self.text
-        # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": text if text.strip() or not calls else None,
-        }
-        if calls:
-            message["tool_calls"] = calls
-        if self.has_reasoning:
-            message["reasoning_content"] = self._tagged.thought + "".join(self._reasoning)
-        if self._thinking:
-            message["thinking_blocks"] = self._thinking.as_sent()
-        if self._items:
-            message["reasoning_items"] = self._items
-        if pictures := self.attachments.pictures():
-            message["images"] = pictures
-        if self._details:
-            message["reasoning_details"] = self._details
-        if self._provider:
-            message["provider_specific_fields"] = self._provider
-        return join_surrogates_in(message)  # type: ignore[no-any-return]  # a dict stays one
-
-
-def _keep_extra(call: _Call, fragment: object, body: object) -> None:
-    more = fragment if isinstance(fragment, Mapping) else getattr(fragment, "model_extra", None) or {}
-    call.extra.update({k: make_plain(v) for k, v in more.items() if k not in _KEPT_APART and v is not None})
-    fields = read_field(fragment, "provider_specific_fields") or read_field(body, "provider_specific_fields")
-    if fields:
+def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
+    for name, value in fragment.items():
+        if name not in _READ and value is not None:
+            call.extra[name] = make_plain(value)
+    if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
         call.extra.setdefault("provider_specific_fields", {}).update(make_plain(fields))
 
 
@@ -354,8 +339,8 @@ def _join_name(call: _Call, name: str, names: Collection[str]) -> str:
     name = name[: LONGEST_NAME + 1]
     if call.name + name in names:
         return call.name + name
-    if not name or name == call.name or (call.name and call.begun):
-        return call.name or name
+    if name == call.name or (call.name and call.begun):
+        return call.name
     return name if name.startswith(call.name) else call.name + name
 
 
@@ -382,7 +367,7 @@ def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
     return None
 
 
-def fuller(one: str, other: str) -> str:
+def _choose_fuller(one: str, other: str) -> str:
     """Of two writings of a call's arguments, the one that says more; `one` where they say the same."""
     return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
 

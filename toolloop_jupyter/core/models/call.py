@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Any, Literal, TypeAlias
 
 from ..events import (
     Attachment,
     Emit,
+    Fields,
     ModelCallFailed,
     Reasoning,
     Reply,
@@ -27,7 +28,7 @@ from ..events import (
     Text,
     Usage,
     make_plain,
-    read_field,
+    read_fields,
 )
 from ..execution import RunEnded, attempt, get_message
 from ..text import TooManyCalls
@@ -37,7 +38,7 @@ from .capabilities import is_free, price_of
 from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
 from .options import explain_switch
 
-OnDelta = Callable[[float, Mapping[str, Any]], None]
+OnDelta: TypeAlias = Callable[[float, Fields], None]
 """Takes each delta of the answer as plain data, with the monotonic time in seconds."""
 _WITHOUT = {
     "stream_options": "the server takes no stream_options; asked again without, so that it may not tell the usage",
@@ -48,29 +49,78 @@ _refused: dict[tuple[str, str], set[str]] = {}
 """What of it the server at an address has refused for a model: not sent again."""
 
 
+class Shown:
+    """What the reader has seen of a call, over all its tries. Each method returns the events that bring it up to date.
+
+    After a retry the beginning that was shown already is skipped; where the second try says something else, the shown
+    text is taken back.
+    """
+
+    def __init__(self) -> None:
+        self.before = ""
+        """The text that a broken try has shown, until the next one has caught up with it."""
+        self._caught = 0
+        """How many characters of it the next try has repeated."""
+        self._reasoning = False
+        """Whether a broken try has shown a thought: no other is shown."""
+        self._attached: set[Attachment] = set()
+
+    def start_again(self, broken: Assembly) -> None:
+        """The try that has brought `broken` has failed, and there will be another."""
+        self.before, self._caught = self.before or broken.text, 0
+        self._reasoning = self._reasoning or bool(broken.words.thought)
+
+    def add(
+        self, assembly: Assembly, text: str, reasoning: str
+    ) -> list[Text | Reasoning | Attachment | Retry]:
+        """Show the words that a try has just brought, and each attachment once."""
+        events: list[Text | Reasoning | Attachment | Retry] = []
+        if reasoning and not self._reasoning:
+            events.append(Reasoning(reasoning))
+        if text and self.before:
+            events += self._catch_up(assembly, text)
+        elif text:
+            events.append(Text(text))
+        if new := assembly.attachments.new:
+            events += [one for one in new if one not in self._attached]
+            self._attached.update(new)
+            new.clear()
+        return events
+
+    def _catch_up(self, assembly: Assembly, text: str) -> list[Text | Retry]:
+        repeated = self.before[self._caught : self._caught + len(text)]
+        if not text.startswith(repeated):
+            return self.take_back("the second try answers differently", assembly)
+        self._caught += len(repeated)
+        if self._caught < len(self.before):
+            return []
+        self.before = ""
+        return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
+
+    def take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
+        """Take back what a broken try has shown and this one has not repeated, and show this one's text instead."""
+        gone, self.before = self.before, ""
+        text = [Text(assembly.text)] if assembly.text else []
+        return [Retry(0, why, discard=gone), *text] if gone else []
+
+
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
     def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
-        self._names = frozenset(tool["function"]["name"] for tool in request.tools)
-        self.assembly = Assembly(self._names)
+        self.assembly = self._make_assembly()
         self._emit = emit
         self._on_delta = on_delta
-        self._before = ""
-        """The text that a broken try has shown, until the next one has caught up with it."""
-        self._caught = 0
-        """How many characters of it the next try has repeated."""
-        self._reasoning_shown = False
-        self._attached: set[Attachment] = set()
-        self._choice: int | None = None
-        """The index of the choice that counts: the first that the stream has named."""
-        self._usage: Any = None
+        self._shown = Shown()
         self._cost: float | None = None
         self._under_way: Literal["", "asking", "answering"] = ""
         """How far the request is that has been sent last; "" when its answer is here, or there will be none."""
         self._broken = 0
         """Requests whose answers broke off: what they have cost is not known."""
+
+    def _make_assembly(self) -> Assembly:
+        return Assembly({tool["function"]["name"] for tool in self.request.tools})
 
     @property
     def untold(self) -> int:
@@ -85,79 +135,61 @@ class ModelCall:
     @property
     def shown(self) -> str:
         """The text that the reader has seen and that still holds."""
-        return self._before or self.assembly.text
+        return self._shown.before or self.assembly.text
 
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
-        if not providers.is_ours(self.request.model):
+        if providers.must_load(self.request.model):
             await client.await_litellm()
         if wrong := explain_switch():  # set since the run's options were checked
             raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0
-        started, tries = time.monotonic(), 0
+        started, tries, keywords = time.monotonic(), 0, self._keywords()
         while True:
-            outcome = await attempt(self._once())
-            error = outcome.error
+            error = (await attempt(self._ask(keywords))).error
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
                 await self._show(self.assembly.end(), "")
-                await self._take_back("the second try says less")
+                if self._shown.before:
+                    await self._send(self._shown.take_back("the second try says less", self.assembly))
                 return self._reply(time.monotonic() - started)
-            self._count_broken(error)
-            await self._show(*self.assembly.cut())
-            tries += 1
-            if tries > again or is_final(error):
-                raise ModelCallFailed(*explain(error, self.request)) from None
-            await self._try_again(tries, explain(error, self.request)[0], retry_after(error))
-
-    def _count_broken(self, error: BaseException) -> None:
-        """Count a try that failed, unless it costs nothing: the server has refused the request, or has never got it."""
-        if self._under_way == "answering" or is_cut(error):
-            self._broken += 1
-        self._under_way = ""
+            if self._under_way == "asking" and (option := refused_option(error, keywords)):
+                # It is no try: what only streaming needs is left out, and the server is asked again at once.
+                _refused.setdefault(self._server, set()).add(option)
+                await self._emit(Retry(1, _WITHOUT[option]))
+            else:
+                # A request costs nothing that the server has refused, or has never got.
+                self._broken += self._under_way == "answering" or is_cut(error)
+                self._under_way = ""
+                await self._show(*self.assembly.cut())
+                tries += 1
+                if tries > again or is_final(error):
+                    raise ModelCallFailed(*explain(error, self.request)) from None
+                await self._wait(tries, error)
+            keywords = self._keywords()
 
     def _is_complete(self, error: BaseException) -> bool:
         """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
         calls can run all the same.
         """
-        return self.assembly.has_calls and not self.assembly.half_sent and CLEAN_END in get_message(error)
+        calls = self.assembly.calls
+        return bool(calls) and not calls.are_half_sent and CLEAN_END in get_message(error)
 
-    async def _try_again(self, number: int, error: str, wait: float | None) -> None:
-        self._before, self._caught = self.shown, 0
-        self._reasoning_shown = self._reasoning_shown or self.assembly.has_reasoning
-        self.assembly = Assembly(self._names)
-        await self._emit(Retry(number, error))
+    async def _wait(self, number: int, error: BaseException) -> None:
+        """Make ready for another try, say so, and wait as long as the server wants."""
+        self._shown.start_again(self.assembly)
+        self.assembly, self._cost = self._make_assembly(), None
+        await self._emit(Retry(number, explain(error, self.request)[0]))
+        wait = retry_after(error)
         await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
-
-    async def _once(self) -> None:
-        """One try. Where the server refuses what only streaming needs, or cannot stream at all, it is asked again at once."""
-        self._usage, self._cost, self._choice = None, None, None
-        keywords = self._keywords()
-        outcome = await attempt(self._ask(keywords))
-        while outcome.error is not None:
-            option = refused_option(outcome.error, keywords) if self._under_way == "asking" else ""
-            if not option:
-                raise outcome.error
-            _refused.setdefault(self._server, set()).add(option)
-            await self._emit(Retry(1, _WITHOUT[option]))
-            keywords = self._keywords()
-            outcome = await attempt(self._ask(keywords))
-        if outcome.value:
-            return
-        self._broken += 1
-        await self._emit(
-            Retry(1, "the server answered with JSON and not with a stream; asked again for that")
-        )
-        keywords.pop("stream_options", None)
-        await self._ask({**keywords, "stream": False})
 
     def _keywords(self) -> dict[str, Any]:
         """What is sent, without what this server has refused."""
         keywords = self.request.keywords()
         if keywords.get("num_retries") is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
-        refused = _refused.get(self._server, set())
+        refused = _refused.get(self._server, set()) if _refused else set()
         if "stream" in refused and "tools" in keywords:
             keywords["stream"] = False
         if "stream_options" in refused or not keywords.get("stream"):
@@ -169,8 +201,8 @@ class ModelCall:
         given = {**self.request.options, **self.request.secrets}
         return str(given.get("api_base") or given.get("base_url") or ""), self.request.model
 
-    async def _ask(self, keywords: dict[str, Any]) -> bool:
-        """Send one request and take its answer in; False where a server that cannot stream has sent it whole, unread."""
+    async def _ask(self, keywords: dict[str, Any]) -> None:
+        """Send one request and take its answer in. Where a server sends a stream as one JSON document, it is asked again."""
         self._under_way = "asking"
         if providers.is_ours(self.request.model):
             response: Any = await providers.ask(keywords)
@@ -178,123 +210,85 @@ class ModelCall:
             response = await client.load_litellm().acompletion(**keywords)
         if not hasattr(response, "__aiter__"):
             self._under_way = ""
-            await self._take_whole(response)
-            return True
+            self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
+            await self._take(response, whole=True)
+            return
         self._under_way = "answering"
-        breath, stream = client.Breath(), client.LiteLLMStream(response)
+        stream = None if providers.is_ours(self.request.model) else client.LiteLLMStream(response)
         try:
-            async for chunk in response:
-                await self._take(chunk)
-                await breath.take()
+            await self._read(response)
         finally:
-            await stream.close()
-        if stream.refusal and not self.assembly.text:
-            await self._show(self.assembly.refuse(stream.refusal), "")
+            await client.close_stream(response)
+        if stream is not None and not await self._end(stream):
+            self._broken += 1
+            await self._emit(
+                Retry(1, "the server answered with JSON and not with a stream; asked again for that")
+            )
+            keywords.pop("stream_options", None)
+            await self._ask({**keywords, "stream": False})
+
+    async def _read(self, response: AsyncIterator[object]) -> None:
+        breath = client.Breath()
+        async for chunk in response:
+            await self._take(chunk)
+            if breath.is_due:
+                await breath.take()
+
+    async def _end(self, stream: client.LiteLLMStream) -> bool:
+        """Take in what LiteLLM hides of a stream that has ended; False where it was one JSON document, of which nothing is read."""
+        assembly = self.assembly
+        if stream.refusal and not assembly.text:
+            await self._show(assembly.refuse(stream.refusal), "")
         if stream.ended_early:
-            self.assembly.finish_reason = None
-            if self.assembly.half_sent:
+            assembly.finish_reason = None
+            if assembly.calls.are_half_sent:
                 raise StreamCut("the stream ended in the middle of a tool call")
         self._cost = stream.cost
-        return not (stream.is_json and self.assembly.is_empty)
+        return not (stream.is_json and assembly.is_empty)
 
-    async def _take(self, chunk: Any) -> None:
-        usage = read_field(chunk, "usage")
-        if usage is not None:
-            self._usage = usage
-        choices = read_field(chunk, "choices")
-        if not choices:  # the usage-only chunk of OpenAI's include_usage
+    async def _take(self, chunk: object, *, whole: bool = False) -> None:
+        """Take a chunk in, or a whole response as one big delta, and show what is new of it.
+
+        Raises TooManyCalls, so that no more of the answer is read.
+        """
+        assembly = self.assembly
+        delta = assembly.read_chunk(chunk)
+        if delta is None:
             return
-        if self._choice is None:
-            self._choice = min(read_field(c, "index") or 0 for c in choices)
-        choice = next((c for c in choices if (read_field(c, "index") or 0) == self._choice), None)
-        if choice is None:  # several choices: the first counts
-            return
-        delta = read_field(choice, "delta")
         if self._on_delta is not None:
             self._on_delta(time.monotonic(), make_plain(delta) or {})
-        await self._add(delta)
-        if reason := read_field(choice, "finish_reason"):
-            self.assembly.finish_reason = reason
-
-    async def _take_whole(self, response: Any) -> None:
-        """A response that was not streamed goes the way of one big delta."""
-        self._usage = read_field(response, "usage")
-        self._cost = client.cost_in_headers(getattr(response, "_hidden_params", None))
-        choices = read_field(response, "choices") or ()
-        if not choices:
-            return
-        message = read_field(choices[0], "message")
-        if self._on_delta is not None:
-            self._on_delta(time.monotonic(), make_plain(message) or {})
-        self.assembly.finish_reason = read_field(choices[0], "finish_reason")
-        await self._add(message, whole=True)
-
-    async def _add(self, delta: Any, *, whole: bool = False) -> None:
-        """Take a delta in and show what is new of it. Raises TooManyCalls, so that no more of the answer is read."""
-        text, reasoning = self.assembly.add(delta)
+        text, reasoning = assembly.add(delta)
         if whole:
-            text += self.assembly.end()
-            reasoning = reasoning if self.assembly.has_reasoning else ""
-        await self._show(text, reasoning)
-        if self.assembly.has_too_many_calls:
+            text += assembly.end()
+            reasoning = reasoning if assembly.words.thought else ""
+        if text or reasoning or assembly.attachments.new:
+            await self._show(text, reasoning)
+        if assembly.calls.are_too_many:
             raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
-        """Emit what is new, and each attachment once."""
-        await self._show_words(text, reasoning)
-        for one in self.assembly.attachments.untold():
-            if one not in self._attached:
-                self._attached.add(one)
-                await self._emit(one)
+        await self._send(self._shown.add(self.assembly, text, reasoning))
 
-    async def _show_words(self, text: str, reasoning: str) -> None:
-        """Emit new words. After a retry the beginning that was shown already is skipped; where the second try says
-        something else, the shown text is taken back.
-        """
-        if reasoning and not self._reasoning_shown:
-            await self._emit(Reasoning(reasoning))
-        if not text:
-            return
-        if not self._before:
-            await self._emit(Text(text))
-            return
-        repeated = self._before[self._caught : self._caught + len(text)]
-        if not text.startswith(repeated):
-            await self._take_back("the second try answers differently")
-            return
-        self._caught += len(repeated)
-        if self._caught == len(self._before):
-            self._before = ""
-            if len(text) > len(repeated):
-                await self._emit(Text(text[len(repeated) :]))
-
-    async def _take_back(self, why: str) -> None:
-        """Take back what a broken try has shown, where this one has not repeated it, and show its own text instead."""
-        gone, self._before = self._before, ""
-        if not gone:
-            return
-        await self._emit(Retry(0, why, discard=gone))
-        if text := self.assembly.text:
-            await self._emit(Text(text))
+    async def _send(self, events: Iterable[Text | Reasoning | Attachment | Retry]) -> None:
+        for event in events:
+            await self._emit(event)
 
     def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
-        cost = self._cost if self._cost is not None else price_of(self.request.model, self._usage)
-        prompt_tokens = read_field(self._usage, "prompt_tokens") or 0
-        completion_tokens = read_field(self._usage, "completion_tokens") or 0
+        assembly, usage = self.assembly, read_fields(self.assembly.usage)
+        cost = self._cost if self._cost is not None else price_of(self.request.model, assembly.usage)
+        sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         return Reply(
-            message=self.assembly.message(self._ids_before()),
-            finish_reason=self.assembly.finish_reason,
-            usage=Usage(max(0, int(prompt_tokens)), max(0, int(completion_tokens)), 1 + self._broken),
-            cost=cost if self.is_free or not self._broken else None,
+            message=assembly.message(self._ids_before() if assembly.calls else ()),
+            finish_reason=assembly.finish_reason,
+            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken),
+            cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
-            refusal=self.assembly.refusal,
-            attachments=self.assembly.attachments.all(),
+            refusal=assembly.refusal,
+            attachments=assembly.attachments.all(),
             seconds=seconds,
         )
 
     def _ids_before(self) -> set[str]:
         """The call ids that the conversation has already; Anthropic refuses a second use of one."""
-        if not self.assembly.has_calls:
-            return set()
         return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from ..events import read_field
+from ..events import read_fields
 from ..execution import Raised, attempt_call
 from . import providers
 from .client import load_litellm
@@ -72,9 +72,9 @@ def is_free(model: str) -> bool:
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
-def price_of(model: str, usage: Any) -> float | None:
+def price_of(model: str, usage: object) -> float | None:
     """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None, not 0, where neither knows."""
-    told = read_field(usage, "cost")
+    told = read_fields(usage).get("cost")
     if isinstance(told, int | float) and not isinstance(told, bool):
         return float(told)
     if is_free(model):

@@ -15,11 +15,11 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..events import make_plain, read_content, read_field
+from ..events import make_plain, read_content, read_fields
 from ..execution import attempt
 from .parts import is_attached
 
@@ -132,7 +132,7 @@ class LiteLLMStream:
         self._refusals: list[str] = []
         stream = getattr(response, "completion_stream", None)
         self._is_json = "application/json" in str(
-            read_field(getattr(getattr(stream, "response", None), "headers", None), "content-type") or ""
+            read_fields(getattr(getattr(stream, "response", None), "headers", None)).get("content-type")
         )
         if hasattr(stream, "__anext__"):
             response.completion_stream = _WatchedStream(stream, self._refusals)
@@ -160,13 +160,14 @@ class LiteLLMStream:
         """What the provider's headers say that it has cost."""
         return cost_in_headers(self._hidden)
 
-    async def close(self) -> None:
-        """Close the provider's connection, so that a cancelled call does not go on in the background."""
-        closer = getattr(self._response, "aclose", None) or getattr(
-            read_field(self._response, "completion_stream"), "aclose", None
-        )
+
+async def close_stream(response: object) -> None:
+    """Close the connection behind a stream, so that a cancelled call does not go on in the background."""
+    for stream in (response, getattr(response, "completion_stream", None)):
+        closer = getattr(stream, "aclose", None)
         if closer is not None:
             await attempt(closer())
+            return
 
 
 class Breath:
@@ -177,10 +178,13 @@ class Breath:
     def __init__(self) -> None:
         self._since = time.monotonic()
 
+    @property
+    def is_due(self) -> bool:
+        return time.monotonic() - self._since > self.SECONDS
+
     async def take(self) -> None:
-        if time.monotonic() - self._since > self.SECONDS:
-            await asyncio.sleep(0)
-            self._since = time.monotonic()
+        await asyncio.sleep(0)
+        self._since = time.monotonic()
 
 
 class _WatchedStream:
@@ -204,12 +208,13 @@ class _WatchedStream:
 
     async def __anext__(self) -> Any:
         # Here too: LiteLLM asks for the next chunk by itself after one that says nothing.
-        await self._breath.take()
+        if self._breath.is_due:
+            await self._breath.take()
         chunk = await self._iterator.__anext__()
-        choices = read_field(chunk, "choices")
+        choices = read_fields(chunk).get("choices")
         if choices:
-            delta = read_field(choices[0], "delta")
-            if refusal := read_field(delta, "refusal"):
+            delta = read_fields(choices[0]).get("delta")
+            if refusal := read_fields(delta).get("refusal"):
                 self._refusals.append(str(refusal))
             _make_readable(delta)
         return chunk
@@ -226,9 +231,7 @@ def _make_readable(delta: Any) -> None:
     _carry_attachments(delta)
     if isinstance(content, list):
         fields["content"] = read_content(content)
-        thinking = "".join(
-            read_content(read_field(part, "thinking")) for part in content if read_field(part, "thinking")
-        )
+        thinking = "".join(read_content(read_fields(part).get("thinking")) for part in content)
         extra = getattr(delta, "__pydantic_extra__", None)
         if thinking and extra is not None:
             extra.setdefault("reasoning_content", thinking)
@@ -250,7 +253,8 @@ def _carry_attachments(delta: Any) -> None:
     extra = getattr(delta, "__pydantic_extra__", None)
     if extra is None:
         return
-    others = [part for part in read_field(delta, "content") or () if is_attached(part)]
+    content = read_fields(delta).get("content")
+    others = [part for part in content if is_attached(part)] if isinstance(content, list) else []
     for name in ("annotations", "files"):
         parts = extra.get(name)
         others += parts if isinstance(parts, list) else []
@@ -258,13 +262,13 @@ def _carry_attachments(delta: Any) -> None:
         extra["images"] = [*(extra.get("images") or ()), *map(make_plain, others)]
 
 
-def cost_in_headers(hidden: Any) -> float | None:
+def cost_in_headers(hidden: object) -> float | None:
     """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out, from a response's `_hidden_params`."""
-    headers: Mapping[str, Any] = read_field(hidden or {}, "additional_headers") or {}
-    for value in (
-        headers.get("llm_provider-x-litellm-response-cost"),
-        read_field(hidden or {}, "response_cost"),
-    ):
+    if not hidden:
+        return None
+    fields = read_fields(hidden)
+    headers = read_fields(fields.get("additional_headers"))
+    for value in (headers.get("llm_provider-x-litellm-response-cost"), fields.get("response_cost")):
         try:
             cost = float(value or "nan")
         except (TypeError, ValueError):

@@ -11,18 +11,11 @@ import sys
 import traceback
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..execution import describe_error, get_message
-from ..text import (
-    TooManyCalls,
-    find_environment_keys,
-    find_keys,
-    hide,
-    hide_suspected,
-    plain,
-)
-from .providers import AnswerBroken, PlainRefusal, ProviderError, is_ours
+from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain
+from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
 if TYPE_CHECKING:
     from ..events import Request
@@ -35,36 +28,15 @@ LONGEST_WAIT = 60.0
 _FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
 """Statuses of refusals that another try would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
-_NEVER_SENT = frozenset(
-    [
-        "ConnectError",
-        "ConnectTimeout",
-        "PoolTimeout",
-        "UnsupportedProtocol",
-        "ClientConnectorError",
-        "ConnectionRefusedError",
-        "gaierror",
-    ]
+_NEVER_SENT = re.compile(
+    "ConnectError|ConnectTimeout|PoolTimeout|UnsupportedProtocol|ClientConnectorError|ConnectionRefusedError|gaierror"
 )
 """Errors of HTTP clients before a request has gone out."""
-_WENT_OUT = frozenset(
-    [
-        "ReadError",
-        "ReadTimeout",
-        "RemoteProtocolError",
-        "WriteError",
-        "ServerDisconnectedError",
-        "ClientOSError",
-        "ClientPayloadError",
-    ]
+_WENT_OUT = re.compile(
+    "ReadError|ReadTimeout|RemoteProtocolError|WriteError|ServerDisconnectedError|ClientOSError|ClientPayloadError"
 )
 """Errors of HTTP clients after it has."""
-_BY_STATUS = {
-    401: "AuthenticationError",
-    403: "PermissionDeniedError",
-    404: "NotFoundError",
-    429: "RateLimitError",
-}
+_REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 
@@ -108,7 +80,8 @@ def is_cut(error: BaseException) -> bool:
         causes.append(cause)
         cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
     names = {name for each in causes for name in _names(each)}
-    return bool(names & _WENT_OUT or "Timeout" in _names(error)) and not names & _NEVER_SENT
+    went_out = "Timeout" in _names(error) or any(map(_WENT_OUT.fullmatch, names))
+    return went_out and not any(map(_NEVER_SENT.fullmatch, names))
 
 
 def is_final(error: BaseException) -> bool:
@@ -119,7 +92,7 @@ def is_final(error: BaseException) -> bool:
     return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _names(cause))
 
 
-def refused_option(error: BaseException, sent: Mapping[str, Any]) -> str:
+def refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     """Which option of streaming, of those that were sent, a server has refused by its name; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
@@ -151,6 +124,11 @@ def secrets_of(request: Request) -> list[object]:
 
 _REFUSED = ("AuthenticationError", "PermissionDeniedError")
 _UNREACHED = ("APIConnectionError", "ConnectError")
+_UNREACHED_ADVICE = "Is it running, is the address right, is there a network?"
+_RETRY = "let it be tried again: completion_kwargs={'num_retries': 2}"
+_SERVER_FAILED = re.compile(
+    "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
+)
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
 """What is in a gateway's error (1.106 to 1.110) when it quotes the provider behind it."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
@@ -163,9 +141,7 @@ def _behind_gateway(kind: str, text: str) -> str:
     if kind == "NotFoundError":
         return "That is the model behind this group: whoever runs the gateway has to correct its name."
     if kind in _UNREACHED or "Connection error" in text:
-        return (
-            "The gateway lost the provider behind it: run again, or --set num_retries=2 to retry by itself."
-        )
+        return f"The gateway lost the provider behind it: run again, or {_RETRY}."
     return ""
 
 
@@ -205,27 +181,17 @@ def _advice(kind: str, text: str, request: Request) -> str:
             " and api_base." if not gateway else "."
         )
     if kind in _UNREACHED or "Connection error" in text or "Cannot connect" in text:
-        return f"Could not reach {_host(request)}: is it running, is the address right, is there a network?"
+        return _UNREACHED_ADVICE
     if kind in ("Timeout", "APITimeoutError"):
-        return "The provider did not answer in time: try again, or --set timeout=SECONDS for the model call."
+        return "The provider did not answer in time: try again, or give it longer: completion_kwargs={'timeout': SECONDS}."
     if kind == "RateLimitError":
-        return "Rate limit: wait and run again, or --set num_retries=3 to wait and retry by itself."
+        return f"Rate limit: wait and run again, or {_RETRY}."
     if kind == "ContextWindowExceededError":
         return "The conversation is too long for this model: start a new session, or return shorter tool results."
-    if (
-        kind == "ContentPolicyViolationError"
-        or "content management policy" in text
-        or "content_filter" in text
-    ):
+    if kind == "ContentPolicyViolationError" or re.search("content management policy|content_filter", text):
         return "The provider's content filter refused the request: rephrase the prompt."
-    if kind in (
-        "InternalServerError",
-        "ServiceUnavailableError",
-        "BadGatewayError",
-        "MidStreamFallbackError",
-        "StreamCut",
-    ):
-        return "The provider failed: run again, or --set num_retries=2 to retry by itself."
+    if _SERVER_FAILED.fullmatch(kind):
+        return f"The provider failed: run again, or {_RETRY}."
     return ""
 
 
@@ -258,13 +224,17 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         kind == "MidStreamFallbackError" and original is not None
     ):
         cause = _kind_of(original or error)
-        happened = f"the connection broke in the middle of the answer ({cause}): {_said_once(short)}"
+        once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
+        happened = f"the connection broke in the middle of the answer ({cause}): {once}"
         broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
         return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _BY_STATUS:  # what LiteLLM has no class for, with some providers
-        kind = _BY_STATUS[status]
-    return f"{kind}: {short}", _advice(kind, text, request)
+    if kind == "APIError" and status in _REFUSALS:  # what LiteLLM has no class for, with some providers
+        kind = EXCEPTIONS[status]
+    advice = _advice(kind, text, request)
+    if advice == _UNREACHED_ADVICE:
+        return f"Could not reach {_host(request)} ({kind}: {short.rstrip('.')}).", advice
+    return f"{kind}: {short}", advice
 
 
 def log_unexpected(error: BaseException) -> str:
@@ -283,11 +253,6 @@ def _said_by_ours(error: BaseException | None) -> str:
     return ""
 
 
-def _said_once(text: str) -> str:
-    """LiteLLM's error of a broken stream says everything twice: as itself and as its "Original exception"."""
-    return text.split(" Original exception: ", maxsplit=1)[0]
-
-
 _NO_KEY = re.compile(
     r"Missing credentials|Missing \w+ API key|api_key client option must be set|API key (?:is )?(?:missing|required|not (?:set|found|provided))"
     r"|No API key (?:was )?(?:provided|found|set)|must provide an API key",
@@ -295,18 +260,7 @@ _NO_KEY = re.compile(
 )
 _VARIABLE = re.compile(r"\b[A-Z][A-Z0-9_]*(?:_API_KEY|_TOKEN)\b")
 _NO_PROVIDER = "LLM Provider NOT provided"
-_COMMON = (
-    "openai",
-    "anthropic",
-    "gemini",
-    "azure",
-    "mistral",
-    "groq",
-    "ollama",
-    "openrouter",
-    "litellm_proxy",
-    "toolloop",
-)
+_COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_proxy toolloop"
 
 
 def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
@@ -322,7 +276,7 @@ def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
         variable = named[0] if named else key_name(model)
         return f"There is no key for {model!r}.", (
             f'Set the environment variable {variable}, in a cell: import os, getpass; os.environ["{variable}"] = getpass.getpass() '
-            "- or run without a key: --model toolloop/demo"
+            "- or run without a key: model='toolloop/demo'"
         )
     return None
 
@@ -333,7 +287,7 @@ def key_name(model: str) -> str:
 
 
 def _provider(model: str) -> str:
-    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-5")."""
+    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-6")."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")
@@ -344,15 +298,28 @@ def _provider(model: str) -> str:
 def _other_name(model: str) -> str:
     before, slash, rest = model.partition("/")
     if slash:
-        known = {
-            str(getattr(one, "value", one))
-            for one in getattr(sys.modules.get("litellm"), "provider_list", ())
-        }
-        near = get_close_matches(before, _COMMON, 1) or get_close_matches(before, sorted(known), 1)
+        providers = getattr(sys.modules.get("litellm"), "provider_list", ())
+        known = {str(getattr(one, "value", one)) for one in providers}
+        near = get_close_matches(before, _COMMON.split(), 1) or get_close_matches(before, sorted(known), 1)
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
-        return "The part before the slash names the provider, for example openai/gpt-4o-mini."
+        return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."
+    if full := _full_name(model):
+        return f"Did you mean {full!r}?"
     return (
         f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. A ScriptedModel goes by the name of "
         "its variable: run the cell that makes it first."
     )
+
+
+def _full_name(begun: str) -> str:
+    """The newest model of a common provider whose name begins so ("claude-sonnet"), with the provider; "" for none."""
+    known = getattr(sys.modules.get("litellm"), "model_cost", {})
+    names = [
+        f"{facts['litellm_provider']}/{name}"
+        for name, facts in known.items()
+        if name.startswith(f"{begun}-")
+        and facts.get("litellm_provider") in _COMMON
+        and facts.get("mode") == "chat"
+    ]
+    return max(names, default="")

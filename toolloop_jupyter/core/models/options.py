@@ -8,12 +8,12 @@ proxy reads it as it reads the request. A name that is not here is an option of 
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
 """What the loop decides, whatever `completion_kwargs` says."""
@@ -35,6 +35,8 @@ class Option:
 
     kind: Kind
     instead: str = ""
+    is_kept: bool = False
+    """Whether LiteLLM (1.110) keeps it to itself: no provider gets it, nor does a model of ours."""
 
 
 _ELSEWHERE = "it would take the conversation to another model, address or key"
@@ -49,24 +51,29 @@ _INTERNAL = "it belongs to LiteLLM's own machinery; leave it out"
 _ON_GATEWAY = "the gateway decides the model, address, account, price and log; leave it out"
 
 _NAMES: tuple[tuple[Option, str], ...] = (
-    (Option(Kind.MANAGED), " ".join(sorted(MANAGED))),
-    (Option(Kind.MANAGED), "api_base api_key base_url custom_llm_provider"),
+    (Option(Kind.MANAGED), "tools response_format"),
     (
-        Option(Kind.PASSED),
-        """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens max_tokens
-        modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
-        reasoning_effort safety_identifier seed service_tier stop store stream_options temperature thinking tool_choice
-        top_k top_logprobs top_p user verbosity web_search_options context_management
-        extra_body extra_headers extra_query headers api_version responses_api_version
-        timeout request_timeout force_timeout stream_timeout num_retries max_retries
-        metadata litellm_metadata tags guardrails litellm_session_id litellm_trace_id litellm_call_id session_id id
-        cache caching ttl enable_prompt_caching drop_params additional_drop_params allowed_openai_params
-        assistant_continue_message user_continue_message ensure_alternating_roles supports_system_message
-        litellm_system_prompt merge_reasoning_content_in_choices thought_signature_in_tool_call_id
-        disable_add_transform_inline_image_block enable_json_schema_validation""",
+        Option(Kind.MANAGED, is_kept=True),
+        "model messages stream api_base api_key base_url custom_llm_provider",
     ),
     (
-        Option(Kind.LOCAL),
+        Option(Kind.PASSED),
+        """audio frequency_penalty include_server_side_tool_invocations logit_bias logprobs max_completion_tokens
+        max_tokens modalities n parallel_tool_calls prediction presence_penalty prompt_cache_key prompt_cache_retention
+        reasoning_effort safety_identifier seed service_tier stop store temperature thinking tool_choice top_k
+        top_logprobs top_p user verbosity web_search_options context_management extra_body extra_query session_id""",
+    ),
+    (
+        Option(Kind.PASSED, is_kept=True),
+        """stream_options extra_headers headers api_version responses_api_version timeout request_timeout force_timeout
+        stream_timeout num_retries max_retries metadata litellm_metadata tags guardrails litellm_session_id
+        litellm_trace_id litellm_call_id id cache caching ttl enable_prompt_caching drop_params additional_drop_params
+        allowed_openai_params assistant_continue_message user_continue_message ensure_alternating_roles
+        supports_system_message litellm_system_prompt merge_reasoning_content_in_choices
+        thought_signature_in_tool_call_id disable_add_transform_inline_image_block enable_json_schema_validation""",
+    ),
+    (
+        Option(Kind.LOCAL, is_kept=True),
         """allow_client_keepalive_override allowed_model_region base_model bos_token budget_duration cache_key
         caching_groups complete_response completion_call_id cooldown_time custom_prompt_dict daily_reset_time
         data_residency default_api_key_rpm_limit default_api_key_tpm_limit enable_tag_filtering eos_token
@@ -116,9 +123,9 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
         (Option(Kind.REFUSED, _NOT_ASKED), "^mock_"),
         (Option(Kind.REFUSED, _NAME_ONE), "(^|_)router(_|$)"),
         (Option(Kind.REFUSED, _INTERNAL), "^_"),
-        (Option(Kind.LOCAL), "(^|_)cost(_|$)|_uplift_"),
+        (Option(Kind.LOCAL, is_kept=True), "(^|_)cost(_|$)|_uplift_"),
         (
-            Option(Kind.LOCAL),
+            Option(Kind.LOCAL, is_kept=True),
             "^(arize|dd|gcs|humanloop|langfuse|langsmith|newrelic|posthog|signoz|wandb|weave)_",
         ),
         (
@@ -150,13 +157,20 @@ def option_of(name: str) -> Option | None:
     return next((option for option, names in _FAMILIES if names.search(name)), None)
 
 
+@functools.lru_cache(maxsize=1024)
+def is_kept(name: str) -> bool:
+    """Whether LiteLLM keeps an option of this name to itself."""
+    option = option_of(name)
+    return option is not None and option.is_kept
+
+
 def is_completion_option(name: str) -> bool:
     """Whether LiteLLM knows this name as something that a person may say of a model call (or is refused by name)."""
     option = option_of(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 
 
-def check_completion_options(options: Mapping[str, Any], *, gateway: bool) -> None:
+def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
     """Raise ValueError, in one line, for an option or a switch that would take the run elsewhere. None is no option."""
     for where, name, value in _list_given(options, gateway=gateway):
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
@@ -173,7 +187,7 @@ def explain_switch() -> str:
     return f"litellm.model_fallbacks is refused: {_ELSEWHERE}; set litellm.model_fallbacks = None"
 
 
-def _list_given(options: Mapping[str, Any], *, gateway: bool) -> Iterator[tuple[str, str, Any]]:
+def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
     """(where, name, value) of each option; of a gateway run also what is inside its body, query and headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
@@ -181,7 +195,7 @@ def _list_given(options: Mapping[str, Any], *, gateway: bool) -> Iterator[tuple[
             yield from ((str(name), str(key), item) for key, item in value.items())
 
 
-def _explain_refusal(where: str, name: str, value: Any, *, gateway: bool) -> str:
+def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
     """Why an option may not be there and what to write instead, or ""."""
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""

@@ -1,55 +1,13 @@
-"""The thinking of a message while it arrives: in blocks, as Anthropic sends it, or in tags before the answer."""
+"""The parts of a message while it arrives: its words, its attachments, and what goes back to the provider as it came."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
 
-from ..events import Attachment, make_plain, read_field
-from ..text import hide_in_repr
-
-
-@dataclass
-class _Thinking:
-    parts: list[str] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-
-    def block(self) -> dict[str, Any]:
-        return {"type": "thinking", "thinking": "".join(self.parts), **self.more}
-
-
-class ThinkingBlocks:
-    """Thinking blocks in their order, the pieces of each put together; blocks of other types as they are."""
-
-    def __init__(self) -> None:
-        self._blocks: list[_Thinking | dict[str, Any]] = []
-        self._open = False
-        """Whether the last one may go on: its signature ends it."""
-
-    def __bool__(self) -> bool:
-        return bool(self._blocks)
-
-    def add(self, block: dict[str, Any]) -> None:
-        """Take in a block, or the next piece of one."""
-        if block.get("type") != "thinking":
-            self._blocks.append(block)
-            self._open = False
-            return
-        last = self._blocks[-1] if self._blocks and self._open else None
-        if not isinstance(last, _Thinking):
-            last = _Thinking()
-            self._blocks.append(last)
-        last.parts.append(block.get("thinking") or "")
-        last.more.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
-        self._open = not block.get("signature")
-
-    def as_sent(self) -> list[dict[str, Any]]:
-        """The blocks as the provider wants them back."""
-        return [block.block() if isinstance(block, _Thinking) else block for block in self._blocks]
-
+from ..events import Attachment, Fields, make_plain, read_fields
+from ..text import cut_half, hide_in_repr
 
 _NAMES = ("think", "thinking", "budget:thinking")
 _OPENINGS = tuple(f"<{name}>" for name in _NAMES)
@@ -57,86 +15,155 @@ _CLOSINGS = tuple(f"</{name}>" for name in _NAMES)
 _CLOSING = re.compile("|".join(_CLOSINGS))
 
 
-class TaggedThought:
-    """Takes the thought out of text that begins `<think>…</think>`, however the text is cut.
+class Words:
+    """The text and the thought of a message.
 
-    By the rule that LiteLLM (1.110, `parse_content_for_reasoning`) has for whole responses and not for streams: the tag
-    is the very first thing, any of the closing ones ends it, and one that nobody closes is text. Since a thought is
-    shown as it comes, that text comes once more at the end.
+    A thought comes in a field of its own, or in text that begins `<think>…</think>`, however the text is cut. For the
+    tags LiteLLM (1.110, `parse_content_for_reasoning`) has a rule for whole responses and none for streams, and that
+    rule counts here: the tag is the very first thing, any of the closing ones ends it, and one that nobody closes is
+    text. Since a thought is shown as it comes, that text comes once more at the end.
     """
 
     def __init__(self) -> None:
-        self._held = ""
-        """The beginning of what may become a tag."""
+        self._text: list[str] = []
+        self._thought: list[str] = []
+        self._half = self._thought_half = ""
+        """The first half of a surrogate pair whose second half is still to come."""
+        self._tagged: list[str] = []
+        """The thought in tags."""
         self._opening = ""
         """The tag that a thought is in."""
-        self._thought: list[str] = []
-        self._over = False
+        self._held = ""
+        """The beginning of what may become a tag."""
+        self._is_plain = False
         """Whether all that follows is text."""
 
     @property
-    def thought(self) -> str:
-        """The thought so far."""
-        return "".join(self._thought)
+    def text(self) -> str:
+        """All text so far."""
+        return "".join(self._text) + ("" if self._opening else self._held)
 
     @property
-    def held_text(self) -> str:
-        """What is held back and is text as it stands."""
-        return "" if self._opening else self._held
+    def thought(self) -> str:
+        """All thought so far."""
+        return "".join(self._tagged) + "".join(self._thought)
 
-    def take(self, text: str) -> tuple[str, str]:
-        """Take in the next piece of the answer; returns the (text, thought) that is certain now."""
-        if self._over or not text:
-            return text, ""
-        text, self._held = self._held + text, ""
-        if not self._opening:
-            self._opening = next((tag for tag in _OPENINGS if text.startswith(tag)), "")
-            if not self._opening:
-                return self._wait(text) if _may_become(text, _OPENINGS) else (self.give_up() + text, "")
-            text = text[len(self._opening) :]
-        if closing := _CLOSING.search(text):
-            self._over, self._opening = True, ""
-            return text[closing.end() :], self._think(text[: closing.start()])
-        at = text.rfind("<")
-        if at >= 0 and _may_become(text[at:], _CLOSINGS):
-            text, self._held = text[:at], text[at:]
-        return "", self._think(text)
-
-    def give_up(self) -> str:
-        """Look for no opening any more; returns the text that was held back for one."""
-        if self._opening or self._over:
-            return ""
-        self._over = True
-        return self._release()
+    def add(self, content: str, reasoning: str) -> tuple[str, str]:
+        """Take in the next pieces of the answer; returns the (text, thought) that is certain now."""
+        text = ""
+        if reasoning:
+            reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
+        if reasoning:
+            self._thought.append(reasoning)
+            if not self._opening:  # a server that has a field for it writes no tags
+                text, self._held, self._is_plain = self._held, "", True
+        if content:
+            content, self._half = cut_half(self._half + content)
+            if content and not self._is_plain:
+                content, tagged = self._read_tags(content)
+                reasoning += tagged
+            text += content
+        if text:
+            self._text.append(text)
+        return text, reasoning
 
     def cut(self) -> tuple[str, str]:
-        """The stream broke off: returns the (text, thought) that was held back."""
-        return ("", self._think(self._release())) if self._opening else (self.give_up(), "")
+        """The message broke off: returns the (text, thought) that was held back."""
+        if not self._opening:
+            return self.end(), ""
+        held, self._held = self._held, ""
+        self._tagged.append(held)
+        return "", held
 
     def end(self) -> str:
-        """The answer is whole: returns the rest of its text. A thought that nobody closed is none."""
+        """The message is whole: returns the rest of its text. A thought that nobody closed is none."""
+        rest, self._held, self._is_plain = self._held, "", True
+        if self._opening:
+            rest = self._opening + "".join(self._tagged) + rest
+            self._opening, self._tagged = "", []
+        if rest:
+            self._text.append(rest)
+        return rest
+
+    def _read_tags(self, text: str) -> tuple[str, str]:
+        text, self._held = self._held + text, ""
         if not self._opening:
-            return self.give_up()
-        text = self._opening + self.thought + self._release()
-        self._over, self._opening, self._thought = True, "", []
-        return text
-
-    def _wait(self, text: str) -> tuple[str, str]:
-        self._held = text
-        return "", ""
-
-    def _think(self, thought: str) -> str:
+            opening = next(filter(text.startswith, _OPENINGS), "")
+            if not opening and text[0] == "<" and _may_become(text, _OPENINGS):
+                self._held = text
+                return "", ""
+            if not opening:
+                self._is_plain = True
+                return text, ""
+            self._opening, text = opening, text[len(opening) :]
+        if closing := _CLOSING.search(text):
+            self._is_plain, self._opening = True, ""
+            text, thought = text[closing.end() :], text[: closing.start()]
+        else:
+            at = text.rfind("<")
+            if at >= 0 and _may_become(text[at:], _CLOSINGS):
+                text, self._held = text[:at], text[at:]
+            text, thought = "", text
         if thought:
-            self._thought.append(thought)
-        return thought
-
-    def _release(self) -> str:
-        held, self._held = self._held, ""
-        return held
+            self._tagged.append(thought)
+        return text, thought
 
 
 def _may_become(text: str, tags: tuple[str, ...]) -> bool:
     return any(tag.startswith(text) for tag in tags)
+
+
+class ReturnedFields:
+    """Fields of a message without which its provider refuses it in the history: thinking blocks, reasoning items, its own."""
+
+    def __init__(self) -> None:
+        self._blocks: list[tuple[dict[str, object], list[str]]] = []
+        """Thinking blocks in their order, with the pieces of each one's text; blocks of other types as they are."""
+        self._is_open = False
+        """Whether the last block may go on: its signature ends it."""
+        self._lists: dict[str, list[object]] = {}
+        self._provider: dict[str, object] = {}
+        self._in_provider: dict[str, set[str]] = {}
+        """What the lists among the provider's own fields have, as JSON."""
+
+    def add(self, delta: Fields) -> None:
+        """Take in what a delta has of them."""
+        for block in delta.get("thinking_blocks") or ():
+            self._add_block(make_plain(block))
+        for name in ("reasoning_items", "reasoning_details"):
+            if items := delta.get(name):
+                self._lists.setdefault(name, []).extend(map(make_plain, items))
+        for name, value in make_plain(delta.get("provider_specific_fields") or {}).items():
+            there = self._provider.get(name)
+            if isinstance(there, list) and isinstance(value, list):
+                known = self._in_provider[name]
+                there += [item for item in value if _as_text(item) not in known]
+                known.update(map(_as_text, value))
+            elif value is not None:
+                self._provider[name] = value
+                self._in_provider[name] = set(map(_as_text, value)) if isinstance(value, list) else set()
+
+    def _add_block(self, block: dict[str, object]) -> None:
+        is_thought = block.get("type") == "thinking"
+        if not (is_thought and self._is_open):
+            self._blocks.append(({"type": "thinking", "thinking": ""} if is_thought else block, []))
+        if is_thought:
+            fields, pieces = self._blocks[-1]
+            pieces.append(str(block.get("thinking") or ""))
+            fields.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
+        self._is_open = is_thought and not block.get("signature")
+
+    def as_sent(self) -> dict[str, object]:
+        """The fields as the provider wants them back."""
+        blocks = [
+            {**fields, "thinking": "".join(pieces)} if pieces else fields for fields, pieces in self._blocks
+        ]
+        fields = {"thinking_blocks": blocks, **self._lists, "provider_specific_fields": self._provider}
+        return {name: value for name, value in fields.items() if value}
+
+
+def _as_text(item: object) -> str:
+    return json.dumps(item, sort_keys=True, default=repr)
 
 
 MOST_NAME = 300
@@ -147,6 +174,8 @@ MOST_ATTACHED = 100
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Parts of a content that are read elsewhere."""
+ATTACHED = ("images", "annotations", "files")
+"""Fields of a delta, or of its provider's own fields, with what an answer has beside words and calls."""
 
 
 hide_in_repr(Attachment)
@@ -157,27 +186,28 @@ class Attachments:
 
     def __init__(self) -> None:
         self._found: dict[Attachment, None] = {}
-        self._told = 0
         self._left_out = 0
         self._audio: dict[str, str] = {}
+        self.new: list[Attachment] = []
+        """Those that nobody has shown yet: whoever shows one takes it out."""
 
     def __bool__(self) -> bool:
         return bool(self._found or self._audio)
 
-    def take(self, delta: object) -> None:
+    def take(self, delta: Fields) -> None:
         """Take in what a delta (or a whole message) has."""
-        content = read_field(delta, "content")
+        content = delta.get("content")
         for part in content if isinstance(content, list) else ():
             if is_attached(part):
                 self._add(make_plain(part))
-        fields = read_field(delta, "provider_specific_fields")
-        for name in ("images", "annotations", "files"):
-            parts = read_field(delta, name) or read_field(fields, name)
+        fields = read_fields(delta.get("provider_specific_fields"))
+        for name in ATTACHED:
+            parts = delta.get(name) or fields.get(name)
             for part in parts if isinstance(parts, list | tuple) else ():
                 self._add(make_plain(part))
-        if audio := read_field(delta, "audio"):
+        if audio := delta.get("audio"):
             for name in ("data", "transcript", "format"):
-                self._audio[name] = self._audio.get(name, "") + str(read_field(audio, name) or "")
+                self._audio[name] = self._audio.get(name, "") + str(read_fields(audio).get(name) or "")
 
     def end(self) -> None:
         """The message is whole, and so is its audio, which comes in pieces."""
@@ -188,25 +218,20 @@ class Attachments:
             address = f"data:{media};base64,{audio['data']}" if audio["data"] else ""
             self._keep("audio", f"audio, {_size(audio['data'])}{said}", address)
         if self._left_out:
-            self._found[Attachment("more", f"{self._left_out} more parts of the answer")] = None
-            self._left_out = 0
-
-    def untold(self) -> list[Attachment]:
-        """Those that have come since this was asked last."""
-        new = list(self._found)[self._told :]
-        self._told = len(self._found)
-        return new
+            more = Attachment("more", f"{self._left_out} more parts of the answer")
+            self._found[more], self._left_out = None, 0
+            self.new.append(more)
 
     def all(self) -> tuple[Attachment, ...]:
         """All of them, in their order."""
         return tuple(self._found)
 
-    def pictures(self) -> list[dict[str, Any]]:
+    def pictures(self) -> list[dict[str, object]]:
         """The pictures as parts of a message, as servers send them."""
         found = [one.address for one in self._found if one.kind == "picture" and one.address]
         return [{"type": "image_url", "image_url": {"url": address}} for address in found]
 
-    def _add(self, part: Any) -> None:
+    def _add(self, part: object) -> None:
         if isinstance(part, Mapping):
             for kind, name, address in _read(part):
                 self._keep(kind, name, address)
@@ -222,16 +247,16 @@ class Attachments:
             self._left_out += 1
         else:
             self._found[made] = None
+            self.new.append(made)
 
 
 def is_attached(part: object) -> bool:
     """Whether a part of a content is neither text nor thought nor call."""
-    return (
-        not isinstance(part, str) and read_field(part, "type") not in _WORDS and not read_field(part, "text")
-    )
+    fields = read_fields(part)
+    return not isinstance(part, str) and fields.get("type") not in _WORDS and not fields.get("text")
 
 
-def _read(part: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
     """(kind, name, address) of a part, whatever form it has."""
     kind = str(part.get("type") or "part")
     body = part.get(kind, part)
@@ -254,7 +279,7 @@ def _read(part: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         yield kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:MOST_NAME]}", ""
 
 
-def _as_data(fields: Mapping[str, Any]) -> str:
+def _as_data(fields: Fields) -> str:
     """The data address of a part in Anthropic's or OpenAI's form for bytes, or ""."""
     source = fields.get("source")
     source = source if isinstance(source, Mapping) else fields

@@ -24,8 +24,9 @@ from typing import Any, Literal, TypeAlias
 
 from ..text import hide_in_repr
 from .assembly import Assembly
-from .client import is_ready, litellm_loaded, load_litellm
-from .options import Kind, option_of
+from .client import close_stream, is_ready, litellm_loaded, load_litellm
+from .options import is_kept
+from .parts import ATTACHED
 
 Delta: TypeAlias = dict[str, Any]
 """One OpenAI-style delta: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
@@ -37,6 +38,8 @@ _responders: dict[str, Respond] = {}
 _priced: set[str] = set()
 _asked: set[str] = set()
 
+_SUPPORTED = """supports_function_calling supports_parallel_function_calling supports_response_schema
+    supports_tool_choice supports_reasoning supports_vision"""
 _FREE: Mapping[str, object] = {
     "mode": "chat",
     "input_cost_per_token": 0.0,
@@ -44,14 +47,9 @@ _FREE: Mapping[str, object] = {
     # Without these two LiteLLM logs a warning for each model that it learns.
     "cache_creation_input_token_cost": 0.0,
     "cache_read_input_token_cost": 0.0,
-    "supports_function_calling": True,
-    "supports_parallel_function_calling": True,
-    "supports_response_schema": True,
-    "supports_tool_choice": True,
-    "supports_reasoning": True,
-    "supports_vision": True,
+    **dict.fromkeys(_SUPPORTED.split(), True),
 }
-_EXCEPTIONS: Mapping[int | None, str] = {
+EXCEPTIONS: Mapping[int | None, str] = {
     None: "APIConnectionError",
     400: "BadRequestError",
     401: "AuthenticationError",
@@ -61,17 +59,6 @@ _EXCEPTIONS: Mapping[int | None, str] = {
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }
-_KEPT = """model messages metadata stream stream_options api_key api_base base_url api_version responses_api_version
-    custom_llm_provider extra_headers headers timeout request_timeout force_timeout stream_timeout num_retries max_retries
-    litellm_metadata tags guardrails litellm_session_id litellm_trace_id litellm_call_id id cache caching ttl
-    enable_prompt_caching drop_params additional_drop_params allowed_openai_params assistant_continue_message
-    user_continue_message ensure_alternating_roles supports_system_message litellm_system_prompt
-    merge_reasoning_content_in_choices thought_signature_in_tool_call_id disable_add_transform_inline_image_block
-    enable_json_schema_validation"""
-_KEPT_BY_LITELLM = frozenset(_KEPT.split())
-"""Options of `acompletion` that no provider gets (1.110), beside those of `Kind.LOCAL`."""
-_ATTACHED = ("images", "annotations", "files")
-"""Fields of a delta with what an answer has beside words and calls."""
 _FINISH_REASONS = {
     written: reason
     for reason, several in (
@@ -163,17 +150,13 @@ class ProviderError(Exception):
     def kind(self) -> str:
         """The name of LiteLLM's exception for it."""
         other = "InternalServerError" if (self.status or 0) >= 500 else "BadRequestError"
-        return _EXCEPTIONS.get(self.status, other)
+        return EXCEPTIONS.get(self.status, other)
 
     @property
     def is_final(self) -> bool:
         """Whether it is a refusal of the request itself, which another try would get again."""
-        return self.kind in (
-            "BadRequestError",
-            "AuthenticationError",
-            "PermissionDeniedError",
-            "NotFoundError",
-        )
+        refusals = "BadRequestError AuthenticationError PermissionDeniedError NotFoundError"
+        return self.kind in refusals.split()
 
 
 class PlainRefusal(ProviderError):
@@ -201,7 +184,8 @@ def provide(provider: str, respond: Respond) -> None:
 
 def is_ours(model: str) -> bool:
     """Say whether `model` is answered by Python code of this process. Does not import LiteLLM."""
-    return _provider_of(model) in _responders
+    provider, slash, _ = model.partition("/")
+    return bool(slash) and provider in _responders
 
 
 def must_load(model: str) -> bool:
@@ -225,20 +209,15 @@ async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
     _asked.add(model)
     if litellm_loaded():
         ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
-    sent = {name: value for name, value in keywords.items() if value is not None and not _is_kept(name)}
+    sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    deltas = _responders[_provider_of(model)](request)
+    deltas = _responders[model.partition("/")[0]](request)
     if not request.stream:
         return await _make_response(deltas, request)
     told = (keywords.get("stream_options") or {}).get("include_usage")
     return _stream(deltas, with_usage=bool(told))
-
-
-def _is_kept(option: str) -> bool:
-    known = option_of(option)
-    return option in _KEPT_BY_LITELLM or (known is not None and known.kind is Kind.LOCAL)
 
 
 def _make_request(
@@ -288,9 +267,7 @@ async def _stream(deltas: AsyncIterator[Delta], *, with_usage: bool) -> AsyncIte
         async for chunk in _make_chunks(deltas):
             if with_usage or "usage" not in chunk:
                 yield chunk
-            await asyncio.sleep(
-                0
-            )  # a model that never waits leaves the loop (a Stop button) a turn after each delta
+            await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
@@ -305,7 +282,7 @@ async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest)
     async for chunk in _make_chunks(deltas):
         choice = chunk["choices"][0]
         assembly.add(choice["delta"])
-        for name in _ATTACHED:
+        for name in ATTACHED:
             attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
         response = {**response, **chunk, "choices": [choice]}
     message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
@@ -318,38 +295,32 @@ async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest)
 
 
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
-    """Turn deltas into chunks: usage and finish reason last, in this order, wherever they came."""
-    finish, usage, calls = "", None, False
+    """Turn deltas into chunks: usage and finish reason last, in this order, wherever they came.
+
+    They get what LiteLLM puts into a delta: another server's name for reasoning, types and indexes of calls.
+    """
+    finish, usage, has_calls = "", None, False
     try:
         async for given in deltas:
-            delta = _complete(given)
+            delta, numbers = dict(given), itertools.count()
             finish = delta.pop("finish_reason", None) or finish
             usage = delta.pop("usage", None) or usage
-            calls = calls or bool(delta.get("tool_calls"))
+            if "reasoning" in delta and delta.get("reasoning_content") is None:
+                delta["reasoning_content"] = delta.pop("reasoning")
+            if fragments := delta.get("tool_calls"):
+                has_calls, delta["tool_calls"] = True, []
+                for one in fragments:
+                    index = next(numbers) if one.get("index") is None else one["index"]
+                    delta["tool_calls"].append({"type": "function", **one, "index": index})
             if delta:
                 yield _make_chunk(delta)
     finally:
-        close = getattr(deltas, "aclose", None)
-        if close is not None:
-            await close()
+        await close_stream(deltas)
     if usage is not None:
         total = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
         yield {**_make_chunk({}), "usage": {"total_tokens": total, **usage}}
     reason = _FINISH_REASONS.get(finish, "stop")
-    yield _make_chunk({}, "tool_calls" if calls and reason == "stop" else reason)
-
-
-def _complete(given: Delta) -> Delta:
-    """A copy of a delta, with what LiteLLM puts into one: another server's name for reasoning, types and indexes of calls."""
-    delta, numbers = dict(given), itertools.count()
-    if "reasoning" in delta and delta.get("reasoning_content") is None:
-        delta["reasoning_content"] = delta.pop("reasoning")
-    if fragments := delta.get("tool_calls"):
-        delta["tool_calls"] = [
-            {"type": "function", **one, "index": next(numbers) if one.get("index") is None else one["index"]}
-            for one in fragments
-        ]
-    return delta
+    yield _make_chunk({}, "tool_calls" if has_calls and reason == "stop" else reason)
 
 
 def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
@@ -360,10 +331,6 @@ def proxy_in_use() -> bool:
     """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
     by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
     return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
-
-
-def _provider_of(model: str) -> str:
-    return model.partition("/")[0] if "/" in model else ""
 
 
 # --- LiteLLM's door ---------------------------------------------------------------------------------------------
@@ -377,7 +344,7 @@ def ensure(model: str) -> None:
     if not is_ours(model):
         return
     litellm = load_litellm()
-    provider = _provider_of(model)
+    provider = model.partition("/")[0]
     if not any(item["provider"] == provider for item in litellm.custom_provider_map):
         litellm.custom_provider_map.append(
             {"provider": provider, "custom_handler": _make_handler(litellm, provider)}
@@ -450,7 +417,7 @@ async def _stream_to_litellm(litellm: Any, model: str, deltas: AsyncIterator[Del
 def _litellm_error(litellm: Any, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
-    options: dict[str, Any] = {"message": str(error), "llm_provider": _provider_of(model), "model": model}
+    options: dict[str, Any] = {"message": str(error), "llm_provider": model.partition("/")[0], "model": model}
     request = httpx.Request("POST", "http://localhost/")
     if error.status is None:
         options["request"] = request

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 from ..execution import attempt_call
 
 _MOST = 10  # drawn things that are listed of one set of axes
+_MOST_PARTS = 100  # of a list or a dict in which pictures are looked for
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
@@ -48,23 +49,22 @@ def find_figure(value: Any) -> Any:
     return value
 
 
-def is_drawable(value: Any) -> bool:
+def is_drawable(value: object) -> bool:
     """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
     if isinstance(value, (bytes, bytearray)):
         return detect_format(bytes(value[:16])) != ""
     # Looked up on the type, since proxies and mocks answer to any attribute.
-    return not isinstance(value, type) and any(
-        callable(getattr(type(value), name, None)) for name in _METHODS
-    )
+    kind = type(value)
+    return not isinstance(value, type) and any(callable(getattr(kind, name, None)) for name in _METHODS)
 
 
-def read_picture(value: Any) -> bytes:
-    """The bytes of a picture that `draws_itself`; b"" when its method fails or gives none. Never raises."""
+def read_picture(value: object) -> bytes:
+    """The bytes of a picture that `is_drawable`; b"" when its method fails or gives none. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     for name in _METHODS:
         method = getattr(type(value), name, None)
-        data: Any = attempt_call(method, value) if callable(method) else None
+        data = attempt_call(method, value) if callable(method) else None
         if isinstance(data, tuple) and data:  # (data, metadata)
             data = data[0]
         if isinstance(data, str):
@@ -74,78 +74,67 @@ def read_picture(value: Any) -> bytes:
     return b""
 
 
-def find_pictures(value: Any) -> list[Any]:
+def find_pictures(value: object) -> list[object]:
     """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
 
     Draws nothing.
     """
-    found: dict[int, Any] = {}
-    attempt_call(_collect, value, found, 2)
+    found: dict[int, object] = {}
+    if not isinstance(value, (str, int, float, type(None))):
+        attempt_call(_collect, value, found, 2)
     return list(found.values())
 
 
-def _collect(value: Any, found: dict[int, Any], depth: int) -> None:
-    parts = _list_parts(value)
-    if parts is not None:
-        for part in parts if depth else ():
-            _collect(part, found, depth - 1)
-        return
-    drawable = find_figure(value)
-    if drawable is None and is_drawable(value):
-        drawable = value
-    if drawable is not None:
-        found.setdefault(id(drawable), drawable)
-
-
-def _list_parts(value: Any) -> list[Any] | None:
-    """The first items of a list, dict or array of objects; None for anything else."""
+def _collect(value: Any, found: dict[int, object], depth: int) -> None:
     if isinstance(value, dict):
-        return list(itertools.islice(value.values(), 100))
-    if isinstance(value, (list, tuple)):
-        return list(value[:100])
-    if type(value).__name__ == "ndarray" and value.dtype.hasobject:
-        return list(value.flat[:100])
-    return None
+        parts = itertools.islice(value.values(), _MOST_PARTS)
+    elif isinstance(value, (list, tuple)):
+        parts = itertools.islice(value, _MOST_PARTS)
+    elif type(value).__name__ == "ndarray" and value.dtype.hasobject:
+        parts = itertools.islice(value.flat, _MOST_PARTS)
+    else:
+        drawable = find_figure(value)
+        if drawable is not None or is_drawable(value):
+            drawable = value if drawable is None else drawable
+            found.setdefault(id(drawable), drawable)
+        return
+    for part in parts if depth else ():
+        _collect(part, found, depth - 1)
 
 
-def make_addresses(drawables: Iterable[Any]) -> tuple[str, ...]:
+def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
     """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
 
     Takes time (a figure is drawn); never raises: what fails, or is too large and cannot be made smaller, is left out.
     """
-    found: dict[str, None] = {}
+    addresses: dict[str, None] = {}
     for drawable in drawables:
-        if len(found) == MOST_EACH:
+        if len(addresses) == MOST_EACH:
             break
         data = attempt_call(_draw, drawable)
         if isinstance(data, bytes) and data:
             encoded = base64.b64encode(data).decode()
-            found[f"data:image/{detect_format(data)};base64,{encoded}"] = None
-    return tuple(found)
+            addresses[f"data:image/{detect_format(data)};base64,{encoded}"] = None
+    return tuple(addresses)
 
 
-def _draw(drawable: Any) -> bytes:
+def _draw(drawable: object) -> bytes:
+    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
     figure = find_figure(drawable)
-    if figure is not None:
+    if figure is None:
+        data = read_picture(drawable)
+    else:
         buffer = io.BytesIO()
         dpi = min(96.0, MOST_SIDE / max(*figure.get_size_inches(), 0.1))
         figure.savefig(buffer, format="png", dpi=dpi, bbox_inches="tight")
-        return _shrink(buffer.getvalue())
-    data = read_picture(drawable)
-    return _shrink(data) if data else b""
-
-
-def _shrink(data: bytes) -> bytes:
-    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
-    takes = detect_format(data) in ("png", "jpeg")  # Gemini takes no GIF
+        data = buffer.getvalue()
+    is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
     try:
-        from PIL import (
-            Image,  # matplotlib brings it along; without it pictures go as they are
-        )
+        from PIL import Image  # matplotlib brings it along; without it pictures go as they are
     except ImportError:
-        return data if takes and len(data) <= MOST_BYTES else b""
+        return data if is_sent_so else b""
     image = Image.open(io.BytesIO(data))
-    if takes and len(data) <= MOST_BYTES and max(image.size) <= MOST_SIDE:
+    if is_sent_so and max(image.size) <= MOST_SIDE:
         return data
     image.thumbnail((MOST_SIDE, MOST_SIDE))
     for kind, mode in (("PNG", "RGBA"), ("JPEG", "RGB")):
@@ -156,27 +145,24 @@ def _shrink(data: bytes) -> bytes:
     return b""
 
 
-def describe_picture(value: Any, limit: int) -> tuple[str, int] | None:
+def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
     """(text, its length) for a figure, an image or bytes; None for anything else."""
-    figure, axes, image = (
-        sys.modules.get(name) for name in ("matplotlib.figure", "matplotlib.axes", "PIL.Image")
-    )
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _describe_bytes(bytes(value), limit)
+    figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")
+    image = sys.modules.get("PIL.Image")
     if figure is not None and isinstance(value, figure.FigureBase):
         width, height = (round(side) for side in value.bbox.size)
         title = value.get_suptitle() if hasattr(value, "get_suptitle") else ""  # from matplotlib 3.8 on
-        lines = [
-            f"matplotlib figure{f' {title!r}' if title else ''}, {width} × {height} pixels, with {len(value.axes)} axes"
-        ]
-        lines += [f"- {_describe_axes(one)}" for one in value.axes[:_MOST]]
+        text = f"matplotlib figure{f' {title!r}' if title else ''}, {width} × {height} pixels, with {len(value.axes)} axes"
+        text = "\n- ".join([text, *map(_describe_axes, value.axes[:_MOST])])
     elif axes is not None and isinstance(value, axes.Axes):
-        lines = [f"matplotlib axes: {_describe_axes(value)}"]
+        text = f"matplotlib axes: {_describe_axes(value)}"
     elif image is not None and isinstance(value, image.Image):
-        lines = [f"image, {value.width} × {value.height} pixels, mode {value.mode}"]
+        text = f"image, {value.width} × {value.height} pixels, mode {value.mode}"
     else:
         return None
-    return (text := "\n".join(lines)), len(text)
+    return text, len(text)
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
@@ -187,14 +173,15 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
         told = f"PNG image of {width} × {height} pixels, {told}"
     elif kind:
         told = f"{kind.upper()} image, {told}"
-    text = attempt_call(data.decode) if data and not kind else ""
-    if isinstance(text, str) and text and not set(text) & _CONTROLS:
+    if kind or not data:
+        return told, len(told)
+    text = attempt_call(data.decode)
+    if isinstance(text, str) and not set(text) & _CONTROLS:
         told = f"{told}, as UTF-8 text:\n{text}"
-    elif data and not kind:
-        shown = data[: max(8, min(64, limit // 8))]
-        told += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
-        return told, len(told) + 3 * (len(data) - len(shown))
-    return told, len(told)
+        return told, len(told)
+    shown = data[: max(8, min(64, limit // 8))]
+    told += f"{', beginning' if len(shown) < len(data) else ''}: {shown.hex(' ')}"
+    return told, len(told) + 3 * (len(data) - len(shown))
 
 
 def _describe_axes(axes: Any) -> str:

@@ -20,10 +20,9 @@ import re
 import sys
 import uuid
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, ValuesView
+from collections.abc import Mapping, ValuesView
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
@@ -48,8 +47,7 @@ _MOST_COUNTED = 10_000_000  # values that are looked at for missing ones
 _SMALL_ARRAY = 1_000  # values of an array that are given whole
 
 
-@dataclass(frozen=True)
-class Described:
+class Described(NamedTuple):
     """A result as text for the model."""
 
     text: str
@@ -57,36 +55,39 @@ class Described:
     """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
 
 
-def describe(value: Any, limit: int | None = None) -> Described:
+def describe(value: object, limit: int | None = None) -> Described:
     """The value as text of at most `limit` characters (LIMIT when None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
-    described = attempt_call(_describe, value, limit)
-    if isinstance(described, Raised):
-        text = _name_textless(value, described)
-        described = Described(text, len(text))
-    size = attempt_call(_count_items, value)
-    size = "" if isinstance(size, Raised) else size
-    text = cut(_make_encodable(described.text), limit, size, described.full_length)
-    return Described(text, max(described.full_length, len(text)))
+    made = attempt_call(_describe, value, limit)
+    text, length = (_name_textless(value, made), 0) if isinstance(made, Raised) else made
+    # Undecodable file names have lone surrogates, which no request can carry.
+    text = (text or "(no output)").encode("utf-8", "backslashreplace").decode()
+    if len(text) > limit:
+        size = attempt_call(_count_items, value)
+        text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
+    return Described(text, max(length, len(text)))
 
 
-def _describe(value: Any, limit: int) -> Described:
+def _describe(value: object, limit: int) -> tuple[str, int]:
+    """(text, characters that the whole would have)."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
-        if not text[:1000].strip() and not text.strip():
-            text = f"(only whitespace: {text[:40]!r})" if text else "(no output)"
-        return Described(text, len(text))
-    if (found := describe_table(value, limit) or describe_picture(value, limit)) is not None:
-        return Described(*found)
-    reading = _Reading()
-    plain = reading.read(value)
+        if text and not text[:1000].strip() and not text.strip():
+            text = f"(only whitespace: {text[:40]!r})"
+        return text, len(text)
+    plain, left_out = _read_scalar(value), 0.0
+    if plain is MISSING:
+        found = describe_table(value, limit) or describe_picture(value, limit)
+        if found is not None:
+            return found
+        reader = _Reader()
+        plain = reader.read(value)
+        left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    text = text or "(no output)"
-    # What was not read is as long as what was, on the average.
-    return Described(text, len(text) + reading.left_out * len(text) // max(reading.seen, 1))
+    return text, int(len(text) * (1 + left_out))  # what was not read is as long as what was, on the average
 
 
-class _Reading:
+class _Reader:
     """One way through a structure, to plain JSON data; text for what has no JSON form. Reads no more than _MAX_ITEMS values."""
 
     def __init__(self) -> None:
@@ -94,7 +95,7 @@ class _Reading:
         self.left_out = 0
         self._inside: set[int] = set()
 
-    def read(self, value: Any, depth: int = 0) -> Any:
+    def read(self, value: object, depth: int = 0) -> object:
         self.seen += 1
         if (scalar := _read_scalar(value)) is not MISSING:
             return scalar
@@ -103,14 +104,13 @@ class _Reading:
         if depth > _MAX_DEPTH:
             return f"<{_name_type(value)}, nested deeper>"
         self._inside.add(id(value))
-        found = attempt_call(self._read_compound, value, depth + 1)
+        made = attempt_call(self._read_compound, value, depth + 1)
         self._inside.discard(id(value))
-        return _name_textless(value, found) if isinstance(found, Raised) else found
+        return _name_textless(value, made) if isinstance(made, Raised) else made
 
-    def _read_compound(self, value: Any, depth: int) -> Any:
-        if (
-            found := describe_table(value, _NESTED_LIMIT) or describe_picture(value, _NESTED_LIMIT)
-        ) is not None:
+    def _read_compound(self, value: object, depth: int) -> object:
+        found = describe_table(value, _NESTED_LIMIT) or describe_picture(value, _NESTED_LIMIT)
+        if found is not None:
             return cut(found[0], _NESTED_LIMIT)
         if isinstance(value, BaseModel):
             return self.read(_read_model(value), depth)
@@ -136,18 +136,18 @@ class _Reading:
         items = [self.read(item, depth) for item in itertools.islice(values, room - end)]
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
-    def _note(self, missing: int, what: str, name: str = "") -> dict[str, str]:
+    def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
         """Count what is left out, and say it where it is missing; {} when nothing is."""
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
-    def _name(self, key: Any) -> str:
+    def _name(self, key: object) -> str:
         plain = self.read(key, _MAX_DEPTH - 1)
         return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
 
-def _read_scalar(value: Any) -> Any:
-    """The JSON scalar for values that have one, or MISSING."""
+def _read_scalar(value: object) -> object:
+    """The JSON scalar for values that have one, NumPy's and pandas' among them, or MISSING."""
     if isinstance(value, enum.Enum):
         inner = _read_scalar(value.value)
         return f"{value}" if inner is MISSING else inner
@@ -157,17 +157,26 @@ def _read_scalar(value: Any) -> Any:
         return str.__str__(value)
     if isinstance(value, int):
         return int(value) if value.bit_length() < 10_000 else f"an integer of {value.bit_length():,} bits"
-    if (found := read_array_scalar(value)) is not MISSING:
-        value = found
+    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
+    if pandas is not None and (value is pandas.NaT or value is pandas.NA):
+        return None
+    if numpy is not None and isinstance(value, numpy.generic):
+        if isinstance(value, numpy.floating):
+            value = float(str(value))  # 0.1 for float32(0.1), where item() gives 0.10000000149011612
+        elif isinstance(value, (numpy.bool_, numpy.integer, numpy.str_)):
+            return value.item()
+        else:
+            return str(value)
     if isinstance(value, float):
         number = float(value)
         return number if math.isfinite(number) else json.dumps(number)  # text: JSON has no NaN
     if isinstance(value, (dt.datetime, dt.date, dt.time, dt.timedelta)):
         return to_jsonable_python(value)
-    return str(value) if isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex)) else found
+    is_text = isinstance(value, (pathlib.PurePath, uuid.UUID, decimal.Decimal, complex))
+    return str(value) if is_text else MISSING
 
 
-def _read_model(model: BaseModel) -> Any:
+def _read_model(model: BaseModel) -> object:
     """A model as its own serialisers say; field by field where they fail or give what JSON has not."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
@@ -176,7 +185,7 @@ def _read_model(model: BaseModel) -> Any:
         return {name: getattr(model, name, None) for name, field in names.items() if field.repr}
 
 
-def _describe_object(value: Any) -> str:
+def _describe_object(value: object) -> str:
     """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
     if isinstance(value, BaseException):
         return explain_error(value)
@@ -190,36 +199,29 @@ def _describe_object(value: Any) -> str:
     # Looked up on the type, since proxies and mocks answer to any attribute.
     for name in _VIEWS:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
-            return shown if name != "_repr_html_" else _strip_html(shown)
+            if name == "_repr_html_":
+                shown = re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", shown))).strip()
+            return shown
     if is_drawable(value) and (picture := describe_picture(read_picture(value), LIMIT)):
         return f"{_name_type(value)}: {picture[0]}"
     return text or f"<{_name_type(value)} object, without a text form>"
 
 
-def _strip_html(markup: str) -> str:
-    return re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", markup))).strip()
-
-
-def _name_textless(value: Any, raised: Raised) -> str:
+def _name_textless(value: object, raised: Raised) -> str:
     return f"<{_name_type(value)} without a text form: {type(raised.error).__name__}>"
 
 
-def _name_type(value: Any) -> str:
+def _name_type(value: object) -> str:
     kind = type(value)
-    return (
-        kind.__qualname__
-        if kind.__module__ in ("builtins", "__main__")
-        else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    is_known = kind.__module__ in ("builtins", "__main__")
+    return kind.__qualname__ if is_known else f"{kind.__module__}.{kind.__qualname__}"
 
 
-def _count_items(value: Any) -> str:
+def _count_items(value: object) -> str:
     """What was cut, when a number of items says more than a number of characters."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return f"a list of {len(value):,} items; "
-    return ""
+    return f"a list of {len(value):,} items; " if isinstance(value, (list, tuple, set, frozenset)) else ""
 
 
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
@@ -247,32 +249,13 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-def _make_encodable(text: str) -> str:
-    """The text without lone surrogates (undecodable file names have them), which no request can carry."""
-    if text.isascii():
-        return text
-    return text.encode("utf-8", "backslashreplace").decode("utf-8")
-
-
 # Tables and arrays of pandas, polars and NumPy. None of them is imported: a value of theirs brings it along. A table is
 # its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
 
 
-def read_array_scalar(value: Any) -> Any:
-    """Plain data for a NumPy or pandas scalar, or MISSING."""
-    numpy, pandas = sys.modules.get("numpy"), sys.modules.get("pandas")
-    if pandas is not None and (value is pandas.NaT or value is pandas.NA):
-        return None
-    if numpy is None or not isinstance(value, numpy.generic):
-        return MISSING
-    if isinstance(value, numpy.floating):
-        return float(str(value))  # 0.1 for float32(0.1), where item() gives 0.10000000149011612
-    return value.item() if isinstance(value, (numpy.bool_, numpy.integer, numpy.str_)) else str(value)
-
-
 def describe_table(value: Any, limit: int) -> tuple[str, int] | None:
     """(text, characters that the whole would have) for a table or an array; None for anything else."""
-    pandas, polars, numpy = (sys.modules.get(name) for name in ("pandas", "polars", "numpy"))
+    pandas, polars, numpy = sys.modules.get("pandas"), sys.modules.get("polars"), sys.modules.get("numpy")
     kind = type(value).__name__
     if pandas is not None:
         if type(value).__module__ == "pandas.io.formats.style":
@@ -282,55 +265,41 @@ def describe_table(value: Any, limit: int) -> tuple[str, int] | None:
         elif isinstance(value, pandas.Series):
             value = value.to_frame()
         if isinstance(value, pandas.DataFrame):
-            part = value.iloc[:, :_COLUMNS]
-            return _describe_cells(
-                kind, value, part, limit, lambda: part.isna().sum(), lambda count: part.iloc[:count].to_csv()
-            )
+            return _describe_columns(kind, value, value.iloc[:, :_COLUMNS], limit)
     if polars is not None and hasattr(polars, "DataFrame"):
         if isinstance(value, polars.Series):
             value = value.to_frame()
         if isinstance(value, polars.DataFrame):
-            part = value[:, :_COLUMNS]
-            return _describe_cells(
-                kind,
-                value,
-                part,
-                limit,
-                lambda: part.null_count().row(0),
-                lambda count: part[:count].write_csv(),
-            )
+            return _describe_columns(kind, value, value[:, :_COLUMNS], limit)
     return _describe_array(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
 
 
-def _describe_cells(
-    kind: str,
-    table: Any,
-    part: Any,
-    limit: int,
-    count_missing: Callable[[], Iterable[int]],
-    write: Callable[[int], str],
-) -> tuple[str, int]:
+def _describe_columns(kind: str, table: Any, part: Any, limit: int) -> tuple[str, int]:
     """A table by its first columns (`part`): as many first rows as fit, and what is left out."""
     rows, width = table.shape
     shown = part.shape[1]
-    counts = list(count_missing()) if rows * shown <= _MOST_COUNTED else [0] * shown
+    is_counted = rows * shown <= _MOST_COUNTED
+    if not is_counted:
+        missing = [0] * shown
+    else:
+        missing = list(part.isna().sum() if hasattr(part, "isna") else part.null_count().row(0))
     columns = [
         f"{name} ({dtype}{f', {count:,} missing' if count else ''})"
-        for name, dtype, count in zip(part.columns, part.dtypes, counts, strict=True)
+        for name, dtype, count in zip(part.columns, part.dtypes, missing, strict=True)
     ]
     head = f"{kind}: {rows:,} rows × {width:,} columns\ncolumns: {', '.join(columns) or 'none'}"
     head += f" and {width - shown:,} more" if width > shown else ""
-    head += "" if rows * shown <= _MOST_COUNTED else " (missing values were not counted)"
+    head += "" if is_counted else " (missing values were not counted)"
     count = rows if rows <= _ALL_ROWS else _ROWS
     while True:
-        body, form = attempt_call(write, count), "CSV"
+        first = part.head(count)
+        body, form = attempt_call(first.to_csv if hasattr(first, "to_csv") else first.write_csv), "CSV"
         if isinstance(body, Raised):  # values that CSV has no form for
-            body, form = attempt_call(lambda: repr(part.head(count))), "text"  # noqa: B023 - called here
+            body, form = attempt_call(repr, first), "text"
         if isinstance(body, Raised):
             body = f"(not to be written: {type(body.error).__name__})"
-        text = f"{head}\n{'' if count == rows else f'first {count:,} of {rows:,} rows, '}as {form}:\n{body}".rstrip(
-            "\n"
-        )
+        begin = "" if count == rows else f"first {count:,} of {rows:,} rows, "
+        text = f"{head}\n{begin}as {form}:\n{body}".rstrip("\n")
         if count < rows or shown < width:
             text += "\nTo see other rows or columns, ask for them: by row numbers, column names, a filter or a summary."
         if len(text) <= limit or count <= 1:

@@ -1,26 +1,29 @@
 """Many turns of one conversation and their streams, from async and from sync code."""
 
 from .options import (
+    DEFAULTS,
     TOOL_LOOP_CAPABILITIES,
     Capabilities,
     Harness,
+    Keywords,
     build_config,
     require_tool_loop,
 )
 from .session import AsyncSession
-from .stream import AsyncEventStream, collect
+from .stream import AsyncEventStream
 from .sync import EventStream, Pending, Session
 
 __all__ = [
+    "DEFAULTS",
     "TOOL_LOOP_CAPABILITIES",
     "AsyncEventStream",
     "AsyncSession",
     "Capabilities",
     "EventStream",
     "Harness",
+    "Keywords",
     "Pending",
     "Session",
     "build_config",
-    "collect",
     "require_tool_loop",
 ]

@@ -13,7 +13,7 @@ import hashlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from ..events import CapabilityUnsupported, FileChange, FileChangeKind, SandboxError
 from ..execution import attempt
@@ -76,7 +76,7 @@ def docker(*args: object, **keywords: object) -> None:
     )
 
 
-def make_sandbox(sandbox: Any) -> Any:
+def make_sandbox(sandbox: object) -> Sandbox | None:
     """The sandbox itself, ours or LiteLLM's; a path becomes a local one. Raises TypeError for anything else."""
     if sandbox is None or isinstance(sandbox, Sandbox):
         return sandbox
@@ -115,14 +115,12 @@ def _hashes(root: str) -> dict[str, str]:
 class Watch:
     """What a folder looked like before a turn, to say afterwards what changed."""
 
-    def __init__(self, sandbox: Any) -> None:
+    def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
         self._before: Mapping[str, str] = {}
         self._texts: dict[str, str] = {}
 
     async def start(self) -> None:
-        if self._sandbox is None:
-            return
         self._before = await self._sandbox.snapshot()
         kept = 0
         for path in sorted(self._before):
@@ -134,8 +132,6 @@ class Watch:
 
     async def changes(self) -> list[FileChange]:
         """The files created, modified and deleted since `start`, by path."""
-        if self._sandbox is None:
-            return []
         after = await self._sandbox.snapshot()
         changed = sorted(p for p in {*self._before, *after} if self._before.get(p) != after.get(p))
         return [await self._change(path, after) for path in changed]

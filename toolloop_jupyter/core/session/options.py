@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
+from typing import Any, Protocol, TypedDict, runtime_checkable
 
-from ..events import CapabilityUnsupported, Observer, OptionsMismatch, check_values
+from typing_extensions import Unpack
+
+from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch
 from ..loop import (
     PROXY,
     ApprovalHandler,
@@ -16,6 +19,7 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
+    check_values,
     find_route,
 )
 from ..models import check_completion_options
@@ -61,15 +65,13 @@ TOOL_LOOP_CAPABILITIES = Capabilities(
 
 
 def require_tool_loop(harness: object) -> None:
-    """Take our `Harness.TOOL_LOOP` and LiteLLM's.
+    """Take our `Harness.TOOL_LOOP` and LiteLLM's, which has the same members.
 
     Raises TypeError for what is no Harness, CapabilityUnsupported for another one.
     """
-    if type(harness).__name__ != "Harness" or not isinstance(harness, Enum):
-        wanted = str(harness).strip().lower().replace("-", "_") if isinstance(harness, str) else ""
-        hint = next(
-            (f" Did you mean Harness.{m.name}?" for m in Harness if wanted in (m.value, m.name.lower())), ""
-        )
+    if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
+        wanted = str(harness).strip().upper().replace("-", "_")
+        hint = f" Did you mean Harness.{wanted}?" if wanted in Harness.__members__ else ""
         raise TypeError(f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {harness!r}.{hint}")
     if harness.name != "TOOL_LOOP":
         raise CapabilityUnsupported(
@@ -78,85 +80,126 @@ def require_tool_loop(harness: object) -> None:
         )
 
 
-def _check_unsupported(skills: Sequence[Any], disable_tools: Sequence[Any], *, install: bool) -> None:
-    if install:
+class Keywords(TypedDict, total=False):
+    """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
+
+    sandbox: object
+    """`sandbox.local(path)`, LiteLLM's own, a path or None: where changed files are looked for. Confines nothing."""
+    model: object
+    """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
+    api_key: str | None
+    api_base: str | None
+    instructions: str | None
+    """The system message."""
+    tools: Sequence[Callable[..., Any]]
+    """Python functions; what cannot be described raises ToolDefinitionError."""
+    skills: Sequence[object]
+    disable_tools: Sequence[object]
+    permissions: object
+    """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
+    on_approval: ApprovalHandler | None
+    """Called with each Approval; true allows. Sync ones run in a thread."""
+    output: object
+    """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
+    max_turns: int | None
+    """Tool calls in one turn."""
+    timeout: float | None
+    """Seconds for one turn."""
+    metadata: Mapping[str, object] | None
+    """Goes to the gateway's spend logs."""
+    options: object
+    """`ToolLoopOptions`."""
+    install: bool
+    observer: Observer | None
+    """Ours: watches the loop's steps."""
+
+
+DEFAULTS: Keywords = {
+    "tools": (),
+    "skills": (),
+    "disable_tools": (),
+    "permissions": "full",
+    "install": False,
+}
+"""What a keyword is when it is not given; None where it is not among these."""
+
+
+def _check_supported(keywords: Keywords) -> None:
+    """Raise for a keyword that there is not, and for what LiteLLM's other harnesses take."""
+    for name in keywords:
+        if name not in Keywords.__annotations__:
+            near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
+            known = f"there are {', '.join(Keywords.__annotations__)}."
+            hint = f"did you mean {near[0]}=?" if near else known
+            raise ArgumentTypeInvalid(f"unexpected keyword argument {name!r}; {hint}")
+    if keywords.get("install"):
         raise CapabilityUnsupported("install=True is not supported: the Tool Loop has nothing to install")
-    if skills:
+    if keywords.get("skills"):
         raise CapabilityUnsupported(
             "Harness.TOOL_LOOP does not support skills=; put the text into instructions="
         )
-    if disable_tools:
+    if keywords.get("disable_tools"):
         raise CapabilityUnsupported(
             "Harness.TOOL_LOOP does not support disable_tools=: it has no built-in tools; leave the function out of tools="
         )
 
 
-def _check_options(options: Any) -> ToolLoopOptions:
+@runtime_checkable
+class _LiteLLMOptions(Protocol):
+    """LiteLLM's own ToolLoopOptions: of its options the only ones with this field."""
+
+    completion_kwargs: Mapping[str, object]
+
+
+def _make_options(options: object) -> ToolLoopOptions:
+    """Ours, or what LiteLLM's say. Raises OptionsMismatch for those of another harness."""
     if options is None:
-        return ToolLoopOptions()
-    if isinstance(options, ToolLoopOptions):
-        return options
-    if type(options).__name__ == "ToolLoopOptions":  # LiteLLM's
-        return ToolLoopOptions(completion_kwargs=options.completion_kwargs)
-    raise OptionsMismatch(
-        f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
-    )
-
-
-def _check_retries(tries: object) -> None:
+        options = ToolLoopOptions()
+    elif not isinstance(options, ToolLoopOptions):
+        if not isinstance(options, _LiteLLMOptions):
+            raise OptionsMismatch(
+                f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
+            )
+        options = ToolLoopOptions(completion_kwargs=options.completion_kwargs)
+    tries = options.completion_kwargs.get("num_retries")
     if tries is not None and (not isinstance(tries, int) or tries < 0):
         raise ValueError(
             f"num_retries must be a whole number >= 0, got {tries!r}; write completion_kwargs={{'num_retries': 2}}"
         )
+    return options
 
 
-def build_config(
-    *,
-    sandbox: Any = None,
-    model: Any = None,
-    api_key: str | None = None,
-    api_base: str | None = None,
-    instructions: str | None = None,
-    tools: Sequence[Any] = (),
-    skills: Sequence[Any] = (),
-    disable_tools: Sequence[Any] = (),
-    permissions: Any = "full",
-    on_approval: ApprovalHandler | None = None,
-    output: Any = None,
-    max_turns: int | None = None,
-    timeout: float | None = None,
-    metadata: Mapping[str, object] | None = None,
-    options: Any = None,
-    install: bool = False,
-    observer: Observer | None = None,
-) -> Config:
+_PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
+"""Those that `CHECKS` describes."""
+
+
+def build_config(**keywords: Unpack[Keywords]) -> Config:
     """Check LiteLLM's keyword arguments and make a Config of them.
 
     Raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError, each naming what to
     write instead, before anything has started.
     """
+    _check_supported(keywords)
+    permissions = keywords.get("permissions", "full")
     check_policy(permissions)
-    given = {"instructions": instructions, "api_base": api_base, "max_turns": max_turns, "timeout": timeout}
-    check_values({**given, "metadata": metadata, "on_approval": on_approval})
-    _check_unsupported(skills, disable_tools, install=install)
-    checked = _check_options(options)
-    _check_retries(checked.completion_kwargs.get("num_retries"))
-    facts = dict(metadata or {})
-    made = make_tools(tools)
-    check_names(permissions, made)
-    goes_to = find_route(model, api_key, api_base, facts)
-    check_completion_options(checked.completion_kwargs, gateway=goes_to.model.startswith(PROXY))
+    check_values({name: keywords.get(name) for name in _PLAIN})
+    options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
+    tools = make_tools(keywords.get("tools", ()))
+    check_names(permissions, tools)
+    route = find_route(keywords.get("model"), keywords.get("api_key"), keywords.get("api_base"), facts)
+    check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
+    output, observer = keywords.get("output"), keywords.get("observer")
     return Config(
-        route=goes_to,
-        tools=made,
-        instructions=instructions,
+        route=route,
+        tools=tools,
+        instructions=keywords.get("instructions"),
         permissions=permissions,
-        on_approval=on_approval,
+        on_approval=keywords.get("on_approval"),
         output=None if output is None else Output(output),
-        max_turns=max_turns,
-        timeout=timeout,
+        max_turns=keywords.get("max_turns"),
+        timeout=keywords.get("timeout"),
         metadata=facts,
-        options=checked,
-        sandbox=make_sandbox(sandbox),
+        options=options,
+        sandbox=make_sandbox(keywords.get("sandbox")),
         observers=() if observer is None else (observer,),
     )

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import uuid
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from ..events import (
     HarnessError,
     ModelCallFailed,
     Observer,
-    Observers,
     OutputInvalid,
     Request,
     Result,
@@ -30,16 +28,16 @@ from ..loop import (
     Turn,
     TurnCancelled,
     TurnEnd,
-    asks_always,
     find_approver,
     make_request,
     may_ask,
+    read_mode,
     run_turn,
 )
 from ..models import await_litellm, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
 from .files import Watch
-from .stream import AsyncEventStream, Channel, Ended, collect, join_shown_text
+from .stream import AsyncEventStream, Channel, Ended, join_shown_text
 
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
@@ -53,7 +51,7 @@ class AsyncSession:
     def __init__(
         self,
         config: Config,
-        history: Sequence[Mapping[str, Any]] = (),
+        history: Sequence[Mapping[str, object]] = (),
         *,
         streamed: bool = True,
         lasting: bool = True,
@@ -65,7 +63,7 @@ class AsyncSession:
         of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
         HistoryInvalid for a bad `history`.
         """
-        if asks_always(config.permissions) and find_approver(config, streamed=streamed) == "nobody":
+        if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
@@ -87,7 +85,7 @@ class AsyncSession:
             raise SessionClosed(CLOSED)
         return self
 
-    def __await__(self) -> Generator[Any, None, AsyncSession]:
+    def __await__(self) -> Generator[object, None, AsyncSession]:
         return self.start().__await__()
 
     async def __aenter__(self) -> AsyncSession:
@@ -102,7 +100,7 @@ class AsyncSession:
 
     async def arun(self, prompt: str) -> Result:
         """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed, HarnessError when busy."""
-        return await collect(AsyncEventStream(self, prompt, streamed=False))
+        return await AsyncEventStream(self, prompt, streamed=False).collect()
 
     stream = astream
     run = arun
@@ -117,7 +115,7 @@ class AsyncSession:
 
     async def preview(self, prompt: str) -> Request:
         """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
-        turn = self._turn(prompt, Channel(), streamed=False)
+        turn = self._turn(prompt, Channel(is_read=False), streamed=False)
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
         turn.history.add_user(turn.prompt)
@@ -176,7 +174,7 @@ class AsyncSession:
     @property
     def busy(self) -> bool:
         """Whether a turn is running."""
-        return self._channel is not None and self._channel.running
+        return self._channel is not None and not self._channel.task.done()
 
     async def aclose(self) -> None:
         """Refuse further turns. Safe to call twice."""
@@ -193,14 +191,14 @@ class AsyncSession:
             join_surrogates(prompt),
             channel,
             Permissions(self._allowed, self.lasting),
-            Observers((*observers, *self.config.observers)),
+            (*observers, *self.config.observers),
             find_approver(self.config, streamed=streamed),
         )
 
     async def wait_until_settled(self) -> None:
         """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
-            await self._channel.ended()
+            await self._channel.wait_for_end()
 
     def begin(self, prompt: str, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
         """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy, ValueError."""
@@ -211,9 +209,10 @@ class AsyncSession:
         given: object = prompt
         if not isinstance(given, str) or not given.strip():
             raise ValueError("the prompt is empty: say what the model should do")
-        channel = self._channel = Channel()
+        channel = self._channel = Channel(is_read=streamed)
         turn = self._turn(prompt, channel, streamed=streamed, observers=observers)
-        channel.begin(self._run(turn, channel))
+        channel.task = asyncio.ensure_future(self._run(turn, channel))
+        channel.task.add_done_callback(lambda _: channel.changed.set())
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
@@ -221,13 +220,14 @@ class AsyncSession:
         channel.started = True
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
-            watch, number = Watch(turn.config.sandbox), self._history.turns
+            watch = None if turn.config.sandbox is None else Watch(turn.config.sandbox)
+            number = self._history.turns
             try:
                 end = await _come_to_an_end(turn, watch, channel)
             finally:
                 self._history.mark_turn(number)  # each result has a turn to go back to
             channel.reason = channel.reason or end.reason  # from here on a stop comes too late
-            files = await watch.changes()
+            files = [] if watch is None else await watch.changes()
             for change in files:
                 channel.record(change)
             result = self._result(turn, channel, end, files)
@@ -257,30 +257,21 @@ class AsyncSession:
         )
 
 
-@contextlib.contextmanager
-def _time_limit(channel: Channel, limit: float | None) -> Iterator[None]:
-    """Stop the turn after so many seconds."""
-    if limit is None:
-        yield
-        return
-    timer = asyncio.get_running_loop().call_later(limit, channel.stop, "timeout")
-    try:
-        yield
-    finally:
-        timer.cancel()
-
-
-async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd:
+async def _come_to_an_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
     """Run the turn and tell how it ended, also when it was stopped. Raises CancelledError when somebody else cancels it."""
     outcome, note = Outcome(TurnEnd()), ""
+    timer: asyncio.TimerHandle | None = None
     try:
         channel.checkpoint()
         if must_load(turn.config.route.model):
             # Seconds, once in a process: none of the run's time.
             outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
         if outcome.error is None:
-            with _time_limit(channel, turn.config.timeout), keep_loop_running():
-                await watch.start()
+            if turn.config.timeout is not None:
+                timer = asyncio.get_running_loop().call_later(turn.config.timeout, channel.stop, "timeout")
+            with keep_loop_running():
+                if watch is not None:
+                    await watch.start()
                 outcome = await attempt(run_turn(turn))
     except asyncio.CancelledError as cancelled:
         if channel.reason is None:
@@ -290,6 +281,9 @@ async def _come_to_an_end(turn: Turn, watch: Watch, channel: Channel) -> TurnEnd
     else:
         if channel.reason is not None:
             await _let_cancel_come()
+    finally:
+        if timer is not None:
+            timer.cancel()
     end: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
     if channel.reason is not None:
         return TurnEnd(channel.reason, note or (end.error if end.reason == "done" else None))

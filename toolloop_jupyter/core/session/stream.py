@@ -9,15 +9,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Awaitable, Sequence
+from typing import NamedTuple, Protocol
 
 from ..events import (
     STOPPED,
     Approval,
     Done,
     Event,
-    HarnessError,
     Observer,
     OutputInvalid,
     Result,
@@ -58,7 +57,12 @@ class Turns(Protocol):
 class Channel:
     """Events on their way from a turn to its reader, and the way to stop the turn."""
 
-    def __init__(self) -> None:
+    task: asyncio.Task[Ended]
+    """The turn."""
+
+    def __init__(self, *, is_read: bool) -> None:
+        self.is_read = is_read
+        """Whether somebody takes the events; else they are only recorded."""
         self.events: deque[Event] = deque()
         self.recorded: list[Event] = []
         self.changed = asyncio.Event()
@@ -68,18 +72,8 @@ class Channel:
         """Why the turn ends: set once, by a stop or by its own end."""
         self.told_to_stop = False
         """Whether it is to stop: known before its loop has heard of it."""
-        self.task: asyncio.Task[Ended] | None = None
         self.started = False
         """Whether the task has begun: one that is cancelled before never runs its first line."""
-
-    def begin(self, run: Coroutine[Any, Any, Ended]) -> None:
-        """Run the turn in a task."""
-        self.task = asyncio.ensure_future(run)
-        self.task.add_done_callback(lambda _: self.changed.set())
-
-    @property
-    def running(self) -> bool:
-        return self.task is not None and not self.task.done()
 
     def checkpoint(self) -> None:
         """End the turn here when it is to stop: what it awaited may have swallowed the CancelledError."""
@@ -89,8 +83,9 @@ class Channel:
     def record(self, event: Event) -> None:
         """Send an event, also of a turn that is to stop or has ended."""
         self.recorded.append(event)
-        self.events.append(event)
-        self.changed.set()
+        if self.is_read:
+            self.events.append(event)
+            self.changed.set()
 
     async def emit(self, event: Event) -> None:
         """Send an event, and wait for a reader that is far behind; raises CancelledError when the turn is to stop."""
@@ -109,14 +104,14 @@ class Channel:
     def stop(self, reason: StopReason) -> None:
         """Cancel the turn, once; the first reason counts. On the turn's own loop."""
         self.room.set()
-        if self.reason is None and self.task is not None and not self.task.done():
+        if self.reason is None and not self.task.done():
             self.reason, self.told_to_stop = reason, True
             if self.started:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
         """The same from any thread (a click on a subshell's thread, the garbage collector's)."""
-        if self.task is None or self.task.done():
+        if self.task.done():
             return
         self.told_to_stop = True
         loop = self.task.get_loop()
@@ -130,15 +125,13 @@ class Channel:
         with contextlib.suppress(RuntimeError):  # the loop may be closed already
             loop.call_soon_threadsafe(self.stop, reason)
 
-    async def ended(self) -> None:
-        """Wait until the turn's task has ended, however it does; from any loop. Not for one whose own loop stands still."""
-        task = self.task
-        if task is None or task.done():
-            return
-        if task.get_loop() is asyncio.get_running_loop():
-            await asyncio.wait({task})
-        elif task.get_loop().is_running():
-            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.ended(), task.get_loop()))
+    async def wait_for_end(self) -> None:
+        """Wait until the turn has ended, however it does; from any loop. Not for one whose own loop stands still."""
+        loop = self.task.get_loop()
+        if loop is asyncio.get_running_loop():
+            await asyncio.wait({self.task})
+        elif not self.task.done() and loop.is_running():
+            await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.wait_for_end(), loop))
 
 
 class AsyncEventStream:
@@ -157,7 +150,10 @@ class AsyncEventStream:
         close_session: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`streamed`: its reader sees the events, and answers the requests for which there is no `on_approval`."""
+        """`streamed`: its reader sees the events, and answers the requests for which there is no `on_approval`.
+
+        Otherwise `collect` it.
+        """
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
         self._channel: Channel | None = None
@@ -190,35 +186,46 @@ class AsyncEventStream:
     async def __anext__(self) -> Event:
         if self._ended:
             raise StopAsyncIteration
-        if self._channel is None:
-            await self._session.wait_until_settled()
-            self._channel = self._session.begin(
-                self._prompt, streamed=self._streamed, observers=self._observers
-            )
-            if self._cancelled:
-                self._channel.stop("cancelled")
+        channel = self._channel or await self._begin()
         if self._asked is not None:
             self._asked.deny("approval not answered", by="unattended")
             self._asked = None
-        event = await self._next(self._channel)
+        while not (channel.events or channel.task.done()):
+            channel.changed.clear()
+            await self._wait(channel, channel.changed.wait())
+        if not channel.events:
+            return await self._finish(channel)
+        event = channel.take()
         if isinstance(event, Approval) and self.approver == "reader":
             self._asked = event  # for the reader of this stream to answer
         return event
 
-    async def _next(self, channel: Channel) -> Event:
-        task = channel.task
-        assert task is not None
-        while not channel.events:
-            if task.done():
-                return await self._finish(channel, task)
-            channel.changed.clear()
-            try:
-                await channel.changed.wait()
-            except asyncio.CancelledError as error:
-                channel.stop("cancelled")
-                await self._wind_down(task, error)
-                raise
-        return channel.take()
+    async def collect(self) -> Result:
+        """Run the turn to its end and return its Result; of a stream that nobody reads. Raises OutputInvalid."""
+        channel = await self._begin()
+        while not channel.task.done():
+            await self._wait(channel, channel.wait_for_end())
+        result = (await self._finish(channel)).result
+        with contextlib.suppress(StopAsyncIteration):
+            await self._finish(channel)
+        return result
+
+    async def _begin(self) -> Channel:
+        await self._session.wait_until_settled()
+        channel = self._session.begin(self._prompt, streamed=self._streamed, observers=self._observers)
+        self._channel = channel
+        if self._cancelled:
+            channel.stop("cancelled")
+        return channel
+
+    async def _wait(self, channel: Channel, what: Awaitable[object]) -> None:
+        """Await it; stop the turn when this is cancelled."""
+        try:
+            await what
+        except asyncio.CancelledError as error:
+            channel.stop("cancelled")
+            await self._wind_down(channel.task, error)
+            raise
 
     async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
         """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
@@ -230,16 +237,17 @@ class AsyncEventStream:
         error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
         await self._session.config.host.stopped(error)
 
-    async def _finish(self, channel: Channel, task: asyncio.Task[Ended]) -> Event:
+    async def _finish(self, channel: Channel) -> Done:
         """The Done event; then, at the next call, OutputInvalid or the end."""
+        turn = channel.task
         if self._result is None:
-            self._ended = task.cancelled()  # by somebody else: the same is not raised again and again
-            self._result = task.result().result
+            self._ended = turn.cancelled()  # by somebody else: the same is not raised again and again
+            self._result = turn.result().result
             if self._close_session:
                 await self._session.aclose()
             return Done(self._result)
         self._ended = True
-        if (invalid := task.result().invalid) is not None:
+        if (invalid := turn.result().invalid) is not None:
             raise invalid
         raise StopAsyncIteration
 
@@ -257,9 +265,9 @@ class AsyncEventStream:
     async def aclose(self) -> None:
         """Stop the turn and wait until it has ended."""
         self._ended = True
-        if self._channel is not None and self._channel.task is not None:
+        if self._channel is not None:
             self._channel.stop("cancelled")
-            await self._channel.ended()
+            await self._channel.wait_for_end()
             if self._result is None and not self._channel.task.cancelled():
                 self._result = self._channel.task.result().result
         if self._close_session:
@@ -282,14 +290,3 @@ def join_shown_text(events: Sequence[Event]) -> str:
         elif isinstance(event, Retry) and event.discard:
             text = text.removesuffix(event.discard)
     return text
-
-
-async def collect(stream: AsyncIterator[Event]) -> Result:
-    """Read a stream to its end and return its Result. Raises what the stream raises after `Done`."""
-    result: Result | None = None
-    async for event in stream:
-        if isinstance(event, Done):
-            result = event.result
-    if result is None:
-        raise HarnessError("turn ended without a result")
-    return result

@@ -140,22 +140,22 @@ class EventStream:
 T = TypeVar("T")
 
 
-class Pending(Coroutine[Any, Any, T]):
+class Pending(Coroutine[object, None, T]):
     """Wraps a coroutine; awaited, or given to asyncio, it is that coroutine.
 
     `call` is how it is written, for the messages: "aagent(…)".
     """
 
-    def __init__(self, coroutine: Coroutine[Any, Any, T], call: str) -> None:
+    def __init__(self, coroutine: Coroutine[object, None, T], call: str) -> None:
         self._coroutine, self._call = coroutine, call
 
-    def __await__(self) -> Generator[Any, Any, T]:
+    def __await__(self) -> Generator[object, None, T]:
         return self._coroutine.__await__()
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: None) -> object:
         return self._coroutine.send(value)
 
-    def throw(self, *error: Any) -> Any:
+    def throw(self, *error: Any) -> object:
         return self._coroutine.throw(*error)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What may leave in a text: without control characters and without keys."""
+"""What may leave in a text: without control characters and without keys; a text into a file."""
 
 from .bounds import (
     DEEPEST,
@@ -11,6 +11,7 @@ from .bounds import (
     is_deeper,
     list_some,
 )
+from .files import write_whole
 from .keys import (
     HIDDEN,
     KeyFilter,
@@ -74,4 +75,5 @@ __all__ = [
     "remember",
     "remove_ansi",
     "settle_lines",
+    "write_whole",
 ]

@@ -6,7 +6,6 @@ Each bound is far above what a working model sends, and each is said to whoever 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 MOST_CALLS = 1_000
 """Tool calls in one answer. More come from a model or a server that repeats itself."""
@@ -29,21 +28,17 @@ class TooManyCalls(Exception):
         super().__init__(f"the answer asks for more than {MOST_CALLS:,} tool calls; none of them was run.")
 
 
-def is_deeper(value: Any, levels: int = DEEPEST) -> bool:
+def is_deeper(value: object, levels: int = DEEPEST) -> bool:
     """Whether JSON data is nested deeper than `levels`; so is what holds itself. Level by level, without recursion."""
-    level = _list_containers([value])
-    for _ in range(levels):
-        if not level:
+    level = [value]
+    for _ in range(levels + 1):
+        holders = {id(one): one for one in level if isinstance(one, (Mapping, list, tuple))}  # each once
+        if not holders:
             return False
-        level = _list_containers(
-            item for one in level for item in (one.values() if isinstance(one, Mapping) else one)
-        )
-    return bool(level)
-
-
-def _list_containers(values: Iterable[Any]) -> list[Any]:
-    """Those of the values that hold others, each once."""
-    return list({id(one): one for one in values if isinstance(one, (Mapping, list, tuple))}.values())
+        level = [
+            item for one in holders.values() for item in (one.values() if isinstance(one, Mapping) else one)
+        ]
+    return True
 
 
 def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:

@@ -42,6 +42,7 @@ _USER = re.compile(r"(?<=://)[^/@\s]+@")
 _QUERY = re.compile(r"([?&])([^=&#?\s]{1,100})=([^&#\s'\"]+)")
 
 
+@functools.lru_cache(maxsize=1024)
 def names_key(name: str) -> bool:
     """Whether an option, a header, a field or a variable of this name holds a key, or headers with one."""
     return name != "prompt_cache_key" and _NAME.search(name) is not None
@@ -101,9 +102,16 @@ def find_environment_keys() -> Iterator[str]:
     for name, value in os.environ.items():
         if names_key(name):
             yield from find_keys(name, value)
-    for name, value in list(vars(sys.modules.get("litellm", sys)).items()):
-        if name.endswith("_key") and isinstance(value, str):
-            yield value
+    names = vars(sys.modules.get("litellm", sys))
+    for name in _find_litellm_keys(len(names)):
+        if isinstance(key := names.get(name), str):
+            yield key
+
+
+@functools.lru_cache(maxsize=1)
+def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
+    """The names of LiteLLM's module that are for keys. It has thousands: they are read again when their number changes."""
+    return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
 _known: dict[str, None] = {}
@@ -112,7 +120,9 @@ _known: dict[str, None] = {}
 
 def remember(keys: Iterable[str]) -> None:
     """Never show these again. Short ones are left out: see `SHORTEST`."""
-    _known.update((key, None) for key in keys if len(key) >= SHORTEST)
+    for key in keys:
+        if len(key) >= SHORTEST:
+            _known[key] = None
 
 
 _NO_KEY = re.compile(
@@ -122,10 +132,6 @@ _NO_KEY = re.compile(
 )
 """A word ("not-needed", "production"), a file's place, an address without user, query and a long part that may be a key of
 itself: texts have these for other reasons. What merely begins with a slash may be a key: in base64 one of 64 does."""
-
-
-def _may_be_key(text: str) -> bool:
-    return len(text) >= SHORTEST and not _NO_KEY.fullmatch(text) and not os.path.exists(text)  # noqa: PTH110
 
 
 _OWN = 12
@@ -204,7 +210,7 @@ class _Writing:
 @functools.lru_cache(maxsize=256)
 def _find_writings(key: str) -> tuple[_Writing, ...]:
     """The writings of a key: itself, and the part of any base64 text that only it decides."""
-    if not _may_be_key(key):
+    if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
     whole = "://" in key or re.search(r"\s", key) is not None

@@ -58,12 +58,12 @@ def join_surrogates(text: str) -> str:
 
 
 def join_surrogates_in(value: Any) -> Any:
-    """JSON data with `whole_characters` in all of its texts, keys too."""
+    """JSON data with `join_surrogates` done in all of its texts, keys too."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, dict):
         return {join_surrogates_in(key): join_surrogates_in(item) for key, item in value.items()}
-    return [join_surrogates_in(item) for item in value] if isinstance(value, list) else value
+    return [*map(join_surrogates_in, value)] if isinstance(value, list) else value
 
 
 def cut_half(text: str) -> tuple[str, str]:

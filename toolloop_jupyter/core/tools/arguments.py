@@ -12,52 +12,34 @@ import contextlib
 import copy
 import itertools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
-from .messages import InvalidArguments, explain_problems, find_steps
+from .messages import WANTS_CONTAINER, InvalidArguments, explain_problems, find_steps
 from .parsing import JsonObject, parse_arguments, parse_part
-from .preview import Preview, check_edit, holds_note, is_plain, merge_edit, preview
+from .preview import Preview, check_edit, holds_note, holds_text, is_plain, merge_edit, preview
 from .schema import find_default_json
 from .signature import Parameter
 
-_NESTED = frozenset(
-    {
-        "list_type",
-        "dict_type",
-        "tuple_type",
-        "set_type",
-        "frozen_set_type",
-        "mapping_type",
-        "iterable_type",
-        "model_type",
-        "model_attributes_type",
-        "dataclass_type",
-        "arguments_type",
-        "named_tuple_type",
-        "deque_type",
-        "ordered_dict_type",
-        "counter_type",
-        "sequence_str",
-    }
-)
-"""Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
+_IN_NAN = re.compile(rb"nan|inf", re.IGNORECASE)
+_NAN = re.compile(r"\s*[+-]*(?:nan|inf|infinity)\s*", re.IGNORECASE)
 
 
 class Argument(NamedTuple):
     """One argument of one call: its value, and what is shown of it."""
 
     parameter: Parameter
-    value: Any
+    value: object
     passed: bool
     """Whether the function is given it; else its own default applies."""
-    sent: Any
+    sent: object
     """JSON that the model sent for it, or MISSING."""
     preview: Preview | None
     """None for a default that is no JSON: it cannot be shown, and not be edited."""
@@ -86,15 +68,18 @@ class Arguments:
     tool: str
     parameters: Sequence[Parameter]
     adapter: TypeAdapter[JsonObject]
+    """Makes values by Python names of JSON by the schema's names."""
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Typed values from the arguments as the model sent them: text, None or a mapping.
 
         Raises InvalidArguments.
         """
-        with self._naming_the_tool():
+        try:
             given = parse_arguments(raw)
-        return self._make(*self._validate(self._rename(given)), {})
+        except InvalidArguments as error:
+            raise self._refuse(error) from None
+        return self._make(given, {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
         """The same call with what a person made of what they were shown; what they left alone keeps its very value.
@@ -106,84 +91,75 @@ class Arguments:
         if is_same_json(dict(edited), shown):
             return arguments
         again = {key: one.preview.again for key, one in arguments.items() if one.preview is not None}
-        with self._naming_the_tool():
+        untouched = {
+            key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
+        }
+        try:
             merged = {
                 key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
                 for key, value in parse_arguments(edited).items()
             }
-        given = self._rename({key: value for key, value in merged.items() if value is not MISSING})
-        untouched = {
-            key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
-        }
-        made = self._make(*self._validate(given), untouched)
-        with self._naming_the_tool():
-            check_edit(list_shown(made), edited, shown)
-        is_as_shown = is_same_json(list_shown(made), shown) and not holds_note(shown)
-        return arguments if is_as_shown else made
-
-    @contextlib.contextmanager
-    def _naming_the_tool(self) -> Iterator[None]:
-        try:
-            yield
         except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-
-    def _rename(self, given: JsonObject) -> JsonObject:
-        """The arguments by the schema's names, also where one came by the parameter's own, which providers do not take."""
-        keys = {parameter.key for parameter in self.parameters}
-        for key, own in ((parameter.key, parameter.own_key) for parameter in self.parameters):
-            if own in given and own and own not in keys and key not in given:
-                given[key] = given.pop(own)
-        return given
-
-    def _validate(self, given: JsonObject) -> tuple[JsonObject, JsonObject]:
-        """(values by Python names, the JSON that they were made of by schema names)."""
+            raise self._refuse(error) from None
+        made = self._make({key: value for key, value in merged.items() if value is not MISSING}, untouched)
+        now = list_shown(made)
         try:
-            return self._check(given), given
-        except ValidationError as error:
-            problems = error.errors(include_url=False)
-        if _decode_texts(given, problems):
-            try:
-                return self._check(given), given
-            except ValidationError as error:
-                problems = error.errors(include_url=False)
-        if (with_null := _put_nulls(given, problems)) is not None:
-            try:
-                return self._check(with_null), with_null
-            except ValidationError:
-                pass  # null was not meant, or does not help: the message is about what was sent
-        keys = [parameter.key for parameter in self.parameters]
-        raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
+            check_edit(now, edited, shown)
+        except InvalidArguments as error:
+            raise self._refuse(error) from None
+        return arguments if is_same_json(now, shown) and not holds_note(shown) else made
 
-    def _check(self, given: JsonObject) -> JsonObject:
-        # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        values: JsonObject | Raised = attempt_call(lambda: self.adapter.validate_json(to_json(given)))
-        if isinstance(values, Raised):
-            if isinstance(values.error, ValidationError):
-                raise values.error
-            # Raised by a validator of the person's own types.
-            text = describe_error(values.error, 500)
-            raise InvalidArguments(f"invalid arguments, {self.tool} was not run: {text}") from values.error
-        if _has_nan_text(given) and (path := next(_find_not_finite(values, ""), None)):
-            raise InvalidArguments(
-                f"invalid arguments, {self.tool} was not run:\n- {path}: expected a finite number, got NaN or infinity"
-            )
-        return values
+    def _refuse(self, problem: object) -> InvalidArguments:
+        return InvalidArguments(f"{problem}; {self.tool} was not run")
 
-    def _make(
-        self, validated: Mapping[str, Any], given: Mapping[str, Any], untouched: ArgumentsByKey
-    ) -> ArgumentsByKey:
+    def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
+        """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
+        for one in self.parameters:
+            if one.own_key and one.own_key in given and one.key not in given:
+                given[one.key] = given.pop(one.own_key)
+        values, read = self._validate(given)
         made: dict[str, Argument] = {}
         for parameter in self.parameters:
-            key, value = parameter.key, validated[parameter.name]
+            key, value = parameter.key, values[parameter.name]
+            sent = read.get(key, MISSING)
             if key in untouched:
                 made[key] = untouched[key]
             elif value is MISSING:
                 made[key] = _take_default(parameter)
             else:
-                sent = given.get(key, MISSING)
                 made[key] = Argument(parameter, value, True, sent, preview(value, sent))
         return made
+
+    def _validate(self, given: JsonObject) -> tuple[JsonObject, JsonObject]:
+        """(values by Python names, the JSON that they were made of by schema names)."""
+        values = self._check(given)
+        if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
+            values = self._check(given)
+        if not isinstance(values, ValidationError):
+            return values, given
+        problems = values.errors(include_url=False)
+        if (with_null := _put_nulls(given, problems)) is not None:
+            values = self._check(with_null)
+            if not isinstance(values, ValidationError):
+                return values, with_null
+            # null was not meant, or does not help: the message is about what was sent
+        keys = [parameter.key for parameter in self.parameters]
+        raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
+
+    def _check(self, given: JsonObject) -> JsonObject | ValidationError:
+        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        sent = to_json(given)
+        values = attempt_call(self.adapter.validate_json, sent)
+        begin = f"invalid arguments, {self.tool} was not run:"
+        if isinstance(values, Raised):
+            if isinstance(values.error, ValidationError):
+                return values.error
+            # Raised by a validator of the person's own types.
+            raise InvalidArguments(f"{begin} {describe_error(values.error, 500)}") from values.error
+        holds_nan = _IN_NAN.search(sent) and holds_text(given, _NAN.fullmatch)
+        if holds_nan and (path := next(_find_not_finite(values, ""), None)):
+            raise InvalidArguments(f"{begin}\n- {path}: expected a finite number, got NaN or infinity")
+        return values
 
 
 def _take_default(parameter: Parameter) -> Argument:
@@ -201,70 +177,58 @@ def _take_default(parameter: Parameter) -> Argument:
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
-    changed, tried, count = False, set(), itertools.count()
+    changed, count = False, itertools.count()
+    tried: set[tuple[int, int | str]] = set()
     for problem in problems:
         text = problem["input"]
-        if problem["type"] not in _NESTED or type(text) is not str or text.lstrip()[:1] not in ("[", "{"):
+        if (
+            problem["type"] not in WANTS_CONTAINER
+            or type(text) is not str
+            or text.lstrip()[:1] not in ("[", "{")
+        ):
             continue
-        holder, key = _find_place(given, problem["loc"])
-        if holder is None or holder[key] != text or (id(holder), key) in tried:
-            continue
-        tried.add((id(holder), key))  # once, also where each member of a union has refused it
-        try:
-            holder[key] = parse_part(text, count)
-        except InvalidArguments:
-            continue
-        changed = True
+        for holder, key in find_steps(given, problem["loc"])[-1:]:
+            if holder[key] != text or (id(holder), key) in tried:
+                continue
+            tried.add((id(holder), key))  # once, also where each member of a union has refused it
+            with contextlib.suppress(InvalidArguments):
+                holder[key] = parse_part(text, count)
+                changed = True
     return changed
 
 
 def _put_nulls(given: JsonObject, problems: Sequence[ErrorDetails]) -> JsonObject | None:
     """A copy with null for each refused text "null"; None when there is no such text."""
     # What a validator has made of it is never compared: it says itself what it is equal to.
-    refused = [
-        problem for problem in problems if type(problem["input"]) is str and problem["input"] == "null"
-    ]
+    refused = [one["loc"] for one in problems if type(one["input"]) is str and one["input"] == "null"]
     if not refused:
         return None
-    copied: JsonObject = copy.deepcopy(given)
-    places = [_find_place(copied, problem["loc"]) for problem in refused]
-    for holder, key in places:
-        if holder is not None and holder[key] == "null":
+    copied = copy.deepcopy(given)
+    # All are found before one is put in place.
+    for holder, key in [step for location in refused for step in find_steps(copied, location)[-1:]]:
+        if holder[key] == "null":
             holder[key] = None
     return copied
-
-
-def _find_place(given: object, location: Sequence[int | str]) -> tuple[Any, Any]:
-    """The container and the key that hold what a pydantic location means; (None, None) for the whole."""
-    return next(reversed(find_steps(given, location)), (None, None))
-
-
-def _has_nan_text(value: object) -> bool:
-    if isinstance(value, str):
-        return len(value) < 12 and value.strip().lstrip("+-").lower() in ("nan", "inf", "infinity")
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return any(_has_nan_text(item) for item in items)
 
 
 def _find_not_finite(value: object, path: str) -> Iterator[str]:
     """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
 
-    Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `schema.build`
+    Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `build_schema`
     has told it, and so what is found there is meant.
     """
-    if isinstance(value, BaseModel):
-        if type(value).model_config.get("allow_inf_nan"):
-            return
+    parts: list[tuple[str, object]] = []
+    if isinstance(value, BaseModel) and not type(value).model_config.get("allow_inf_nan"):
         for name, info in type(value).model_fields.items():
             item, inside = getattr(value, name), f"{path}.{name}".lstrip(".")
             if any(getattr(known, "allow_inf_nan", None) for known in info.metadata):
                 continue
             if isinstance(item, float) and not math.isfinite(item):
                 yield inside
-            yield from _find_not_finite(item, inside)
+            parts.append((inside, item))
     elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _find_not_finite(item, f"{path}.{key}".lstrip("."))
+        parts += [(f"{path}.{key}".lstrip("."), item) for key, item in value.items()]
     elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            yield from _find_not_finite(item, f"{path}[{index}]")
+        parts += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    for inside, item in parts:
+        yield from _find_not_finite(item, inside)

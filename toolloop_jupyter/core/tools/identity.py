@@ -32,7 +32,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
-from typing import Any
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -49,12 +48,7 @@ _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Patter
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
 _BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
 _ROUTINES = (types.FunctionType, types.MethodType, *_BUILTIN, type(functools.lru_cache(len)))
-_CONTAINERS = (list, tuple, set, frozenset, dict, bytearray, deque)
-_STALE = (
-    "# The source of {name} is not shown: what runs is not what is written there now "
-    "(changed since it was loaded, or changed while it was).\n"
-)
-_FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
+_CONTAINERS = (list, tuple, set, frozenset, bytearray, deque)
 
 
 @dataclass(frozen=True)
@@ -68,15 +62,16 @@ class Version:
     @classmethod
     def of(cls, function: Function) -> Version:
         """The version of now. Never raises: what cannot be looked at is the same as nothing else."""
-        look = _Look(_Look())
-        if isinstance(attempt_call(look.at_function, function), Raised):
+        data = _Parts()
+        parts = _Parts(data)
+        if isinstance(attempt_call(parts.add_function, function), Raised):
             return cls((object(), _UNSEEN))
-        return cls(tuple(look.parts[:MOST]), tuple(look.data.parts[:MOST]))
+        return cls(tuple(parts.found[:MOST]), tuple(data.found[:MOST]))
 
     @property
     def fixed(self) -> bool:
         """Whether all of it is compared, so that an approval may hold for later calls."""
-        return all(len(p) < MOST and all(part is not _UNSEEN for part in p) for p in (self.parts, self.data))
+        return all(len(p) < MOST and not any(part is _UNSEEN for part in p) for p in (self.parts, self.data))
 
     def is_still(self, now: Version) -> bool:
         """Whether nothing of what runs was replaced since; the data of its closures may be other."""
@@ -84,7 +79,7 @@ class Version:
 
     def covers(self, now: Version) -> bool:
         """Whether what was allowed for good when this was the version is allowed now: it is the same to the bottom."""
-        return self.fixed and now.fixed and _are_same(self.parts + self.data, now.parts + now.data)
+        return self.fixed and now.fixed and self.is_still(now) and _are_same(self.data, now.data)
 
 
 def _are_same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
@@ -94,69 +89,72 @@ def _are_same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
     )
 
 
-class _Look:
-    """One look at a function; its closures' data is put apart."""
+class _Parts:
+    """The parts of a function, in the order in which they are found; its closures' data is put apart."""
 
-    def __init__(self, data: _Look | None = None) -> None:
-        self.parts: list[object] = []
-        self.data = data or self
+    def __init__(self, data: _Parts | None = None) -> None:
+        self.found: list[object] = []
+        self._data = data or self
         self._seen: set[int] = set()
 
-    def _is_new(self, part: object) -> bool:
-        """Note which object it is; False for one whose content is known already."""
-        self.parts.append(part)
-        known = len(self._seen)
-        self._seen.add(id(part))
-        return len(self._seen) > known
-
-    def at_function(self, function: Function) -> None:
+    def add_function(self, function: Function) -> None:
         for layer in list_layers(function):
             if inspect.ismethod(layer):  # another object at each look
-                self._at_object(layer.__self__)
-            elif not self._is_new(layer):
+                self._add_object(layer.__self__)
+            elif not self._add_new(layer):
                 return
             elif isinstance(layer, functools.partial):
-                self.at_value((layer.args, layer.keywords))
+                self.add((layer.args, layer.keywords))
             elif inspect.isfunction(layer):
-                self.at_value((layer.__code__, layer.__defaults__, layer.__kwdefaults__))
+                self.add((layer.__code__, layer.__defaults__, layer.__kwdefaults__))
                 for cell in layer.__closure__ or ():
                     held = attempt_call(getattr, cell, "cell_contents")  # may be empty yet
-                    look = self if callable(held) else self.data
-                    look.at_value(_UNSEEN if isinstance(held, Raised) else held)
-            elif type(layer) is types.BuiltinFunctionType:
-                self.parts.append(layer.__self__)
-            elif type(layer) not in _ROUTINES:
-                self._at_object(layer)
+                    (self if callable(held) else self._data).add(
+                        _UNSEEN if isinstance(held, Raised) else held
+                    )
+            elif isinstance(layer, types.BuiltinFunctionType):
+                self.found.append(layer.__self__)
+            elif not isinstance(layer, _ROUTINES):
+                self._add_object(layer)
 
-    def _at_object(self, owner: object) -> None:
-        self.parts.append(owner)
+    def add(self, value: object) -> None:
+        """Add what a closure, a default or a partial holds."""
+        kind = type(value)
+        if kind in _UNCHANGING or isinstance(value, (type, enum.Enum)) or len(self.found) > MOST:
+            self.found.append(value)
+        elif isinstance(value, (*_ROUTINES, functools.partial)):
+            self.add_function(value)
+        elif (content := _list_content(value)) is not None:
+            self.found += (kind, len(content))
+            if kind in (tuple, frozenset) or self._add_new(value):
+                for item in islice(content, MOST + 1):
+                    self.add(item)
+        else:
+            self.found += (value, _UNSEEN)
+            if callable(value):
+                self.add_function(value)
+
+    def _add_new(self, part: object) -> bool:
+        """Add which object it is; False for one whose content is known already."""
+        self.found.append(part)
+        known = id(part) in self._seen
+        self._seen.add(id(part))
+        return not known
+
+    def _add_object(self, owner: object) -> None:
+        self.found.append(owner)
         for name, value in list(getattr(owner, "__dict__", {}).items()):
             if isinstance(value, (*_ROUTINES, functools.partial)):
-                self.parts.append(name)
-                self.at_function(value)
-
-    def at_value(self, value: Any) -> None:
-        """Look at what a closure, a default or a partial holds."""
-        kind = type(value)
-        if kind in _UNCHANGING or isinstance(value, type | enum.Enum) or len(self.parts) > MOST:
-            self.parts.append(value)
-        elif kind in _ROUTINES or kind is functools.partial:
-            self.at_function(value)
-        elif (content := _list_content(value)) is None:
-            self.parts += (value, _UNSEEN)
-            if callable(value):
-                self.at_function(value)
-        else:
-            self.parts += (kind, len(content))
-            if kind in (tuple, frozenset) or self._is_new(value):
-                for item in islice(content, MOST + 1):
-                    self.at_value(item)
+                self.found.append(name)
+                self.add_function(value)
 
 
-def _list_content(value: Any) -> Collection[Any] | None:
+def _list_content(value: object) -> Collection[object] | None:
     """All that makes a value what it is, or None where that cannot be told."""
+    if type(value) is dict:
+        return value.items()
     if type(value) in _CONTAINERS:
-        return value.items() if isinstance(value, dict) else value
+        return value  # type: ignore[return-value]
     if isinstance(value, BaseModel):
         return (*vars(value).items(), value.__pydantic_extra__, value.__pydantic_private__)
     bases = type(value).__mro__[:-1]
@@ -170,44 +168,52 @@ def read_source(function: Function) -> str:
     Where the text that Python finds is not the code that runs (a module's file that was edited after the import), a
     comment says so in its place.
     """
-    layered = [layer for layer in list_layers(function) if _does_something(layer)]
-    texts = [_read_source(layer) for layer in layered]
+    # A partial, a method and a callable object only lead to what does something.
+    layers = [
+        layer
+        for layer in list_layers(function)
+        if (inspect.isroutine(layer) and not inspect.ismethod(layer)) or hasattr(layer, "__wrapped__")
+    ]
+    texts = [_read_layer(getattr(layer, "__code__", None)) for layer in layers]
     if len(texts) < 2 or not any(texts):
         return "".join(texts)
-    return "\n".join(
-        f"# {number} of {len(texts)}, {'which runs' if number == 1 else 'which it says it wraps'}: {_get_code_name(layer)}\n"
-        + (text or "# There is no Python source of it.\n")
-        for number, (layer, text) in enumerate(zip(layered, texts, strict=True), 1)
-    )
+    parts = []
+    for number, (layer, text) in enumerate(zip(layers, texts, strict=True), 1):
+        role = "which runs" if number == 1 else "which it says it wraps"
+        name = _get_code_name(getattr(layer, "__code__", None)) or type(layer).__qualname__
+        parts.append(f"# {number} of {len(texts)}, {role}: {name}\n{text or _NO_SOURCE}")
+    return "\n".join(parts)
 
 
-def _does_something(layer: object) -> bool:
-    """Whether a layer does something by itself. A partial, a method and a callable object only lead to what does."""
-    return (inspect.isroutine(layer) and not inspect.ismethod(layer)) or hasattr(layer, "__wrapped__")
+def _get_code_name(code: object) -> str:
+    return str(getattr(code, "co_qualname", getattr(code, "co_name", "")))  # Python 3.10 has only the latter
 
 
-def _get_code_name(layer: object) -> str:
-    code = getattr(layer, "__code__", None)
-    return str(getattr(code, "co_qualname", getattr(code, "co_name", type(layer).__qualname__)))
-
-
-def _read_source(layer: object) -> str:
-    code = getattr(layer, "__code__", None)
+def _read_layer(code: object) -> str:
+    """The source of a layer's code; "" where there is none."""
     if not isinstance(code, types.CodeType):
         return ""
     # Of the code: of a function, `inspect` gives the source of what it wraps. It may raise anything on a changed file.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
-    flags = code.co_flags & _FUTURES | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-    compiled = attempt_call(_compile_all, written, code.co_filename, flags)
+    compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
     if isinstance(text, str) and not isinstance(compiled, Raised) and code in compiled:
         return textwrap.dedent(text)
-    return _STALE.format(name=_get_code_name(layer)) if written else ""
+    return _STALE.format(name=_get_code_name(code)) if written else ""
+
+
+_NO_SOURCE = "# There is no Python source of it.\n"
+_STALE = (
+    "# The source of {name} is not shown: what runs is not what is written there now "
+    "(changed since it was loaded, or changed while it was).\n"
+)
+_FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 
 
 @functools.lru_cache(maxsize=8)
-def _compile_all(text: str, filename: str, flags: int) -> frozenset[types.CodeType]:
+def _compile_all(text: str, filename: str, futures: int) -> frozenset[types.CodeType]:
     """All code of a file, or of a notebook's cell."""
+    flags = futures | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # they were said when the code was compiled to be run
         codes = [compile(text, filename, "exec", flags, dont_inherit=True)]

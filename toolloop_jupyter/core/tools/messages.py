@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import difflib
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic_core import ErrorDetails
 
@@ -18,123 +17,91 @@ class InvalidArguments(ValueError):
     """Arguments that the function cannot be called with. `str()` is the short message for the model."""
 
 
+JsonContainer: TypeAlias = Any
+"""A list or a dict of JSON data, of which a part is read or replaced by its index or key."""
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
 _MOST_TEXTS = 50  # of one place: what each member of a union expects
-_KEY_MARK = "[key]"
 _LINE = 500  # characters of one problem: a made-up name or a list of choices may be of any length
+_KEY_MARK = "[key]"
+"""Pydantic's own mark at the end of a location: the error is in a key of a dict."""
 
-_EXPECTED: Mapping[str, str] = {
-    "int_type": "an integer",
-    "int_parsing": "an integer",
-    "int_from_float": "an integer",
-    "int_parsing_size": "an integer with fewer digits",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "a string",
-    "bytes_type": "a string",
-    "path_type": "a string",
-    "list_type": "an array",
-    "tuple_type": "an array",
-    "set_type": "an array",
-    "frozen_set_type": "an array",
-    "iterable_type": "an array",
-    "dict_type": "an object",
-    "mapping_type": "an object",
-    "model_type": "an object",
-    "model_attributes_type": "an object",
-    "dataclass_type": "an object",
-    "arguments_type": "an array",
-    "named_tuple_type": "an array",
-    "complex_type": "a number or a string such as 1+2j",
-    "complex_str_parsing": "a number or a string such as 1+2j",
-    "deque_type": "an array",
-    "ordered_dict_type": "an object",
-    "counter_type": "an object",
-    "sequence_str": "an array",
-    "none_required": "null",
-    "decimal_type": "a number or a string with one",
-    "decimal_parsing": "a number or a string with one",
-    "uuid_type": "a string with a UUID",
-    "uuid_parsing": "a string with a UUID",
-    "date_type": "a string with a date such as 2026-01-31",
-    "date_parsing": "a string with a date such as 2026-01-31",
-    "date_from_datetime_parsing": "a string with a date such as 2026-01-31",
-    "date_from_datetime_inexact": "a date without a time",
-    "datetime_type": "a string with a date and time such as 2026-01-31T12:00:00",
-    "datetime_parsing": "a string with a date and time such as 2026-01-31T12:00:00",
-    "datetime_from_date_parsing": "a string with a date and time such as 2026-01-31T12:00:00",
-    "time_type": "a string with a time such as 12:00:00",
-    "time_parsing": "a string with a time such as 12:00:00",
-    "time_delta_type": "a string with a duration such as P1DT2H",
-    "time_delta_parsing": "a string with a duration such as P1DT2H",
+_DATE, _MOMENT = (
+    "a string with a date such as 2026-01-31",
+    "a string with a date and time such as 2026-01-31T12:00:00",
+)
+_EXPECTED = {
+    kind: expected
+    for expected, kinds in {
+        "an integer": "int_type int_parsing int_from_float",
+        "an integer with fewer digits": "int_parsing_size",
+        "a number": "float_type float_parsing",
+        "a finite number": "finite_number",
+        "true or false": "bool_type bool_parsing",
+        "a string": "string_type bytes_type path_type",
+        "an array": "list_type tuple_type set_type frozen_set_type iterable_type arguments_type named_tuple_type "
+        "deque_type sequence_str",
+        "an object": "dict_type mapping_type model_type model_attributes_type dataclass_type ordered_dict_type counter_type",
+        "a number or a string such as 1+2j": "complex_type complex_str_parsing",
+        "null": "none_required",
+        "a number or a string with one": "decimal_type decimal_parsing",
+        "a string with a UUID": "uuid_type uuid_parsing",
+        _DATE: "date_type date_parsing date_from_datetime_parsing",
+        "a date without a time": "date_from_datetime_inexact",
+        _MOMENT: "datetime_type datetime_parsing datetime_from_date_parsing",
+        "a string with a time such as 12:00:00": "time_type time_parsing",
+        "a string with a duration such as P1DT2H": "time_delta_type time_delta_parsing",
+    }.items()
+    for kind in kinds.split()
 }
+"""Pydantic's kind of error -> what is expected."""
+WANTS_CONTAINER = frozenset(
+    kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
+)
+"""Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
 _MISSING = (
     "missing",
     "missing_argument",
     "missing_keyword_only_argument",
     "missing_positional_only_argument",
 )
-
-
-def _shorten_beginning(begin: re.Match[str]) -> str:
-    return "must " if begin[1] == "Input should" else ""
+_JSON_KINDS = {bool: "boolean", str: "string", int: "number", float: "number"}
 
 
 def explain_problems(
-    tool: str, given: Mapping[str, Any], problems: Sequence[ErrorDetails], known: Sequence[str]
+    tool: str, given: Mapping[str, object], problems: Sequence[ErrorDetails], known: Sequence[str]
 ) -> str:
     """The message for the model: a line for each wrong argument.
 
     `problems` are pydantic's `ValidationError.errors()` for `given`; `known` are the parameters' schema names.
     """
-    found: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
+    by_place: dict[tuple[int | str, ...], list[ErrorDetails]] = {}
     for problem in problems:
-        found.setdefault(_find_place(given, problem), []).append(problem)
-    lines: list[str] = []
-    for place, of_place in itertools.islice(found.items(), _MOST):
-        path = _make_path(place, of_place[0])
-        texts = [_explain_one(problem, path, given, known) for problem in of_place[:_MOST_TEXTS]]
-        lines.append(_cut_line(f"- {path}: {_join_texts(texts)}{_tell_input(texts, of_place[-1]['input'])}"))
-    if len(found) > _MOST:
-        lines.append(f"- and {len(found) - _MOST} more")
-    return "\n".join([f"invalid arguments, {tool} was not run:", *lines])
+        location = problem["loc"]
+        keys = [key for _, key in find_steps(given, location)]
+        if problem["type"] in _MISSING or (location and location[-1] == _KEY_MARK):
+            keys.append(location[-1])
+        by_place.setdefault(tuple(keys), []).append(problem)
+    lines = [f"invalid arguments, {tool} was not run:"]
+    for place, of_place in list(by_place.items())[:_MOST]:
+        is_key = place[-1:] == of_place[0]["loc"][-1:] == (_KEY_MARK,)
+        path = f"{write_path(place[:-1])} (the key)" if is_key else write_path(place)
+        line = f"- {path}: {_explain_place(of_place, path, given, known)}"
+        lines.append(line if len(line) <= _LINE else line[: _LINE - 1] + "…")
+    if len(by_place) > _MOST:
+        lines.append(f"- and {len(by_place) - _MOST} more")
+    return "\n".join(lines)
 
 
-def _cut_line(text: str) -> str:
-    return text if len(text) <= _LINE else text[: _LINE - 1] + "…"
-
-
-def find_steps(given: Any, location: Sequence[int | str]) -> list[tuple[Any, int | str]]:
+def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
     """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
-    way: list[tuple[Any, int | str]] = []
-    current = given
+    steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
-        in_object = isinstance(current, dict) and part in current
-        in_list = isinstance(current, list) and isinstance(part, int) and part < len(current)
-        if in_object or in_list:
-            way.append((current, part))
-            current = current[part]
-    return way
-
-
-def _find_place(given: Any, problem: ErrorDetails) -> tuple[int | str, ...]:
-    """The keys of what is wrong, with pydantic's own mark for an error in a key of a dict at their end."""
-    location = problem["loc"]
-    keys = [key for _, key in find_steps(given, location)]
-    if problem["type"] in _MISSING or (location and location[-1] == _KEY_MARK):
-        keys.append(location[-1])
-    return tuple(keys)
-
-
-def _make_path(place: Sequence[int | str], problem: ErrorDetails) -> str:
-    """`items[0].name`, from what `_find_place` gives."""
-    if place and place[-1] == _KEY_MARK and problem["loc"][-1] == _KEY_MARK:
-        return f"{write_path(place[:-1])} (the key)"
-    return write_path(place)
+        is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
+        if is_index or (isinstance(given, dict) and part in given):
+            steps.append((given, part))
+            given = given[part]
+    return steps
 
 
 def write_path(keys: Sequence[int | str]) -> str:
@@ -143,8 +110,22 @@ def write_path(keys: Sequence[int | str]) -> str:
     return text.removeprefix(".") or "arguments"
 
 
-def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, Any], known: Sequence[str]) -> str:
-    kind = problem["type"]
+def _explain_place(
+    problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
+) -> str:
+    """What is wrong at one place: what each member of a union expects, as one phrase, and what was sent."""
+    texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
+    if all(text.startswith("expected ") for text in texts):
+        told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
+    else:
+        told = "; ".join(texts)
+    if all(text.startswith(("missing", "no such argument", "there is no")) for text in texts):
+        return told
+    return f"{told}, got {shorten_json(problems[-1]['input'])}"
+
+
+def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], known: Sequence[str]) -> str:
+    kind, message = problem["type"], str(problem["msg"])
     if kind in _MISSING:
         return "missing, and required"
     if kind == "extra_forbidden":
@@ -157,39 +138,23 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, Any], kno
         return f"no such argument; there {'are ' + ', '.join(known) if known else 'are none'}"
     if kind in _EXPECTED:
         return f"expected {_EXPECTED[kind]}"
-    message = str(problem["msg"])
     if kind in ("enum", "literal_error"):
         return f"expected {message.removeprefix('Input should be ')}"
-    return re.sub(r"^(Input should|Value error,|Assertion failed,) ?", _shorten_beginning, message)
-
-
-def _join_texts(texts: Sequence[str]) -> str:
-    """What each member of a union expects, as one phrase."""
-    distinct = list(dict.fromkeys(texts))
-    if all(text.startswith("expected ") for text in distinct):
-        return "expected " + " or ".join(text.removeprefix("expected ") for text in distinct)
-    return "; ".join(distinct)
-
-
-def _tell_input(texts: Sequence[str], value: Any) -> str:
-    silent = all(text.startswith(("missing", "no such argument", "there is no")) for text in texts)
-    return "" if silent else f", got {shorten_json(value)}"
+    message = re.sub(r"^(Value error|Assertion failed), ?", "", message)
+    return re.sub(r"^Input should ?", "must ", message)
 
 
 def name_json_kind(value: object) -> str:
     """What JSON calls the value."""
-    for types, name in ((bool, "boolean"), (str, "string"), (int, "number"), (float, "number")):
-        if isinstance(value, types):
-            return name
-    return type(value).__name__
+    return _JSON_KINDS.get(type(value)) or type(value).__name__
 
 
 def shorten_json(value: object) -> str:
     """The value as JSON, at most `_SHOWN` characters."""
     if isinstance(value, str):
         value = value[: _SHOWN + 1]
-    parts = attempt_call(_write_beginning, value)
-    text = shorten_repr(value) if isinstance(parts, Raised) else parts
+    written = attempt_call(_write_beginning, value)
+    text = shorten_repr(value) if isinstance(written, Raised) else written
     text = text.encode("utf-8", "backslashreplace").decode()  # half a surrogate pair cannot be sent back
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 

@@ -5,22 +5,44 @@ Every step grows with the size of what was sent and not faster, and `bounds` say
 
 from __future__ import annotations
 
+import copy
 import itertools
 import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
 from .messages import InvalidArguments, name_json_kind, shorten_json, write_path
 
-JsonObject: TypeAlias = dict[str, Any]
+JsonObject: TypeAlias = dict[str, object]
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
 _TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
 _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
+
+
+class SentArguments:
+    """A call's arguments as the model sent them, parsed once; whoever needs them gets a copy by `parse_arguments`."""
+
+    def __init__(self, raw: object) -> None:
+        self.raw = raw
+        self.parsed: JsonObject = {}
+        """The JSON object, not to be changed; {} where it is none."""
+        self.problem = ""
+        """Why it is none."""
+        self.is_strict = False
+        """Whether `raw` is a JSON object as text that every reader of JSON takes."""
+        try:
+            self.parsed, self.is_strict = _decode(raw)
+        except InvalidArguments as error:
+            self.problem = str(error)
+
+    def stored(self) -> object:
+        """What a conversation keeps: `raw` where it is strict, else the JSON object that was read of it, or {}."""
+        return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
 def parse_arguments(raw: object) -> JsonObject:
@@ -30,45 +52,23 @@ def parse_arguments(raw: object) -> JsonObject:
     Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
     are possible, or none. So do too many characters or values. A SentArguments is copied, and not parsed again.
     """
-    if isinstance(raw, SentArguments):
-        raw = raw.parsed()
-    value, _ = _decode(raw)
-    return _copy_checked(value)
+    if not isinstance(raw, SentArguments):
+        return _decode(raw)[0]
+    if raw.problem:
+        raise InvalidArguments(raw.problem)
+    return copy.deepcopy(raw.parsed)
 
 
-class SentArguments:
-    """A call's arguments as the model sent them, parsed once; whoever needs them gets a copy by `parse_arguments`."""
+def parse_part(text: str, count: Iterator[int]) -> object:
+    """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
 
-    def __init__(self, raw: object) -> None:
-        self.raw = raw
-        self.is_strict = False
-        """Whether `raw` is a JSON object as text that every reader of JSON takes."""
-        self._parsed: JsonObject | InvalidArguments
-        try:
-            value, self.is_strict = _decode(raw)
-            self._parsed = _copy_checked(value)
-        except InvalidArguments as error:
-            self._parsed, self.is_strict = error, False
-
-    def parsed(self) -> JsonObject:
-        """The JSON object, not to be changed. Raises InvalidArguments where it is none."""
-        if isinstance(self._parsed, InvalidArguments):
-            raise InvalidArguments(str(self._parsed))
-        return self._parsed
-
-    def stored(self) -> object:
-        """What a conversation keeps: `raw` where it is strict, else the JSON object that was read of it, or {}."""
-        if self.is_strict:
-            return self.raw
-        return (
-            "{}"
-            if isinstance(self._parsed, InvalidArguments)
-            else json.dumps(self._parsed, ensure_ascii=False)
-        )
+    Raises InvalidArguments.
+    """
+    return _copy(_load(text)[0], (), count)
 
 
-def _decode(raw: object) -> tuple[Mapping[str, object], bool]:
-    """(the object that was sent, whether `raw` itself is strict JSON for it)."""
+def _decode(raw: object) -> tuple[JsonObject, bool]:
+    """(the object that was sent, whether `raw` itself is strict JSON for it: text that every reader of JSON takes)."""
     value, is_strict = raw, False
     if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
         raise InvalidArguments(_TOO_LONG)
@@ -86,11 +86,12 @@ def _decode(raw: object) -> tuple[Mapping[str, object], bool]:
             if value is raw or isinstance(raw, (bytes, bytearray)):
                 raise
             break  # a JSON string that holds no JSON in turn: it is just a string
-    if not isinstance(value, Mapping):
-        raise InvalidArguments(
-            f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
-        )
-    return value, is_strict
+    made = _copy(value, (), itertools.count()) if isinstance(value, Mapping) else value
+    if isinstance(made, dict):
+        return made, is_strict
+    raise InvalidArguments(
+        f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
+    )
 
 
 def _load(text: str) -> tuple[object, bool]:
@@ -112,19 +113,17 @@ def _load(text: str) -> tuple[object, bool]:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             rest = shorten_json(text[error.pos :].strip())
-            raise InvalidArguments(
-                f"arguments are not a single JSON object: after its end comes {rest}"
-            ) from None
-        near = shorten_json(text[max(0, error.pos - 30) : error.pos + 10])
-        raise InvalidArguments(
-            f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
-        ) from None
+            problem = f"arguments are not a single JSON object: after its end comes {rest}"
+        else:
+            near = shorten_json(text[max(0, error.pos - 30) : error.pos + 10])
+            problem = f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
     except RecursionError:
-        raise InvalidArguments(_TOO_DEEP) from None
+        problem = _TOO_DEEP
     except InvalidArguments:
         raise
     except ValueError:  # Python's limit on the digits of an int
-        raise InvalidArguments("arguments hold an integer with more than 4300 digits") from None
+        problem = "arguments hold an integer with more than 4300 digits"
+    raise InvalidArguments(problem)
 
 
 def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
@@ -140,41 +139,31 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
 _LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
 
 
-def parse_part(text: str, count: Iterator[int]) -> object:
-    """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
-
-    Raises InvalidArguments.
-    """
-    return _copy(_load(text)[0], (), count)
-
-
-def _copy_checked(value: Mapping[str, object]) -> JsonObject:
-    copied: JsonObject = _copy(value, (), itertools.count())
-    return copied
-
-
-def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> Any:
+def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> object:
     """A copy of JSON data, checked: no other call and no caller can change it later. `count` counts its values."""
     if len(path) > DEEPEST:
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
         raise InvalidArguments(_TOO_MANY)
     if isinstance(value, Mapping):
-        return {
-            _check_text(str(key), path): _copy(item, (*path, str(key)), count) for key, item in value.items()
-        }
+        entries: JsonObject = {}
+        for key, item in value.items():
+            if not (name := str(key)).isascii():
+                _check_text(name, path)
+            entries[name] = _copy(item, (*path, name), count)
+        return entries
     if isinstance(value, (list, tuple)):
         return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
     if isinstance(value, float) and not math.isfinite(value):
         raise InvalidArguments(
             f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
         )
-    return _check_text(value, path) if isinstance(value, str) else value
+    if isinstance(value, str) and not value.isascii():
+        _check_text(value, path)
+    return value
 
 
-def _check_text(text: str, path: tuple[int | str, ...]) -> str:
-    if text.isascii():
-        return text
+def _check_text(text: str, path: tuple[int | str, ...]) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -182,4 +171,3 @@ def _check_text(text: str, path: tuple[int | str, ...]) -> str:
         raise InvalidArguments(
             f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
         ) from None
-    return text

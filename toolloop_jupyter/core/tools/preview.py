@@ -18,8 +18,7 @@ import collections
 import dataclasses
 import json
 import re
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -33,13 +32,15 @@ from .messages import InvalidArguments, shorten_json, write_path
 from .parsing import JsonObject
 from .schema import make_strict_json
 
-_UNKNOWN: Any = object()
-"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
+_UNKNOWN = object()
+"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known.
+
+Of such a part only what is shown counts: what makes the value again is told of the whole that it is in."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
 _LEAF_MODULES |= {"pydantic.networks", "pydantic_core._pydantic_core", "re", "uuid"}
-_LISTS = frozenset({list, tuple, deque})
+_LISTS = frozenset({list, tuple, collections.deque})
 _SETS = frozenset({set, frozenset})
 _DICTS = frozenset({dict, collections.OrderedDict, collections.Counter, collections.defaultdict})
 _NOTE = re.compile(r"hidden, [\d,]+ characters?")
@@ -49,9 +50,9 @@ _NOTE = re.compile(r"hidden, [\d,]+ characters?")
 class Preview(NamedTuple):
     """What is shown of one value."""
 
-    shown: Any
+    shown: object
     """JSON to show and to keep."""
-    again: Any
+    again: object
     """JSON that validates to this value again: what was sent for it, and the defaults that are others each time. MISSING
     where nothing was sent."""
 
@@ -60,9 +61,9 @@ class _Unclear(Exception):
     """A value cannot be shown by what is known of it; what was sent for the whole that it is in can."""
 
 
-def preview(value: object, sent: Any = MISSING) -> Preview:
+def preview(value: object, sent: object = MISSING) -> Preview:
     """Show a value by its content and by the JSON that was sent for it. Runs no code of the value's class; never raises."""
-    if is_plain(value):
+    if type(value) in _PLAIN:
         return Preview(value, sent)
     made = attempt_call(_look, value, sent)
     if not isinstance(made, Raised):
@@ -75,7 +76,7 @@ def is_plain(value: object) -> bool:
     return type(value) in _PLAIN
 
 
-def snapshot(value: object) -> Any:
+def snapshot(value: object) -> object:
     """A value as JSON data by its class's own account of it; `repr` where it has none. Never raises."""
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
@@ -89,12 +90,12 @@ def _make_json(value: object) -> Any:
 
 def _make_other_json(value: object) -> object:
     """What pydantic before 2.14 does not put into JSON."""
-    if isinstance(value, deque):
+    if isinstance(value, collections.deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
-def _look(value: object, sent: Any) -> Preview:
+def _look(value: object, sent: object) -> Preview:
     try:
         return _look_inside(value, type(value), sent)
     except _Unclear:
@@ -103,103 +104,92 @@ def _look(value: object, sent: Any) -> Preview:
         return Preview(sent, sent)
 
 
-def _look_inside(value: Any, kind: type, sent: Any) -> Preview:
+def _look_inside(value: object, kind: type, sent: object) -> Preview:
     if kind in _PLAIN:
         shown = value
     elif isinstance(value, (SecretStr, SecretBytes, Secret)):
         hidden = value.get_secret_value()
         size = len(hidden if isinstance(hidden, (str, bytes)) else str(hidden))
         shown = f"hidden, {size:,} character{'' if size == 1 else 's'}"
-    elif _is_leaf(value, kind):
-        shown = make_strict_json(_make_json(value))
-    elif kind in _LISTS or kind in _SETS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
-        return _look_at_items(list(value), sent, ordered=kind not in _SETS)
+    elif not hasattr(kind, "__next__") and (
+        kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES
+    ):
+        shown = make_strict_json(_make_json(value))  # which is all there is to it
+    elif kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
     elif kind in _DICTS:
-        return _look_at_entries(value, sent)
+        return _look_at_entries(value, sent)  # type: ignore[arg-type]
     elif isinstance(value, RootModel):
         return _look(value.root, sent)
     elif isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
-        return _look_at_fields(value, kind, sent)
+        return _look_at_fields(value, sent)
     elif sent is MISSING:
         return Preview(snapshot(value), MISSING)
     else:
         raise _Unclear
-    return Preview(shown, shown if sent is _UNKNOWN else sent)
+    return Preview(shown, sent)
 
 
-def _is_leaf(value: object, kind: type) -> bool:
-    """Whether the JSON of a value is all there is to it."""
-    if hasattr(kind, "__next__"):
-        return False
-    return kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES
-
-
-def _look_at_items(items: list[Any], sent: Any, *, ordered: bool) -> Preview:
-    paired = ordered and isinstance(sent, list) and len(sent) == len(items)
-    parts = sent if paired else [MISSING if sent is MISSING else _UNKNOWN] * len(items)
-    made = [_look(item, part) for item, part in zip(items, parts, strict=True)]
-    shown = [one.shown for one in made]
+def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> Preview:
+    if ordered and isinstance(sent, list) and len(sent) == len(items):
+        made = [_look(item, part) for item, part in zip(items, sent, strict=True)]
+        return Preview([one.shown for one in made], [one.again for one in made])
+    shown = [_look(item, MISSING if sent is MISSING else _UNKNOWN).shown for item in items]
     if not ordered:  # its order is nobody's, and another one after each edit
         by_value = attempt_call(sorted, shown)
         shown = sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
-    if paired:
-        return Preview(shown, [one.again for one in made])
-    is_as_sent = sent is MISSING or (ordered and sent is not _UNKNOWN)
-    return Preview(shown, sent if is_as_sent else shown)
+    return Preview(shown, sent if ordered or sent is MISSING else shown)
 
 
-def _look_at_entries(value: Mapping[Any, Any], sent: Any) -> Preview:
+def _look_at_entries(value: Mapping[object, object], sent: object) -> Preview:
     given = sent if isinstance(sent, dict) else {}
     otherwise = MISSING if sent is MISSING else _UNKNOWN
-    names = {key: key if isinstance(key, str) else next(iter(_make_json({key: None}))) for key in value}
-    made = {names[key]: _look(item, given.get(names[key], otherwise)) for key, item in value.items()}
-    shown = {name: one.shown for name, one in made.items()}
-    if given is sent:
-        return Preview(shown, {**sent, **{name: one.again for name, one in made.items() if name in sent}})
-    return Preview(shown, shown if sent is _UNKNOWN else sent)
+    shown: JsonObject = {}
+    again = dict(given)
+    for key, item in value.items():
+        name = key if isinstance(key, str) else next(iter(_make_json({key: None})))
+        made = _look(item, given.get(name, otherwise))
+        shown[name] = made.shown
+        if name in given:
+            again[name] = made.again
+    return Preview(shown, again if given is sent else sent)
 
 
-def _look_at_fields(value: Any, kind: type, sent: Any) -> Preview:
+def _look_at_fields(value: object, sent: object) -> Preview:
     """An object with fields: the fields by the names that a model sends, and all else that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
         raise _Unclear  # made of a text or a list: its fields may not be all that it keeps of that
     given: JsonObject = {} if sent is MISSING else sent
-    shown: JsonObject = {}
-    again = dict(given)
-    for name, info in _list_fields(value, kind):
-        key = _find_sent_name(name, info, given)
+    shown, again = dict(given), dict(given)
+    for name, info in _list_fields(value):
+        alias = getattr(info, "validation_alias", None) or getattr(info, "alias", None)
+        choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
+        names = [*(choice for choice in choices if isinstance(choice, str)), name]
+        key = next((one for one in names if one in given), names[0])
         made = _look(getattr(value, name), given.get(key, MISSING))
         shown[key] = made.shown
         if key in given:
             again[key] = made.again
         elif getattr(info, "default_factory", None) not in (None, dataclasses.MISSING):
             again[key] = made.shown  # another one each time
-    return Preview({**given, **shown}, MISSING if sent is MISSING else again)
+    return Preview(shown, MISSING if sent is MISSING else again)
 
 
-def _list_fields(value: Any, kind: type) -> Iterator[tuple[str, Any]]:
+def _list_fields(value: object) -> Iterator[tuple[str, object]]:
     """(name, what is known of the field) of a model's or a dataclass's fields, then of the extra ones of a model."""
     if isinstance(value, BaseModel):
-        yield from kind.model_fields.items()  # type: ignore[attr-defined]
+        yield from type(value).model_fields.items()
         yield from ((name, None) for name in value.__pydantic_extra__ or ())
         return
-    known = getattr(kind, "__pydantic_fields__", {})
-    yield from ((field.name, known.get(field.name, field)) for field in dataclasses.fields(value))
-
-
-def _find_sent_name(name: str, info: Any, given: Mapping[str, Any]) -> str:
-    """The name under which a field was sent, or would be."""
-    alias = getattr(info, "validation_alias", None) or getattr(info, "alias", None)
-    choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
-    names = [*(choice for choice in choices if isinstance(choice, str)), name]
-    return next((one for one in names if one in given), names[0])
+    known = getattr(type(value), "__pydantic_fields__", {})
+    yield from ((field.name, known.get(field.name, field)) for field in dataclasses.fields(value))  # type: ignore[arg-type]
 
 
 # An edit starts from what the model sent, with only the parts replaced that a person has touched: a secret, and what
 # only a validator reads, are not in what they saw.
 
 
-def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
+def merge_edit(edited: object, shown: object, again: object) -> object:
     """JSON to validate: `edited` where it differs from what was `shown`, else what makes the value `again`.
 
     MISSING where nothing was sent and nothing was changed. Raises InvalidArguments for the note of a secret in
@@ -207,14 +197,13 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
     """
     if shown is not MISSING and is_same_json(edited, shown):
         merged = again
-    elif all(isinstance(one, Mapping) for one in (edited, shown, again)):
-        parts = {
+    elif isinstance(edited, Mapping) and isinstance(shown, Mapping) and isinstance(again, Mapping):
+        parts = {key: again[key] for key in again if key not in shown} | {
             key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
             for key, value in edited.items()
         }
-        unseen = {key: value for key, value in again.items() if key not in shown}
-        return {key: value for key, value in {**unseen, **parts}.items() if value is not MISSING}
-    elif all(isinstance(one, list) for one in (edited, shown, again)):
+        return {key: value for key, value in parts.items() if value is not MISSING}
+    elif isinstance(edited, list) and isinstance(shown, list) and isinstance(again, list):
         return _merge_lists(edited, shown, again)
     else:
         merged = edited
@@ -226,7 +215,7 @@ def merge_edit(edited: Any, shown: Any, again: Any) -> Any:
     return merged
 
 
-def _merge_lists(edited: Sequence[Any], shown: Sequence[Any], again: Sequence[Any]) -> list[Any]:
+def _merge_lists(edited: Sequence[object], shown: Sequence[object], again: Sequence[object]) -> list[object]:
     """Item by item. One with a secret must be whole as it was and in its place: no secret goes to another's row."""
     merged = list(edited)
     grown = len(edited) >= len(shown) == len(again)
@@ -243,14 +232,19 @@ def _merge_lists(edited: Sequence[Any], shown: Sequence[Any], again: Sequence[An
     return merged
 
 
-def holds_note(value: object) -> bool:
+def holds_text(value: object, is_such: Callable[[str], object]) -> bool:
+    """Whether JSON data has a text of a kind, at any depth."""
     if isinstance(value, str):
-        return _NOTE.fullmatch(value) is not None
+        return bool(is_such(value))
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(map(holds_note, items))
+    return any(holds_text(item, is_such) for item in items)
 
 
-def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] = ()) -> None:
+def holds_note(value: object) -> bool:
+    return holds_text(value, _NOTE.fullmatch)
+
+
+def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
     """Raise InvalidArguments where validation made of an edit what the person does not see in it.
 
     What they left alone must be as it was shown. What they changed may be read as another value (`"2"` as 2), which is
@@ -258,21 +252,21 @@ def check_edit(made: Any, edited: Any, shown: Any, path: tuple[int | str, ...] =
     """
     if shown is MISSING:
         return  # added
+    problem = ""
     if is_same_json(edited, shown):
         if made is MISSING or not is_same_json(made, shown):
             now = "be left out" if made is MISSING else f"become {shorten_json(made)}"
-            raise InvalidArguments(
-                f"{write_path(path)}: was left as {shorten_json(shown)} and would {now}; edit it as well"
-            )
-    elif all(isinstance(one, Mapping) for one in (made, edited, shown)):
+            problem = f"was left as {shorten_json(shown)} and would {now}; edit it as well"
+    elif isinstance(made, Mapping) and isinstance(edited, Mapping) and isinstance(shown, Mapping):
         for key in edited:
             check_edit(made.get(key, MISSING), edited[key], shown.get(key, MISSING), (*path, key))
-    elif all(isinstance(one, list) for one in (made, edited, shown)):
+    elif isinstance(made, list) and isinstance(edited, list) and isinstance(shown, list):
         if len(made) == len(edited) == len(shown) and all(isinstance(one, Mapping) for one in edited):
             for index in range(len(edited)):
                 check_edit(made[index], edited[index], shown[index], (*path, index))
     elif len(path) > 1 and isinstance(path[-1], str) and is_same_json(made, shown) and edited != shown:
         if holds_note(shown):
             return  # another secret of the same length
-        text = f"{shorten_json(edited)} would change nothing, it stays {shorten_json(shown)}"
-        raise InvalidArguments(f"{write_path(path)}: {text}")
+        problem = f"{shorten_json(edited)} would change nothing, it stays {shorten_json(shown)}"
+    if problem:
+        raise InvalidArguments(f"{write_path(path)}: {problem}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter
@@ -28,30 +28,21 @@ JsonNode: TypeAlias = Mapping[str, Any]
 """A schema that is only read."""
 Validator: TypeAlias = TypeAdapter[Any]
 
-# An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the last five.
-_SCHEMA_ERRORS = (
-    PydanticUserError,
-    PydanticUndefinedAnnotation,
-    SchemaError,
-    TypeError,
-    ValueError,
-    NameError,
-    AttributeError,
-    RecursionError,
-)
+# An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the first five.
+_HOOK_ERRORS = (TypeError, ValueError, NameError, AttributeError, RecursionError)
+_SCHEMA_ERRORS = (*_HOOK_ERRORS, PydanticUserError, PydanticUndefinedAnnotation, SchemaError)
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
-ANY_VALUE: JsonSchema = {
+_ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
+_ANY_VALUE: JsonSchema = {
     "anyOf": [
-        {"type": "string"},
-        {"type": "number"},
-        {"type": "boolean"},
-        {"type": "object", "additionalProperties": True},
-        {"type": "array", "items": {}},
+        *({"type": t} for t in ("string", "number", "boolean")),
+        _ANY_OBJECT,
+        _ANY_ARRAY,
         {"type": "null"},
     ]
 }
@@ -86,18 +77,44 @@ def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tu
     try:
         return _build(module, parameters)
     except _SCHEMA_ERRORS as error:
-        problems = [
-            f"{label}: parameter {p.name!r}: {text}"
-            for p in parameters
-            if (text := _explain_problem(module, p))
-        ]
-        raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(error)}"]) from None
+        whole = f"{label}: {_take_first_sentence(error)}"
+    problems = []
+    for parameter in parameters:
+        try:
+            _build(module, [parameter])
+        except _SCHEMA_ERRORS as error:
+            problems.append(
+                f"{label}: parameter {parameter.name!r}: {inspect.formatannotation(parameter.annotation)} "
+                f"cannot be described to a model ({_take_first_sentence(error)}); take plain data instead "
+                "(str, int, list[...], a pydantic model), "
+                f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
+            )
+    raise ToolDefinitionError(problems or [whole])
+
+
+def _take_first_sentence(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
-    adapter = TypeAdapter(_make_stand_in(module, parameters), config=ConfigDict(allow_inf_nan=False))
-    schema = describe_type(adapter)
-    return adapter, _finish(schema, parameters)
+    def arguments(**values: object) -> dict[str, object]:
+        return values
+
+    made = []
+    annotations: dict[str, object] = {}
+    for one in parameters:
+        annotation = one.annotation
+        if one.key != one.name:
+            annotation = Annotated[annotation, Field(alias=one.key, validation_alias=one.key)]
+        annotations[one.name] = annotation
+        default = one.field or (inspect.Parameter.empty if one.default is MISSING else MISSING)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        made.append(inspect.Parameter(one.name, kind, annotation=annotation, default=default))
+    arguments.__module__ = module  # where pydantic looks for the names of forward references
+    arguments.__annotations__ = annotations
+    arguments.__signature__ = inspect.Signature(made)  # type: ignore[attr-defined]
+    adapter = TypeAdapter(arguments, config=ConfigDict(allow_inf_nan=False))  # type: ignore[arg-type]
+    return adapter, _finish(describe_type(adapter), parameters)
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
@@ -105,70 +122,24 @@ def describe_type(adapter: Validator) -> JsonSchema:
     return adapter.json_schema(schema_generator=_Generator)
 
 
-def _make_stand_in(module: str, parameters: Sequence[Parameter]) -> Any:
-    def arguments(**values: object) -> dict[str, object]:
-        return values
-
-    annotations = {
-        p.name: Annotated[p.annotation, Field(alias=p.key, validation_alias=p.key)]
-        if p.key != p.name
-        else p.annotation
-        for p in parameters
-    }
-    arguments.__module__ = module  # where pydantic looks for the names of forward references
-    arguments.__annotations__ = annotations
-    arguments.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-        [
-            inspect.Parameter(
-                p.name,
-                inspect.Parameter.KEYWORD_ONLY,
-                annotation=annotations[p.name],
-                default=p.field or (inspect.Parameter.empty if p.default is MISSING else MISSING),
-            )
-            for p in parameters
-        ]
-    )
-    return arguments
-
-
-def _explain_problem(module: str, parameter: Parameter) -> str:
-    """What is wrong with this parameter's annotation alone, and what to write instead; "" if nothing is."""
-    try:
-        _build(module, [parameter])
-    except _SCHEMA_ERRORS as error:
-        return (
-            f"{inspect.formatannotation(parameter.annotation)} cannot be described to a model "
-            f"({_take_first_sentence(error)}); take plain data instead (str, int, list[...], a pydantic model), "
-            f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
-        )
-    return ""
-
-
-def _take_first_sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
-
-
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
-    properties = schema.get("properties", {})
     for parameter in parameters:
-        node = properties[parameter.key]
+        node = schema["properties"][parameter.key]
         node.pop("default", None)
         node.pop("title", None)
-        says_nothing = not node
+        text = parameter.description or ("" if node else "Any JSON value.")
         known = find_default_json(parameter)
         infinite = isinstance(parameter.default, float) and not math.isfinite(parameter.default)
         if known is not MISSING and known is not None and not infinite:
             node["default"] = known
-        if parameter.description:
-            node["description"] = parameter.description
-        elif says_nothing:
-            node["description"] = "Any JSON value."
+        if text:
+            node["description"] = text
     finished = _inline_definitions(map_schema(schema, _clean))
     order = ("type", "properties", "required", "additionalProperties", "$defs")
     return {key: finished[key] for key in order if key in finished}
 
 
-def find_default_json(parameter: Parameter) -> Any:
+def find_default_json(parameter: Parameter) -> object:
     """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
@@ -179,39 +150,46 @@ def find_default_json(parameter: Parameter) -> Any:
     return MISSING if isinstance(told, Raised) else make_strict_json(told)
 
 
-def make_strict_json(value: Any) -> Any:
+def make_strict_json(value: object) -> object:
     """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
-    if isinstance(value, float):
-        if math.isfinite(value):
-            return value
+    if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
         return {key: make_strict_json(item) for key, item in value.items()}
     return [make_strict_json(item) for item in value] if isinstance(value, list) else value
 
 
-def walk_schema(schema: JsonSchema) -> Iterator[JsonSchema]:
-    """A JSON schema and every schema inside it; a property that is called like a keyword is none."""
-    yield schema
-    for child in _list_children(schema):
-        yield from walk_schema(child)
+# --- the parts of a schema ------------------------------------------------------------------------------------
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first."""
+    """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first.
+
+    A property that is called like a keyword is no schema's keyword.
+    """
+    if not isinstance(schema, dict):
+        return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
     made = dict(schema)
     for key, value in schema.items():
         if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            made[key] = {name: _map_part(part, change) for name, part in value.items()}
+            made[key] = {name: map_schema(part, change) for name, part in value.items()}
         elif key in _LISTED_SCHEMAS and isinstance(value, list):
-            made[key] = [_map_part(part, change) for part in value]
+            made[key] = [map_schema(part, change) for part in value]
         elif key in _SINGLE_SCHEMAS:
-            made[key] = _map_part(value, change)
+            made[key] = map_schema(value, change)
     return change(made)
 
 
-def _map_part(part: object, change: Callable[[JsonSchema], JsonSchema]) -> object:
-    return map_schema(part, change) if isinstance(part, dict) else part  # `true` and `false` are schemas, too
+def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
+    """Every schema inside a JSON schema, to be read, and it itself at the end."""
+    found: list[JsonSchema] = []
+
+    def note(node: JsonSchema) -> JsonSchema:
+        found.append(node)
+        return node
+
+    map_schema(schema, note)
+    return found
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
@@ -220,18 +198,6 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
     if not isinstance(target, Mapping):
         return schema
     return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
-
-
-def _list_children(node: JsonSchema) -> Iterator[JsonSchema]:
-    for key, value in node.items():
-        parts: Iterable[object] = ()
-        if key in _NAMED_SCHEMAS and isinstance(value, dict):
-            parts = value.values()
-        elif key in _LISTED_SCHEMAS and isinstance(value, list):
-            parts = value
-        elif key in _SINGLE_SCHEMAS:
-            parts = (value,)
-        yield from (part for part in parts if isinstance(part, dict))
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
@@ -249,77 +215,58 @@ def _clean(node: JsonSchema) -> JsonSchema:
     if "(?" in node.get("pattern", ""):  # lookarounds are refused by some providers; pydantic checks anyway
         del node["pattern"]
     if node.get("type") == "array" and "items" not in node:
-        node["items"] = _join_any_of(node.get("prefixItems", [])) or copy.deepcopy(ANY_VALUE)
+        # What each item of a tuple may be, for providers that do not know `prefixItems`.
+        parts = node.get("prefixItems") or [_ANY_VALUE]
+        distinct = [part for index, part in enumerate(parts) if part not in parts[:index]]
+        node["items"] = copy.deepcopy({"anyOf": distinct} if len(distinct) > 1 else distinct[0])
     if node.get("type") == "object":  # types with fields that take more say so themselves
         node.setdefault("additionalProperties", "properties" not in node)
-    if not node.keys() & _SAYS_A_TYPE or any(member == ANY_VALUE for member in node.get("anyOf", ())):
-        node.update(copy.deepcopy(ANY_VALUE))
+    if not node.keys() & _SAYS_A_TYPE or _ANY_VALUE in node.get("anyOf", ()):
+        node.update(copy.deepcopy(_ANY_VALUE))
     return node
 
 
 def _say_type_of_enum(node: JsonSchema) -> None:
     """Say the type of allowed values, one alternative for each type where they are mixed."""
-    kinds: dict[str, list[Any]] = {}
+    by_type: dict[str, list[object]] = {}
     for value in node["enum"]:
-        kinds.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
-    if "" in kinds:
+        by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
+    if "" in by_type:
         return  # lists or objects
-    if len(kinds) == 1:
-        node["type"] = next(iter(kinds))
+    if len(by_type) == 1:
+        (node["type"],) = by_type
         return
     del node["enum"]
     node["anyOf"] = [
-        {"type": kind} if kind == "null" else {"type": kind, "enum": values} for kind, values in kinds.items()
+        {"type": kind} if kind == "null" else {"type": kind, "enum": values}
+        for kind, values in by_type.items()
     ]
 
 
-def _join_any_of(schemas: list[JsonSchema]) -> JsonSchema:
-    """What each item of a tuple may be, for providers that do not know `prefixItems`."""
-    distinct = [schema for index, schema in enumerate(schemas) if schema not in schemas[:index]]
-    if len(distinct) == 1:
-        return dict(distinct[0])
-    return {"anyOf": [dict(schema) for schema in distinct]} if distinct else {}
-
-
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
-    """Put definitions that are used once where they are used; keep shared and recursive ones as `$defs`.
+    """Put definitions that are used once where they are used; keep the others as `$defs`.
 
-    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all.
+    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all. It ends: a definition within
+    itself that the schema uses is used twice.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:
         return schema
-    uses = [name for node in (schema, *definitions.values()) for name in _list_references(node)]
-    once = {
-        name
-        for name in definitions
-        if uses.count(name) == 1 and name not in _find_reachable(name, definitions)
-    }
+    nodes = [node for part in (schema, *definitions.values()) for node in walk_schema(part)]
+    uses = [node["$ref"].removeprefix("#/$defs/") for node in nodes if "$ref" in node]
 
     def put_in_place(node: JsonSchema) -> JsonSchema:
         if "$ref" not in node:
             return node
         beside = {key: value for key, value in node.items() if key != "$ref"}
         name = node["$ref"].removeprefix("#/$defs/")
-        if name in once:
+        if uses.count(name) == 1:
             return {**map_schema(definitions[name], put_in_place), **beside}
         # Strict providers allow nothing beside a `$ref`.
         return {"anyOf": [{"$ref": node["$ref"]}], **beside} if beside else node
 
-    kept = {name: map_schema(node, put_in_place) for name, node in definitions.items() if name not in once}
+    kept = {
+        name: map_schema(node, put_in_place) for name, node in definitions.items() if uses.count(name) > 1
+    }
     schema = map_schema(schema, put_in_place)
     return {**schema, "$defs": kept} if kept else schema
-
-
-def _list_references(node: JsonSchema) -> list[str]:
-    return [part["$ref"].removeprefix("#/$defs/") for part in walk_schema(node) if "$ref" in part]
-
-
-def _find_reachable(name: str, definitions: Mapping[str, JsonSchema]) -> set[str]:
-    found: set[str] = set()
-    waiting = _list_references(definitions[name])
-    while waiting:
-        if (current := waiting.pop()) not in found:
-            found.add(current)
-            waiting += _list_references(definitions[current])
-    return found

@@ -6,12 +6,14 @@ Annotations are resolved, and rewritten where pydantic would not take them as th
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import functools
 import inspect
 import operator
 import sys
 import types
 import typing
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
@@ -26,7 +28,11 @@ from ..execution import MISSING
 
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
-EMPTY: Any = inspect.Parameter.empty
+Names: TypeAlias = dict[str, Any]
+"""What names mean in an annotation."""
+ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
+"""Parameter -> what a docstring says of it, and of its type, in its own words."""
+EMPTY = inspect.Parameter.empty
 
 # What evaluating a person's annotation may raise: it is an expression of theirs.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
@@ -40,40 +46,16 @@ class Parameter:
     """In the function."""
     key: str
     """In the schema: the alias if there is one, else the name, as far as providers take it."""
-    annotation: Any
+    annotation: object
     """Resolved, with its `Annotated` metadata; `Any` where none was written."""
     description: str
     positional: bool
     """Only by position: before a `/`."""
     own_key: str = ""
     """The name for the model as the person wrote it, where providers do not take that."""
-    default: Any = MISSING
+    default: object = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
-
-
-@dataclass(frozen=True)
-class Signature:
-    """What is to be described and filled of a function."""
-
-    parameters: tuple[Parameter, ...]
-    context_parameter: str | None
-    """The parameter annotated `ToolContext`, which whoever runs the tool fills."""
-
-
-@dataclass(frozen=True)
-class Documentation:
-    """A docstring, taken apart: Google, NumPy, Sphinx (reST) or plain."""
-
-    description: str
-    parameters: Mapping[str, str] = field(default_factory=dict)
-    types: Mapping[str, str] = field(default_factory=dict)
-    """What the docstring says of the types, in its own words; told where there is no annotation."""
-
-    def of(self, parameter: inspect.Parameter) -> str:
-        """The text for a parameter, "" if there is none."""
-        text, kind = self.parameters.get(parameter.name, ""), self.types.get(parameter.name)
-        return f"({kind}) {text}".strip() if kind and parameter.annotation is EMPTY else text
 
 
 def _ignore_progress(progress: Progress) -> None:
@@ -95,6 +77,9 @@ class ToolContext:
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
         self.report(Progress(done, total, note))
+
+
+# --- what a function leads to ---------------------------------------------------------------------------------
 
 
 def list_layers(function: Function) -> Iterator[Function]:
@@ -124,14 +109,19 @@ def find_plain_function(function: Function) -> Function:
     return plain
 
 
+def _take_out_of_partials(function: Function) -> Function:
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
 def find_kind(function: Function) -> Kind:
     """How the function runs, by its outermost layer.
 
     A plain wrapper around an async function is "sync": some wrappers return the coroutine, others run it to its
     end, and only the call tells which. So whoever runs a "sync" tool awaits an awaitable result.
     """
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _take_out_of_partials(function)
     if not (inspect.isroutine(function) or inspect.isclass(function)):
         function = type(function).__call__
     if inspect.iscoroutinefunction(function):
@@ -143,47 +133,52 @@ def find_kind(function: Function) -> Kind:
 
 def get_python_name(function: Function) -> str:
     """The function's own name: `__name__`, that of a partial's function, or the class of a callable object."""
-    while isinstance(function, functools.partial):
-        function = function.func
+    function = _take_out_of_partials(function)
     return str.__str__(str(getattr(function, "__name__", type(function).__name__)))
 
 
 def make_full_name(function: Function) -> str:
     """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
     plain = find_plain_function(function)
-    module, name = (
-        getattr(plain, "__module__", None),
-        getattr(plain, "__qualname__", get_python_name(function)),
-    )
-    shown = f"{module}.{name}" if module not in (None, "__main__", "builtins") else str(name)
-    code = getattr(plain, "__code__", None)
+    module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
+    name = str(getattr(plain, "__qualname__", get_python_name(function)))
+    shown = name if module in (None, "__main__", "builtins") else f"{module}.{name}"
     return f"{shown} (line {code.co_firstlineno})" if code else shown
 
 
-def read_documentation(function: Function) -> Documentation:
-    """The function's docstring: summary and long description without the sections, and the parameters' texts."""
-    text = _read_docstring(function)
-    if not text:
-        return Documentation("")
-    try:
-        parsed = docstring_parser.parse(text)
-    except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
-        return Documentation(text.strip())
-    texts = [part.strip() for part in (parsed.short_description, parsed.long_description) if part]
-    sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
-    if len(sections) > _MOST_SECTIONS:
-        sections = sections[: _MOST_SECTIONS - 1] + "…"
-    described = [*texts, *([sections] if texts and sections else [])]
-    # `a, b : int` describes two parameters.
-    named = [(name.strip(), p) for p in parsed.params for name in p.arg_name.split(",")]
-    parameters = {name: (p.description or "").strip() for name, p in named}
-    types = {name: p.type_name for name, p in named if p.type_name}
-    return Documentation("\n\n".join(described), parameters, types)
-
+# --- its docstring --------------------------------------------------------------------------------------------
 
 _SECTIONS = ("raises", "notes", "examples")
 _MOST_SECTIONS = 2_000
 """Characters of a docstring's sections that the model gets."""
+
+
+def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
+    """The function's docstring in Google's, NumPy's, Sphinx's (reST) or no style, taken apart.
+
+    (the summary, the long description and what sections say of the whole; the parameters' texts).
+    """
+    function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
+    if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
+        text = inspect.getdoc(function) or ""
+    else:
+        text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
+    if not text:
+        return "", {}
+    try:
+        parsed = docstring_parser.parse(text)
+    except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
+        return text.strip(), {}
+    texts = [*map(str.strip, filter(None, (parsed.short_description, parsed.long_description)))]
+    sections = "\n\n".join(filter(None, map(_write_section, parsed.meta)))
+    if texts and sections:
+        texts.append(sections if len(sections) <= _MOST_SECTIONS else sections[: _MOST_SECTIONS - 1] + "…")
+    parameters = {
+        name.strip(): ((one.description or "").strip(), one.type_name or "")
+        for one in parsed.params
+        for name in one.arg_name.split(",")  # `a, b : int` describes two parameters
+    }
+    return "\n\n".join(texts), parameters
 
 
 def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
@@ -195,69 +190,71 @@ def _write_section(section: docstring_parser.common.DocstringMeta) -> str:
     return f"{name.capitalize()}: {': '.join(part.strip() for part in parts if part)}"
 
 
-def _read_docstring(function: Function) -> str:
-    while isinstance(function, functools.partial):  # a partial's own docstring is that of the partial class
-        function = function.func
-    if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
-        return inspect.getdoc(function) or ""
-    return inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
+# --- its parameters -------------------------------------------------------------------------------------------
 
 
-def read_signature(function: Function, documentation: Documentation) -> Signature:
-    """The parameters that the model fills, and the one that gets the context.
+def _refuse(problem: str) -> ToolDefinitionError:
+    return ToolDefinitionError([problem])
+
+
+def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
+    """(the parameters that the model fills, the one annotated `ToolContext`, which whoever runs the tool fills).
 
     Raises ToolDefinitionError with every problem of the signature.
     """
     label = get_python_name(function)
     signature = _inspect_signature(function, label)
-    bound = set(function.keywords) if isinstance(function, functools.partial) else set()
+    filled = function.keywords if isinstance(function, functools.partial) else {}
     namespace = _collect_names(function)
     problems: list[str] = []
     parameters: list[Parameter] = []
     contexts: list[str] = []
+    keys: Counter[str] = Counter()
     for parameter in signature.parameters.values():
-        if parameter.name in bound:
+        if parameter.name in filled:
             continue  # `partial(search, index=INDEX)`: the person has filled it, the model is not to know it
         try:
-            annotation = _resolve(parameter, label, namespace)
+            annotation = _resolve(parameter, namespace)
             if _is_context(annotation):
-                contexts.append(_check_context(parameter, label, contexts))
+                contexts.append(parameter.name)
+                if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                    raise _refuse(
+                        f"{parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
+                    )
             else:
-                parameters.append(_read_parameter(parameter, annotation, documentation.of(parameter), label))
+                parameters.append(_read_parameter(parameter, annotation, texts))
+                keys[parameters[-1].key] += 1
         except ToolDefinitionError as error:
-            problems += error.problems
-    keys = [parameter.key for parameter in parameters]
-    problems += [
-        f"{label}: two parameters are called {key!r}" for key in sorted(set(keys)) if keys.count(key) > 1
-    ]
+            problems.append(f"{label}: parameter {error.problems[0]}")
+    if len(contexts) > 1:
+        problems.append(f"{label}: has two ToolContext parameters, {contexts[0]!r} and {contexts[1]!r}")
+    for key, count in keys.items():
+        if count > 1:
+            problems.append(f"{label}: two parameters are called {key!r}")
     if problems:
         raise ToolDefinitionError(problems)
-    return Signature(tuple(parameters), contexts[0] if contexts else None)
+    return parameters, contexts[0] if contexts else None
 
 
 def _inspect_signature(function: Function, label: str) -> inspect.Signature:
     if inspect.isclass(function):
-        raise ToolDefinitionError(
-            [f"{label}: is a class; write a function that makes one, or give a method of an instance"]
+        raise _refuse(
+            f"{label}: is a class; write a function that makes one, or give a method of an instance"
         )
     if owner := _find_missing_owner(function):
-        raise ToolDefinitionError(
-            [f"{owner}.{label}: is a method without its object; give {owner}().{label}, that of an instance"]
+        raise _refuse(
+            f"{owner}.{label}: is a method without its object; give {owner}().{label}, that of an instance"
         )
     try:
-        if sys.version_info >= (
-            3,
-            14,
-        ):  # names that are missing are reported with their parameter, further down
+        if sys.version_info >= (3, 14):
             import annotationlib
 
+            # Names that are missing are reported with their parameter, further down.
             return inspect.signature(function, annotation_format=annotationlib.Format.FORWARDREF)
         return inspect.signature(function)
     except (ValueError, TypeError):
-        raise ToolDefinitionError(
-            [
-                f"{label}: Python knows no signature of it; write a function with annotated parameters around it"
-            ]
+        raise _refuse(
+            f"{label}: Python knows no signature of it; write a function with annotated parameters around it"
         ) from None
 
 
@@ -271,149 +268,102 @@ def _find_missing_owner(function: Function) -> str:
     owner, _, name = plain.__qualname__.rpartition(".")
     if not owner or owner.endswith("<locals>"):
         return ""
-    scope: Any = plain.__globals__
+    scope: object = plain.__globals__
     for part in owner.split("."):
         scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
-    if inspect.isclass(scope):
-        return "" if isinstance(inspect.getattr_static(scope, name, None), staticmethod) else scope.__name__
-    # A class inside a function cannot be looked up; by convention its methods begin with a bare `self`.
-    first = next(iter(inspect.signature(plain).parameters.values()), None)
-    is_self = first is not None and first.name in ("self", "cls") and first.annotation is EMPTY
-    return owner.rpartition(".")[2] if is_self else ""
+    is_static = isinstance(inspect.getattr_static(scope, name, None), staticmethod)
+    # A class inside a function cannot be looked up; by convention its methods begin with `self`.
+    is_self = plain.__code__.co_varnames[:1] in (("self",), ("cls",))
+    is_method = not is_static if inspect.isclass(scope) else is_self
+    return owner.rpartition(".")[2] if is_method else ""
 
 
-def _collect_names(function: Function) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Globals and locals for the annotations: the notebook's names, then closure names and type parameters."""
+def _collect_names(function: Function) -> tuple[Names, Names]:
+    """Globals and locals for the annotations: the notebook's names, then type parameters and closure names."""
     plain = find_plain_function(function)
-    local: dict[str, Any] = {}
-    for cell_name, cell in zip(
-        getattr(getattr(plain, "__code__", None), "co_freevars", ()),
-        getattr(plain, "__closure__", None) or (),
-        strict=False,
-    ):
-        try:
-            local[cell_name] = cell.cell_contents
-        except ValueError:  # not assigned yet
-            continue
-    local.update({parameter.__name__: parameter for parameter in getattr(plain, "__type_params__", ())})
+    local: Names = {}
+    for parameter in getattr(plain, "__type_params__", ()):
+        local[parameter.__name__] = parameter
+    free = getattr(getattr(plain, "__code__", None), "co_freevars", ())
+    for name, cell in zip(free, getattr(plain, "__closure__", None) or (), strict=False):
+        with contextlib.suppress(ValueError):  # not assigned yet
+            local.setdefault(name, cell.cell_contents)
     return getattr(plain, "__globals__", {}), local
 
 
-def _resolve(
-    parameter: inspect.Parameter, label: str, namespace: tuple[dict[str, Any], dict[str, Any]]
-) -> Any:
+def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
     """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
-    if parameter.annotation is EMPTY:
+    written = parameter.annotation
+    if written is EMPTY:
         return Any
     try:
-        return rewrite_annotation(_evaluate(parameter.annotation, namespace))
+        return rewrite_annotation(_evaluate(written, namespace))
     except _ANNOTATION_ERRORS as error:
-        written = parameter.annotation
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
-        problem = (
-            f"{label}: parameter {parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
+        raise _refuse(
+            f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
             "define the name at the notebook's top level, before the run"
-        )
-        raise ToolDefinitionError([problem]) from None
+        ) from None
 
 
-def _evaluate(annotation: Any, namespace: tuple[dict[str, Any], dict[str, Any]]) -> Any:
+def _evaluate(annotation: object, namespace: tuple[Names, Names]) -> object:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
-    found = typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
+    found: object = typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
     if sys.version_info < (3, 11) and (referring := _put_references(found)) is not found:
         return _evaluate(referring, namespace)
     return found
 
 
-def _is_context(annotation: Any) -> bool:
-    if typing.get_origin(annotation) is Annotated:
-        return _is_context(typing.get_args(annotation)[0])
-    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
-        return any(_is_context(member) for member in typing.get_args(annotation))
+def _is_context(annotation: object) -> bool:
+    if typing.get_origin(annotation) in (Annotated, *_UNIONS):
+        return any(map(_is_context, typing.get_args(annotation)))
     return isinstance(annotation, type) and issubclass(annotation, ToolContext)
 
 
-def _check_context(parameter: inspect.Parameter, label: str, taken: list[str]) -> str:
-    if parameter.kind is not inspect.Parameter.POSITIONAL_OR_KEYWORD and (
-        parameter.kind is not inspect.Parameter.KEYWORD_ONLY
-    ):
-        raise ToolDefinitionError(
-            [
-                f"{label}: parameter {parameter.name!r}: a ToolContext is passed by name; write it after the `/`"
-            ]
+def _read_parameter(parameter: inspect.Parameter, annotation: object, texts: ParameterTexts) -> Parameter:
+    name, default = parameter.name, parameter.default
+    if parameter.kind in _VARIADIC:
+        stars, instead = _VARIADIC[parameter.kind]
+        raise _refuse(
+            f"{stars}{name} cannot be described to a model; name the parameters, "
+            f"or take one {name}: {instead} (a decorator of yours keeps them with functools.wraps)"
         )
-    if taken:
-        raise ToolDefinitionError(
-            [f"{label}: has two ToolContext parameters, {taken[0]!r} and {parameter.name!r}"]
-        )
-    return parameter.name
-
-
-def _read_parameter(parameter: inspect.Parameter, annotation: Any, described: str, label: str) -> Parameter:
-    if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
-        stars, instead = (
-            ("*", "list[...]") if parameter.kind is parameter.VAR_POSITIONAL else ("**", "dict[str, ...]")
-        )
-        problem = (
-            f"{label}: parameter {stars}{parameter.name} cannot be described to a model; name the parameters, "
-            f"or take one {parameter.name}: {instead} (a decorator of yours keeps them with functools.wraps)"
-        )
-        raise ToolDefinitionError([problem])
-    info = parameter.default if isinstance(parameter.default, FieldInfo) else None
-    default = MISSING if info or parameter.default is EMPTY else parameter.default
-    metadata = [*_get_metadata(annotation), *([info] if info else [])]
-    if default is None:
-        annotation = _allow_none(annotation)
+    info = default if isinstance(default, FieldInfo) else None
+    metadata = typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+    text, kind = texts.get(name, ("", ""))
+    if kind and parameter.annotation is EMPTY:
+        text = f"({kind}) {text}".strip()
+    key = name  # `Field(alias="from")` makes a Python keyword one
+    # `Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts.
+    for item in (*metadata, info):
+        if isinstance(item, FieldInfo):
+            alias = item.validation_alias or item.alias or key
+            if isinstance(alias, (AliasChoices, AliasPath)):
+                raise _refuse(f'{name!r}: a tool\'s parameter has one name; write Field(alias="...")')
+            key, text = alias, item.description or text
+        elif isinstance(item, str):
+            text = item or text
+        elif type(item).__name__ == "Doc":
+            text = getattr(item, "documentation", None) or text
     return Parameter(
-        name=parameter.name,
-        key=_find_key(parameter.name, metadata, label),
-        annotation=annotation,
-        description=_find_description(metadata) or described,
+        name=name,
+        key=key,
+        annotation=annotation if default is not None else _allow_none(annotation, metadata),
+        description=text,
         positional=parameter.kind is inspect.Parameter.POSITIONAL_ONLY,
-        default=default,
+        default=MISSING if info or default is EMPTY else default,
         field=info,
     )
 
 
-def _get_metadata(annotation: Any) -> tuple[Any, ...]:
-    return typing.get_args(annotation)[1:] if typing.get_origin(annotation) is Annotated else ()
+_VARIADIC = {
+    inspect.Parameter.VAR_POSITIONAL: ("*", "list[...]"),
+    inspect.Parameter.VAR_KEYWORD: ("**", "dict[str, ...]"),
+}
 
 
-def _allow_none(annotation: Any) -> Any:
-    """`x: int = None`, an old habit, means `int | None`."""
-    inner = typing.get_args(annotation)[0] if (metadata := _get_metadata(annotation)) else annotation
-    members = (
-        typing.get_args(inner) if typing.get_origin(inner) in (typing.Union, types.UnionType) else (inner,)
-    )
-    if any(member in (Any, object, None, type(None)) for member in members):
-        return annotation
-    optional: Any = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class
-    return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional
-
-
-def _find_key(name: str, metadata: list[Any], label: str) -> str:
-    """The parameter's name for the model: `Field(alias="from")` makes a Python keyword one."""
-    aliases = [info.validation_alias or info.alias for info in metadata if isinstance(info, FieldInfo)]
-    alias = next((alias for alias in reversed(aliases) if alias), name)
-    if isinstance(alias, (AliasChoices, AliasPath)):
-        raise ToolDefinitionError(
-            [f'{label}: parameter {name!r}: a tool\'s parameter has one name; write Field(alias="...")']
-        )
-    return alias
-
-
-def _find_description(metadata: list[Any]) -> str:
-    """`Annotated[int, "text"]`, `Field(description=...)` or `Doc("text")`; the last one counts."""
-    texts = [
-        item
-        if isinstance(item, str)
-        else getattr(item, "description", None) or getattr(item, "documentation", None)
-        for item in metadata
-        if isinstance(item, (str, FieldInfo)) or type(item).__name__ == "Doc"
-    ]
-    return next((text for text in reversed(texts) if text), "")
-
-
+# --- annotations ----------------------------------------------------------------------------------------------
+#
 # Annotations that mean more than pydantic makes of them are rewritten before it sees them:
 #
 # - `Iterable[int]` and `Collection[int]` become `list[int]`: pydantic checks an iterable only while the function
@@ -421,86 +371,67 @@ def _find_description(metadata: list[Any]) -> str:
 # - `typing.TypedDict` on Python 3.10 and 3.11 becomes the `typing_extensions.TypedDict` with the same keys, the only
 #   one pydantic takes there (the older classes do not say which inherited keys are required).
 
+_UNIONS = (typing.Union, types.UnionType)
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Reversible)
 _REQUIRED = (typing_extensions.Required, getattr(typing, "Required", typing_extensions.Required))
 _NOT_REQUIRED = (typing_extensions.NotRequired, getattr(typing, "NotRequired", typing_extensions.NotRequired))
+_OLD_TYPED_DICT = getattr(typing, "_TypedDictMeta", None) if sys.version_info < (3, 12) else None
+"""The class of old typed dicts; there is no public test for them."""
 
 
-def rewrite_annotation(annotation: Any) -> Any:
-    """The annotation in pydantic's terms; itself where nothing has to be rewritten."""
-    return _convert(annotation, frozenset())
-
-
-def _convert(annotation: Any, inside: frozenset[Any]) -> Any:
-    if _is_old_typed_dict(annotation):
+def rewrite_annotation(annotation: object, inside: frozenset[object] = frozenset()) -> Any:
+    """The annotation in pydantic's terms; itself where nothing has to be rewritten. `inside` are typed dicts around it."""
+    if isinstance(annotation, type) and type(annotation) is _OLD_TYPED_DICT:
         # A recursive one stays what it is: pydantic then says what to use instead.
         return annotation if annotation in inside else _copy_typed_dict(annotation, inside | {annotation})
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Annotated:
-        converted = _convert(arguments[0], inside)
-        return (
-            annotation
-            if converted is arguments[0]
-            else operator.getitem(Annotated, (converted, *arguments[1:]))
-        )
-    if (annotation if origin is None else origin) in _LISTS:
-        return list[_convert(arguments[0], inside)] if arguments else list  # type: ignore[misc]
-    if origin is None or origin is typing.Literal:
-        return annotation
-    return _rebuild(annotation, tuple(_convert(argument, inside) for argument in arguments))
+    if (typing.get_origin(annotation) or annotation) in _LISTS:
+        arguments = typing.get_args(annotation)
+        return list[rewrite_annotation(arguments[0], inside)] if arguments else list  # type: ignore[misc]
+    return _change_members(annotation, lambda member: rewrite_annotation(member, inside))
 
 
-def _put_references(annotation: Any) -> Any:
+def _put_references(annotation: object) -> object:
     """`list["Node"]` with a reference in place of the text: Python 3.10 evaluates only those of `typing`'s generics."""
-    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
-    if not arguments or origin is typing.Literal:
-        return annotation
-    if origin is Annotated:
-        first = _put_references(arguments[0])
-        return annotation if first is arguments[0] else operator.getitem(Annotated, (first, *arguments[1:]))
-    builtin = isinstance(annotation, types.GenericAlias)
-    return _rebuild(
+    is_builtin = isinstance(annotation, types.GenericAlias)
+    return _change_members(
         annotation,
-        tuple(
-            typing.ForwardRef(a) if builtin and isinstance(a, str) else _put_references(a) for a in arguments
-        ),
+        lambda one: typing.ForwardRef(one) if is_builtin and isinstance(one, str) else _put_references(one),
     )
 
 
-def _rebuild(annotation: Any, members: tuple[Any, ...]) -> Any:
+def _change_members(annotation: object, change: Callable[[object], object]) -> object:
     """The same generic of other members; itself if they are the same."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is None or origin is Literal:
+        return annotation
+    changed = 1 if origin is Annotated else len(arguments)  # what stands behind it is no annotation
+    members = (*map(change, arguments[:changed]), *arguments[changed:])
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
-    if origin in (typing.Union, types.UnionType):
-        return operator.getitem(typing.Union, members)
-    return (
-        annotation.copy_with(members)
-        if hasattr(annotation, "copy_with")
-        else operator.getitem(origin, members)
-    )
+    if hasattr(annotation, "copy_with") and origin is not Annotated:
+        return annotation.copy_with(members)
+    return operator.getitem(typing.Union if origin in _UNIONS else origin, members)
 
 
-def _is_old_typed_dict(annotation: Any) -> bool:
-    known = sys.version_info < (3, 12) and getattr(
-        typing, "_TypedDictMeta", None
-    )  # there is no public test for it
-    return isinstance(annotation, type) and type(annotation) is known
-
-
-def _copy_typed_dict(old: Any, inside: frozenset[Any]) -> Any:
-    hints = typing_extensions.get_type_hints(old, include_extras=True)
-    fields = {name: _copy_field(name, hint, old, inside) for name, hint in hints.items()}
+def _copy_typed_dict(old: type, inside: frozenset[object]) -> object:
+    fields = {}
+    for name, hint in typing_extensions.get_type_hints(old, include_extras=True).items():
+        required = name in getattr(old, "__required_keys__", ())
+        if (origin := typing.get_origin(hint)) in (*_REQUIRED, *_NOT_REQUIRED):
+            required, (hint,) = origin in _REQUIRED, typing.get_args(hint)  # noqa: PLW2901
+        wrap = typing_extensions.Required if required else typing_extensions.NotRequired
+        fields[name] = operator.getitem(wrap, rewrite_annotation(hint, inside))
     make: Any = typing_extensions.TypedDict
     new = make(old.__name__, fields)
     new.__doc__, new.__module__ = old.__doc__, old.__module__
     return new
 
 
-def _copy_field(name: str, hint: Any, old: Any, inside: frozenset[Any]) -> Any:
-    required = name in old.__required_keys__
-    if typing.get_origin(hint) in (*_REQUIRED, *_NOT_REQUIRED):
-        required = typing.get_origin(hint) in _REQUIRED
-        hint = typing.get_args(hint)[0]
-    wrap: Any = typing_extensions.Required if required else typing_extensions.NotRequired
-    return operator.getitem(wrap, _convert(hint, inside))
+def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
+    """`x: int = None`, an old habit, means `int | None`."""
+    inner = typing.get_args(annotation)[0] if metadata else annotation
+    members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
+    if any(member in (Any, object, None, type(None)) for member in members):
+        return annotation
+    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class
+    return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional

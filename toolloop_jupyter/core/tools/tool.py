@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
@@ -41,19 +42,13 @@ _order = itertools.count()
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """What `@tool(...)` sets for one tool; None leaves it to the run."""
+    """What `@tool(...)` sets for one tool, whose keywords these are; None leaves it to the run."""
 
     permissions: Literal["full", "ask"] | None = None
     timeout: float | None = None
-    """Seconds for one call."""
     thread: bool = True
-    """Whether a sync function runs in a worker thread; False: on the kernel's main thread.
-
-    In a script, on the thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's."""
     max_result: int | None = None
-    """Characters of a result that the model gets."""
     capture_output: bool = False
-    """Whether the model gets what the function prints."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +62,9 @@ class _Mark:
     """Counts definitions, so that a notebook's tools keep their order."""
 
 
+_NO_MARK = _Mark(ToolSettings())
+
+
 @dataclass(frozen=True)
 class Tool:
     """A function that a model may call."""
@@ -77,18 +75,21 @@ class Tool:
     """The name that the model gets: `name`, or what providers accept in its place."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
-    parameters: Mapping[str, Any] = field(hash=False)
+    parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
+    arguments: Arguments = field(repr=False, compare=False)
+    """Reads what the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
-    has_docstring: bool = field(default=True, repr=False)
-    """Whether there is a description for the model."""
     kind: Kind = "sync"
     """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
     context_parameter: str | None = field(default=None, repr=False)
     """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
-    arguments: Arguments | None = field(default=None, repr=False, compare=False)
-    """Reads what the model sent."""
+
+    @property
+    def has_docstring(self) -> bool:
+        """Whether there is a description for the model."""
+        return bool(self.description)
 
     @property
     def spec(self) -> dict[str, Any]:
@@ -106,7 +107,6 @@ class Tool:
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
-        assert self.arguments is not None, "made by make_tools()"
         return BoundCall.of(self, self.arguments.read(raw))
 
 
@@ -124,16 +124,17 @@ class BoundCall:
     @classmethod
     def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
         """The call of `tool` with these arguments."""
-        given = arguments.values()
-        args = tuple(one.value for one in given if one.parameter.positional)
-        kwargs = {
-            one.parameter.name: one.value for one in given if one.passed and not one.parameter.positional
-        }
-        return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
+        args: list[object] = []
+        kwargs: dict[str, object] = {}
+        for one in arguments.values():
+            if one.parameter.positional:
+                args.append(one.value)
+            elif one.passed:
+                kwargs[one.parameter.name] = one.value
+        return cls(tool, tuple(args), kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
         """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
-        assert self.tool.arguments is not None, "made by make_tools()"
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
@@ -141,13 +142,10 @@ class BoundCall:
         """The arguments whose values are no longer what `json` shows."""
         return [key for key, argument in self.arguments.items() if argument.has_changed]
 
-    @property
-    def context_parameter(self) -> str | None:
-        return self.tool.context_parameter
-
     def run(self, context: ToolContext | None = None) -> Any:
         """Call the function; for an async one this returns the coroutine, for a generator the iterator."""
-        filled = {self.context_parameter: context or ToolContext()} if self.context_parameter else {}
+        name = self.tool.context_parameter
+        filled = {name: context or ToolContext()} if name else {}
         return self.tool.function(*self.args, **self.kwargs, **filled)
 
 
@@ -184,7 +182,8 @@ def tool(
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
         timeout: seconds that one call may take.
-        thread: False runs a sync function on the kernel's main thread instead of a worker thread.
+        thread: False runs a sync function on the kernel's main thread instead of a worker thread; in a script, on the
+            thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
     """
@@ -205,13 +204,12 @@ def tool(
 
 def _check_settings(settings: ToolSettings, name: str | None) -> None:
     problems = []
-    own = settings.permissions
-    if own is not None and not is_exactly(own, "full", "ask"):
+    if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
         problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    if settings.timeout is not None and not settings.timeout > 0:
-        problems.append(f"@tool: timeout is in seconds and more than 0, got {settings.timeout!r}")
-    if settings.max_result is not None and not settings.max_result > 0:
-        problems.append(f"@tool: max_result is in characters and more than 0, got {settings.max_result!r}")
+    numbers = (("timeout", settings.timeout, "seconds"), ("max_result", settings.max_result, "characters"))
+    for keyword, value, unit in numbers:
+        if value is not None and not value > 0:
+            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {value!r}")
     given: object = name
     if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
@@ -239,26 +237,32 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
-    for function in _drop_repeated(functions):
-        try:
-            tools.append(_make_tool(function))
-        except ToolDefinitionError as error:
-            problems += error.problems
-    if len({made.name for made in tools}) < len(tools):
-        problems += find_same_names(tools)
-    if problems:
-        raise ToolDefinitionError(problems)
-    wire = make_wire_names([made.name for made in tools])
-    return tuple(dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire, strict=True))
-
-
-def _drop_repeated(functions: Iterable[Function]) -> list[Function]:
+    names: list[str] = []
     distinct: list[Function] = []
     for function in functions:
-        same = (f is function or (inspect.ismethod(f) and f == function) for f in distinct)
-        if not any(same):
-            distinct.append(function)
-    return distinct
+        # A bound method is another object each time.
+        if any(one is function or (inspect.ismethod(one) and one == function) for one in distinct):
+            continue
+        distinct.append(function)
+        try:
+            tools.append(_make_tool(function))
+            names.append(tools[-1].name)
+        except ToolDefinitionError as error:
+            problems += error.problems
+    for name, count in Counter(names).items():
+        if count > 1:
+            owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
+            problems.append(
+                f"{count} tools are called {name!r}: {owners}; "
+                'give one of them another name: tool(name="...")(function)'
+            )
+    if problems:
+        raise ToolDefinitionError(problems)
+    if (wire_names := _make_wire_names(names)) == names:
+        return tuple(tools)
+    return tuple(
+        dataclasses.replace(made, wire_name=name) for made, name in zip(tools, wire_names, strict=True)
+    )
 
 
 def _make_tool(function: Function) -> Tool:
@@ -267,28 +271,25 @@ def _make_tool(function: Function) -> Tool:
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
         raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
     mark = _get_mark(function)
-    name = get_tool_name(function)
+    name = mark.name or get_python_name(function)
     if name == "<lambda>":
-        raise ToolDefinitionError(
-            ['a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)']
-        )
-    documentation = read_documentation(function)
-    description = documentation.description if mark.description is None else mark.description
-    signature = read_signature(function, documentation)
+        problem = 'a lambda has no name for the model; write a def, or tool(name="...")(lambda ...)'
+        raise ToolDefinitionError([problem])
+    description, texts = read_documentation(function)
+    described, context_parameter = read_signature(function, texts)
     module = getattr(find_plain_function(function), "__module__", None) or "__main__"
-    parameters = put_wire_keys(signature.parameters)
+    parameters = _put_wire_keys(described)
     adapter, schema = build_schema(name, module, parameters)
     return Tool(
         name=name,
         wire_name=name,
-        description=description,
+        description=description if mark.description is None else mark.description,
         parameters=schema,
+        arguments=Arguments(name, parameters, adapter),
         function=function,
         settings=mark.settings,
-        has_docstring=bool(description),
         kind=find_kind(function),
-        context_parameter=signature.context_parameter,
-        arguments=Arguments(name, parameters, adapter),
+        context_parameter=context_parameter,
     )
 
 
@@ -301,54 +302,34 @@ def _get_mark(function: Function) -> _Mark:
     mark = getattr(function, _MARK, None)
     if mark is None and isinstance(function, functools.partial):
         return _get_mark(function.func)
-    return mark if isinstance(mark, _Mark) else _Mark(ToolSettings())
+    return mark if isinstance(mark, _Mark) else _NO_MARK
 
 
-def make_wire_names(names: Sequence[str]) -> list[str]:
+def _make_wire_names(names: Sequence[str]) -> list[str]:
     """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """
-    taken = {name for name in names if WIRE_NAME.fullmatch(name)}
-    if len(taken) == len(names):
-        return list(names)
-    wire: list[str] = []
-    for name in names:
-        valid = name if WIRE_NAME.fullmatch(name) else make_wire_name(name, taken)
-        taken.add(valid)
-        wire.append(valid)
+    taken = set(filter(WIRE_NAME.fullmatch, names))
+    wire = list(names)
+    for index, name in enumerate(names):
+        if name not in taken:
+            wire[index] = make_wire_name(name, taken)
+            taken.add(wire[index])
     return wire
 
 
-def put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
+def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
     A name that had to be changed is told in the description if there is none.
     """
-    own = [parameter.key for parameter in parameters]
-    if (keys := make_wire_names(own)) == own:
-        return list(parameters)
-    return [
-        parameter
-        if key == parameter.key
-        else dataclasses.replace(
-            parameter, key=key, own_key=parameter.key, description=parameter.description or parameter.key
-        )
-        for parameter, key in zip(parameters, keys, strict=True)
-    ]
-
-
-def find_same_names(tools: Sequence[Tool]) -> list[str]:
-    """One line for each name that two of the tools have."""
-    owners: dict[str, list[str]] = {}
-    for tool in tools:
-        owners.setdefault(tool.name, []).append(make_full_name(tool.function))
-    return [
-        f"{len(same)} tools are called {name!r}: {' and '.join(same)}; "
-        'give one of them another name: tool(name="...")(function)'
-        for name, same in owners.items()
-        if len(same) > 1
-    ]
+    made = list(parameters)
+    for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):
+        if key != (own := made[index].key):
+            text = made[index].description or own
+            made[index] = dataclasses.replace(made[index], key=key, own_key=own, description=text)
+    return made
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:

@@ -6,14 +6,16 @@ from .escape import (
     escaped_json,
     first_line,
     hides,
+    in_a_line,
     inline,
+    prose,
     shorten,
     visible,
     visible_json,
     visible_text,
     without_gaps,
 )
-from .markdown import as_source, highlight, markdown_html
+from .markdown import as_source, highlight, markdown_html, split_markdown
 from .sanitize import MOST_IMAGE, clean_html, words_of
 from .style import (
     BLOCK,
@@ -30,7 +32,12 @@ from .style import (
     SUMMARY,
     TABLE,
     WIDE,
+    block,
+    dim,
+    fold,
     pre,
+    put_style_behind,
+    table,
 )
 
 __all__ = [
@@ -50,17 +57,25 @@ __all__ = [
     "TABLE",
     "WIDE",
     "as_source",
+    "block",
     "clean_html",
     "counted",
+    "dim",
     "esc",
     "escaped_json",
     "first_line",
+    "fold",
     "hides",
     "highlight",
+    "in_a_line",
     "inline",
     "markdown_html",
     "pre",
+    "prose",
+    "put_style_behind",
     "shorten",
+    "split_markdown",
+    "table",
     "visible",
     "visible_json",
     "visible_text",

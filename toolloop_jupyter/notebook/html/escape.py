@@ -1,10 +1,10 @@
 """Foreign text made harmless: what a model, a tool or an argument says, as text that can only be read.
 
-Three readers need three things. A person who decides on a call must see every character (`visible`), and every blank
-(`visible_text`, `visible_json`). A person who reads prose must be able to read Arabic and family emoji, and must not be
-lied to by a right-to-left override (`prose`). A terminal or a diff gets no control sequence at all (`plain`). Whatever
-goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where MathJax
-looks for dollars).
+A person who decides on a call must see every character (`visible`), and every blank (`visible_text`, `visible_json`). A
+person who reads prose must be able to read Arabic and family emoji, and must not be lied to by a right-to-left override
+(`prose`). Pages, terminals and files show the same names for what hides: an approved `a⟨U+202E⟩b` is recorded as that.
+Whatever goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where
+MathJax looks for dollars).
 """
 
 from __future__ import annotations
@@ -81,6 +81,11 @@ def visible_json(text: str) -> str:
 def prose(text: str) -> str:
     """As `visible`, for running text: joiners and direction marks that scripts and emoji need stay."""
     return _SHOW_PROSE.sub(_name, text.replace("\r\n", "\n"))
+
+
+def in_a_line(text: str) -> str:
+    """As `visible`, for a line of plain text: one with line breaks must not write lines of its own, which would look like ours."""
+    return visible(text).replace("\n", "\u240a")
 
 
 def hides(text: str) -> bool:

@@ -144,6 +144,31 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     return str(_parser().render(text, {"streaming": streaming})).strip()
 
 
+def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
+    """(what is complete, the rest) of a text that is being written; None while nothing is.
+
+    Complete are all blocks but the last, when they are `enough` characters. A block of more than `longest` is cut at the
+    end of a line; what was code goes on as code.
+    """
+    ends = [match.end() for match in re.finditer("\n", text)]
+    if len(text) < enough or not ends:
+        return None
+    tokens: list[Token] = []
+    _parser().block.parse(text[: ends[-1]], _parser(), {}, tokens)  # without what stands within the blocks
+    last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
+    first_line, behind = last.map or (0, 0)
+    begins = ends[first_line - 1] if first_line else 0
+    if begins >= enough:
+        return text[:begins], text[begins:]
+    count = next((number for number, end in enumerate(ends, 1) if end > longest), 0)
+    if not count:
+        return None
+    cut = ends[count - 1]
+    is_closed = set(text[ends[count - 2] : cut].strip()) == set(last.markup)
+    goes_on = last.type == "fence" and (count < behind or not is_closed)
+    return text[:cut], (f"{last.markup}{last.info}\n" if goes_on else "") + text[cut:]
+
+
 # --- formulas: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source ---
 #
 # MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,

@@ -8,6 +8,8 @@ text colour, so they suit light and dark; only five strong ones have a value for
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
 
 BLOCK = "margin:0 0 4px"
@@ -65,6 +67,7 @@ _RULES = """
 .tlj-call.tlj>summary::-webkit-details-marker{display:none}
 .tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em}
 .tlj-call.tlj[open]>summary::after{content:"\\25BE"}
+.tlj-reason.tlj[open]>summary>.tlj-args{visibility:hidden}
 .tlj-call.tlj{border-left-color:var(--tlj-line)!important}
 .tlj-call.tlj>summary>.tlj-name{white-space:nowrap}
 .tlj.tlj.tlj .tlj-name{font-weight:600}
@@ -74,7 +77,7 @@ _RULES = """
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
 @media (max-width:520px){.tlj-call.tlj>summary::after{order:1}.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{order:2;flex:1 1 100%;padding-left:1.5em}}
-@media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
+@media print{.tlj-reason.tlj>summary>.tlj-args{visibility:hidden}.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}
 """
 
@@ -85,6 +88,33 @@ def pre(inner: str) -> str:
     return f'<pre style="{PRE}"{focus}>{inner}</pre>'
 
 
+def block(css: str, inner: str, style: str = BLOCK) -> str:
+    """A part of the page. `css` is its class beside ours."""
+    return f'<div class="tlj {css}" style="{style}">{inner}</div>'
+
+
+def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
+    """What stands behind a line: `title` is always to be seen. With a class, it is a row of the page by itself."""
+    style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
+    name = f'class="tlj {css}" ' if css else ""
+    return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
+
+
+def dim(inner: str, tag: str = "div") -> str:
+    """What is there for those who look for it."""
+    return f'<{tag} style="{DIM}">{inner}</{tag}>'
+
+
+def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
+    """A table of names and values, both HTML; "" without rows. `head` is the element of the names."""
+    scope = ' scope="row"' if head == "th" else ""
+    inner = "".join(
+        f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'
+        for name, value in rows
+    )
+    return f'<table style="{TABLE}">{inner}</table>' if inner else ""
+
+
 def _sheet() -> str:
     dark = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
     rules = _RULES.replace("MONO", MONO).replace("\n", "")
@@ -93,6 +123,13 @@ def _sheet() -> str:
 
 STYLE = _sheet()
 """The style sheet as an element. Once on a page is enough."""
+
+
+def put_style_behind(html: str) -> str:
+    """HTML with a fold in it, and the style sheet in that fold."""
+    before, end, after = html.rpartition("</details>")
+    return f"{before}{STYLE}{end}{after}"
+
 
 DARK_PAGE = f"<style>@media (prefers-color-scheme:dark){{html .tlj{{{_DARK}}}}}</style>"
 """The dark colours of a page of our own, which follows the reader's system. A notebook's page has a theme instead."""

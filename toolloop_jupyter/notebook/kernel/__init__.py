@@ -56,8 +56,8 @@ from .comms import running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
 from .sync import StreamRunner, can_run_sync, run_sync
 from .where import (
+    delivers_clicks,
     executes_notebooks,
-    find_click_route,
     get_shell,
     has_stdin,
     has_widget_frontend,
@@ -75,9 +75,9 @@ __all__ = [
     "await_with_cleanup",
     "can_run_sync",
     "capture",
+    "delivers_clicks",
     "end_interrupted_cell",
     "executes_notebooks",
-    "find_click_route",
     "get_shell",
     "has_stdin",
     "has_widget_frontend",

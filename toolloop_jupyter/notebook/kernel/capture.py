@@ -27,11 +27,16 @@ Sink = Callable[[str, Any], None]
 """Called with ("stdout" | "stderr", text) or ("display", Bundle), from the thread that writes."""
 
 
-class Bundle(dict[str, Any]):
+class Bundle(dict[str, object]):
     """A MIME bundle of `display()`: MIME type to data. `replaces`: it updates what its `display_id` showed before."""
 
     def __init__(
-        self, data: Mapping[str, Any], metadata: Mapping[str, Any], display_id: str | None, *, replaces: bool
+        self,
+        data: Mapping[str, object],
+        metadata: Mapping[str, object],
+        display_id: str | None,
+        *,
+        replaces: bool,
     ) -> None:
         super().__init__(data)
         self.metadata, self.display_id, self.replaces = metadata, display_id, replaces
@@ -183,7 +188,7 @@ class _StreamHook:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.below, name)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[str]:
         return iter(self.below)
 
     def write(self, text: str) -> int:
@@ -212,7 +217,7 @@ class _StreamHook:
 class _MethodHooks:
     """Our methods on one object, as attributes of that object alone. What stood there before is put back."""
 
-    def __init__(self, owner: Any, methods: Mapping[str, Any]) -> None:
+    def __init__(self, owner: Any, methods: Mapping[str, Callable[..., object]]) -> None:
         self._owner, self._methods, self.users = owner, methods, 0
         self._before = {name: vars(owner)[name] for name in methods if name in vars(owner)}
         for name, method in methods.items():
@@ -249,7 +254,9 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
     """Hook a display publisher. IPython's `capture_output` puts another publisher on the shell: both go together."""
     publish_below, clear_below = publisher.publish, publisher.clear_output
 
-    def publish(data: Any, metadata: Any = None, *args: Any, **kwargs: Any) -> None:
+    def publish(
+        data: Mapping[str, object], metadata: Mapping[str, object] | None = None, *args: object, **kwargs: Any
+    ) -> None:
         target = _find_target()
         if target is None:
             publish_below(data, metadata, *args, **kwargs)
@@ -257,7 +264,7 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
         display_id = (kwargs.get("transient") or {}).get("display_id")
         target.publish(Bundle(data, metadata or {}, display_id, replaces=bool(kwargs.get("update"))))
 
-    def clear_output(*args: Any, **kwargs: Any) -> None:
+    def clear_output(*args: bool, **kwargs: bool) -> None:
         target = _find_target()
         if target is None:
             clear_below(*args, **kwargs)

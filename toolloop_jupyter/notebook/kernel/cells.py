@@ -18,7 +18,7 @@ from .capture import (
     redirect_output,
     redirect_tool,
 )
-from .where import get_kernel, get_shell
+from .where import Kernel, Message, get_kernel, get_shell
 
 # --- Which cell ran last.
 
@@ -27,7 +27,7 @@ class _Watcher:
     """Takes note of each cell that begins."""
 
     def __init__(self) -> None:
-        self.request: Mapping[str, Any] = {}
+        self.request: Message = {}
         """The request of the cell that began last, once one was seen."""
         self._watching = False
 
@@ -45,7 +45,8 @@ class _Watcher:
             get_shell().events.unregister("pre_run_cell", self._note)
 
     def _note(self, *_: object) -> None:
-        request = get_kernel().get_parent("shell")
+        kernel = get_kernel()
+        request: Message = {} if kernel is None else kernel.get_parent("shell")
         if _header(request).get("msg_type") == "execute_request":
             self.request = request
 
@@ -54,32 +55,32 @@ _watcher = _Watcher()
 watch_cells, unwatch_cells = _watcher.watch, _watcher.unwatch
 
 
-def in_callback(kernel: Any) -> bool:
+def in_callback(kernel: Kernel) -> bool:
     """Whether the kernel handles a widget's message now."""
     return _is_of_a_widget(kernel.get_parent("shell"))
 
 
-def _find_request_to_answer(kernel: Any) -> Mapping[str, Any]:
+def _find_request_to_answer(kernel: Kernel) -> Message:
     """The message whose output is what is shown now: in a widget's callback, that of the cell that ran last."""
-    parent: Mapping[str, Any] = kernel.get_parent("shell")
+    parent: Message = kernel.get_parent("shell")
     if _is_of_a_widget(parent) and _watcher.request and not _is_shown_by_widget(parent):
         return _watcher.request
     return parent
 
 
-def _header(message: Mapping[str, Any]) -> Mapping[str, Any]:
+def _header(message: Message) -> Message:
     return message.get("header") or {}
 
 
-def _id(message: Mapping[str, Any]) -> str:
+def _id(message: Message) -> str:
     return str(_header(message).get("msg_id") or "")
 
 
-def _is_of_a_widget(message: Mapping[str, Any]) -> bool:
+def _is_of_a_widget(message: Message) -> bool:
     return str(_header(message).get("msg_type", "")).startswith("comm_")
 
 
-def _is_shown_by_widget(message: Mapping[str, Any]) -> bool:
+def _is_shown_by_widget(message: Message) -> bool:
     """Whether an Output widget takes what is shown in answer to this message."""
     ipywidgets: Any = sys.modules.get("ipywidgets")  # nothing is imported: who enters a widget has it
     if ipywidgets is None:
@@ -124,8 +125,8 @@ class Cell:
 
     def display(
         self,
-        bundle: Mapping[str, Any],
-        metadata: Mapping[str, Any] | None = None,
+        bundle: Mapping[str, object],
+        metadata: Mapping[str, object] | None = None,
         display_id: str | None = None,
     ) -> None:
         """Show a MIME bundle (values of JSON types, or bytes for pictures) as a new output."""
@@ -137,7 +138,7 @@ class Cell:
             sys.stdout.write(f"{bundle['text/plain']}\n")
 
     def update(
-        self, bundle: Mapping[str, Any], display_id: str, metadata: Mapping[str, Any] | None = None
+        self, bundle: Mapping[str, object], display_id: str, metadata: Mapping[str, object] | None = None
     ) -> None:
         """Replace what was shown under `display_id`. Does nothing where `can_update` is False."""
         if self._target is not None and self.can_update:
@@ -183,7 +184,7 @@ class _CellTarget(Target):
     What is not ipykernel's own (`%%capture` has put it there, or a test) is used as it is found.
     """
 
-    def __init__(self, request: Mapping[str, Any]) -> None:
+    def __init__(self, request: Message) -> None:
         self.request = request
         # ipykernel >= 6.23 keeps the parent in a context variable of each object. Set in a context that nobody keeps,
         # it leaves the object's own default, which holds in all threads and tasks.
@@ -229,7 +230,7 @@ class _CellTarget(Target):
         return self._updates[1]
 
 
-def _copy_stream(name: str, request: Mapping[str, Any]) -> Any:
+def _copy_stream(name: str, request: Message) -> Any:
     from ipykernel import iostream
 
     stream, stream_class = find_stream(name), cast("Any", iostream.OutStream)
@@ -241,7 +242,7 @@ def _copy_stream(name: str, request: Mapping[str, Any]) -> Any:
     return copied
 
 
-def _copy_publisher(request: Mapping[str, Any]) -> tuple[Any, bool]:
+def _copy_publisher(request: Message) -> tuple[Any, bool]:
     """A publisher whose messages answer this request, and whether it is a copy."""
     from ipykernel import zmqshell
 

@@ -13,15 +13,16 @@ import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
-from typing import Any, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...core.execution import describe_error
 from .capture import copy_context_without_target, flush, get_target
 from .cells import Cell, in_callback
 from .interrupts import cancelling_on_ctrl_c
-from .where import get_kernel
+from .where import Kernel, Message, get_kernel
 
-_Dispatch: TypeAlias = Callable[..., Coroutine[Any, Any, None]]
+T = TypeVar("T")
+_Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
 
 _WAKE_UP = 0.2
 """Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
@@ -65,11 +66,11 @@ def _silence_late_clicks() -> Iterator[None]:
 
 
 @asynccontextmanager
-async def serving_nested_run(outer: asyncio.Task[Any] | None) -> AsyncIterator[None]:
+async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
     """Like `serving_clicks`, for a run that waits within the task `outer`, if any: in sync code that the task called."""
     kernel = get_kernel()
     kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
-    if kernel_loop is None:
+    if kernel is None or kernel_loop is None:
         with cancelling_on_ctrl_c():
             yield
     elif kernel_loop is asyncio.get_running_loop():
@@ -89,6 +90,27 @@ async def serving_nested_run(outer: asyncio.Task[Any] | None) -> AsyncIterator[N
                 kernel_loop.call_soon_threadsafe(lambda: joined.pop().leave())
 
 
+class _State(NamedTuple):
+    """What dispatching a message sets for the whole process and the running cell still needs.
+
+    private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x. From 7.4
+    on the kernel does it.
+    """
+
+    ident: object
+    parent: Message
+    handler: object
+
+    @classmethod
+    def of(cls, kernel: Kernel) -> _State:
+        handler = getattr(kernel, "saved_sigint_handler", None)
+        return cls(kernel._parent_ident["shell"], kernel.get_parent("shell"), handler)
+
+    def give_back(self, kernel: Kernel) -> None:
+        kernel.set_parent(self.ident, self.parent, channel="shell")
+        kernel.saved_sigint_handler = self.handler
+
+
 class _Pump:
     """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
 
@@ -97,7 +119,7 @@ class _Pump:
     the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
     """
 
-    def __init__(self, kernel: Any, outer: asyncio.Task[Any] | None) -> None:
+    def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
         self._kernel, self._outer, self._users = kernel, outer, 0
         # private: msg_queue, ipykernel 6.0 to 6.x: a tornado Queue of (number, dispatch, arguments). From 7.4 on
         # comm messages overtake by themselves.
@@ -105,7 +127,7 @@ class _Pump:
         self._seen = -1
         """The number of the newest message that was looked at and left."""
         self._dispatching: asyncio.Task[None] | None = None
-        self._of_cell: tuple[Any, ...] = ()
+        self._of_cell: _State
         """What dispatching a message changes, as the cell left it."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
@@ -113,7 +135,7 @@ class _Pump:
         self._task: asyncio.Task[None] = copy_context_without_target().run(asyncio.ensure_future, self._run())
 
     @staticmethod
-    def join(kernel: Any, outer: asyncio.Task[Any] | None) -> _Pump:
+    def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
         """The pump that serves a run from now on; `outer` is the task within which it waits, if any."""
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
@@ -134,7 +156,7 @@ class _Pump:
         held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
 
-    def dispatches_in(self, task: asyncio.Task[Any] | None) -> bool:
+    def dispatches_in(self, task: asyncio.Task[object] | None) -> bool:
         """Whether this task handles the message that the pump has taken out."""
         return task is not None and task is self._dispatching
 
@@ -149,7 +171,7 @@ class _Pump:
                     self._kernel.log.error("Error in message handler", exc_info=error)
                 self._dispatching = None
 
-    def _take_comm(self) -> tuple[_Dispatch, tuple[Any, ...]] | None:
+    def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
         """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
         queue, taken = self._queue, None
         if queue is None:
@@ -165,7 +187,7 @@ class _Pump:
             queue.put_nowait(item)
         return taken
 
-    def _is_comm(self, arguments: tuple[Any, ...]) -> bool:
+    def _is_comm(self, arguments: tuple[object, ...]) -> bool:
         if not arguments or not isinstance(arguments[0], list):
             return False  # not a message: an eventloop integration queues its own steps
         session = self._kernel.session
@@ -177,17 +199,17 @@ class _Pump:
         except (ValueError, LookupError, TypeError):
             return False  # malformed: the kernel's to report
 
-    async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[Any, ...]) -> None:
+    async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
         """Let the kernel handle a message amid a cell, and give the cell its parent and SIGINT handler back."""
         kernel, self._new_handler = self._kernel, None
-        self._of_cell = _read_state(kernel)
+        self._of_cell = _State.of(kernel)
         set_parent_before = kernel.set_parent
 
-        def set_parent(ident: Any, parent: Any, channel: str = "shell") -> None:
+        def set_parent(ident: object, parent: Message, channel: str = "shell") -> None:
             if channel == "shell":
                 # The message becomes the parent now. What is not sent yet would get it, too (6.17): send that first.
                 del kernel.set_parent
-                self._of_cell = _read_state(kernel)
+                self._of_cell = _State.of(kernel)
                 flush(None)
             set_parent_before(ident, parent, channel)
 
@@ -197,22 +219,22 @@ class _Pump:
         finally:
             if vars(kernel).get("set_parent") is set_parent:
                 del kernel.set_parent
-            _write_state(kernel, self._of_cell)
+            self._of_cell.give_back(kernel)
             if self._new_handler is not None:
                 signal.signal(signal.SIGINT, self._new_handler)
 
     @contextmanager
     def giving_back_to_cell(self) -> Iterator[None]:
         """Around a wait in the message's handling: the cell that it came amid is the parent. That cell may even end."""
-        of_callback, handler = _read_state(self._kernel), signal.getsignal(signal.SIGINT)
+        of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
-        _write_state(self._kernel, self._of_cell)
+        self._of_cell.give_back(self._kernel)
         try:
             yield
         finally:
-            self._of_cell = _read_state(self._kernel)
+            self._of_cell = _State.of(self._kernel)
             flush(None)
-            _write_state(self._kernel, of_callback)
+            of_callback.give_back(self._kernel)
             handler_now = signal.getsignal(signal.SIGINT)
             if handler_now is not handler:  # left by a cell that has begun since
                 self._new_handler = handler_now
@@ -222,22 +244,7 @@ _pumps: list[_Pump] = []
 """The newest last: it serves, and those before it are held up."""
 
 
-# private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x: what
-# dispatching a message sets for the whole process and the running cell still needs. From 7.4 on the kernel does it.
-
-
-def _read_state(kernel: Any) -> tuple[Any, ...]:
-    handler = getattr(kernel, "saved_sigint_handler", None)
-    return kernel._parent_ident["shell"], kernel.get_parent("shell"), handler
-
-
-def _write_state(kernel: Any, state: tuple[Any, ...]) -> None:
-    ident, parent, handler = state
-    kernel.set_parent(ident, parent, channel="shell")
-    kernel.saved_sigint_handler = handler
-
-
-def while_callback_waits(outer: asyncio.Task[Any] | None) -> AbstractContextManager[None]:
+def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
     """Around a run that waits within the task `outer`: where that handles a comm message, the cell around goes on."""
     kernel = get_kernel()
     for pump in _pumps:
@@ -249,7 +256,7 @@ def while_callback_waits(outer: asyncio.Task[Any] | None) -> AbstractContextMana
 
 
 @contextmanager
-def _holding_back_cells(kernel: Any) -> Iterator[None]:
+def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     """On ipykernel 7, keep the next cell from beginning while a callback's run waits (the present one may end).
 
     When the callback is done, the kernel puts back the parent that was current when its message came: it would be
@@ -259,7 +266,7 @@ def _holding_back_cells(kernel: Any) -> Iterator[None]:
     # it is set on the one kernel object, for the time of the wait.
     before, ended = kernel.should_handle, asyncio.Event()
 
-    async def should_handle(stream: Any, msg: Any, idents: Any) -> bool:
+    async def should_handle(stream: object, msg: Message, idents: object) -> bool:
         if msg["header"]["msg_type"] == "execute_request":
             await ended.wait()
             kernel.set_parent(idents, msg, channel="shell")
@@ -285,7 +292,7 @@ def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
     """Let SystemExit be an ordinary error in the tasks that code of a run starts on this loop."""
     below: Any = loop.get_task_factory()
 
-    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[Any]:
+    def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
         contained = work if get_target() is None else _contain_exit(work)
         task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
         task.add_done_callback(
@@ -303,7 +310,7 @@ def _let_exits_pass(loop: asyncio.AbstractEventLoop) -> None:
         loop.set_task_factory(factory._toolloop_below)
 
 
-async def _contain_exit(work: Coroutine[Any, Any, Any]) -> Any:
+async def _contain_exit(work: Coroutine[object, Any, T]) -> T:
     try:
         return await work
     except SystemExit as error:

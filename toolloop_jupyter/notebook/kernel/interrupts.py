@@ -50,7 +50,7 @@ class Interrupts:
     Does nothing outside the main thread: Python handles signals there alone.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any] | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
         self._loop, self._task = loop, task
         self._handler_before: Any = None
         self._came_at: float | None = None
@@ -256,7 +256,7 @@ class _TerminalInterrupts(Interrupts):
         super()._interrupt(signum, frame)
 
 
-def _find_task_of_cell(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+def _find_task_of_cell(loop: asyncio.AbstractEventLoop) -> asyncio.Task[object] | None:
     """The task that runs an awaited cell, or None. Its coroutine is the shell's `run_cell_async`, which is public."""
     code = type(get_shell()).run_cell_async.__code__
     if not loop.is_running():

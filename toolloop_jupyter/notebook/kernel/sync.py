@@ -36,7 +36,7 @@ from .interrupts import Interrupted, Interrupts, find_idle_loop, show_in_one_lin
 from .where import get_kernel, get_shell, in_kernel
 
 T = TypeVar("T")
-Make: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
+Make: TypeAlias = Callable[[], Coroutine[object, Any, T]]
 
 AWAIT_IT = "await the coroutine"
 
@@ -128,7 +128,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
     return task.result()
 
 
-async def _run_awake(work: Coroutine[Any, Any, T]) -> T:
+async def _run_awake(work: Coroutine[object, Any, T]) -> T:
     """Wake the loop again and again: what is raised in this thread from outside (a tool's stop) breaks in only then."""
     task = asyncio.ensure_future(work)
     while not task.done():
@@ -136,7 +136,7 @@ async def _run_awake(work: Coroutine[Any, Any, T]) -> T:
     return task.result()
 
 
-def _turn_idle_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+def _turn_idle_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[object]) -> None:
     waiter = loop.create_task(asyncio.wait([task]))
     while not waiter.done():
         try:
@@ -145,7 +145,7 @@ def _turn_idle_loop(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) ->
             continue
 
 
-def _turn_running_loop(loop: Any, task: asyncio.Task[Any]) -> None:
+def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
     outer = asyncio.current_task(loop)
     counted = len(loop._ready)
     if outer is not None:

@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
-from typing import Any, Literal
+from typing import Any, Protocol, TypeAlias
+
+Message: TypeAlias = Mapping[str, Any]
+"""A message of Jupyter's protocol."""
+
+
+class Kernel(Protocol):
+    """What this room touches of ipykernel's kernel, 6.17 to 7.4; where only some versions have it, that stands at its use."""
+
+    session: Any
+    log: logging.Logger
+    should_handle: Callable[[object, Message, object], object]
+
+    set_parent: Callable[..., None]
+    saved_sigint_handler: object
+    _parent_ident: Mapping[str, object]
+
+    def get_parent(self, channel: str) -> Message: ...
 
 
 def get_shell() -> Any:
@@ -14,7 +33,7 @@ def get_shell() -> Any:
     return ipython.get_ipython() if ipython is not None and hasattr(ipython, "get_ipython") else None
 
 
-def get_kernel() -> Any:
+def get_kernel() -> Kernel | None:
     """The running ipykernel, or None. Another kernel (xeus-python, JupyterLite) has none of what this room touches."""
     kernelbase, kernel = sys.modules.get("ipykernel.kernelbase"), getattr(get_shell(), "kernel", None)
     return kernel if kernelbase is not None and isinstance(kernel, kernelbase.Kernel) else None
@@ -68,13 +87,11 @@ def executes_notebooks() -> bool:
     return in_kernel() and str(getattr(history, "hist_file", "")) == ":memory:"
 
 
-def find_click_route() -> Literal["kernel", "queue", "subshells only", "no kernel"]:
-    """How a click overtakes the running cell: by the kernel, out of its queue (`comms.py`), hardly, or not at all."""
+def delivers_clicks() -> bool:
+    """Whether a click can overtake the running cell: by the kernel, or out of its queue (`comms.py`)."""
     kernel = get_kernel()
-    if kernel is None:
-        return "no kernel"
-    if hasattr(kernel, "msg_queue"):
-        return "queue"
+    if kernel is None or hasattr(kernel, "msg_queue"):
+        return kernel is not None
     from ipykernel._version import version_info
 
-    return "kernel" if version_info[:2] >= (7, 4) else "subshells only"
+    return version_info[:2] >= (7, 4)

@@ -1,6 +1,6 @@
 """A run in its cell, while it goes on, and its Result afterwards."""
 
-from .asking import GRACE, a_click_came, may_have_buttons, means_of_asking
+from .asking import GRACE, Means, a_click_came, may_have_buttons, means_of_asking
 from .outputs import CallOutputs, pass_on, take_figures
 from .presenter import (
     ask_in_cell,
@@ -22,6 +22,7 @@ __all__ = [
     "GRACE",
     "CallOutputs",
     "CellRun",
+    "Means",
     "Stepper",
     "ViewOptions",
     "a_click_came",

@@ -93,7 +93,7 @@ async def put_card(
     try:
         await approval.wait()
     finally:
-        card.finish(approval.decision)
+        card.finish()
 
 
 def _may_click() -> bool:

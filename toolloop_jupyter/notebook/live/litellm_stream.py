@@ -1,17 +1,19 @@
 """A stream of LiteLLM's own harnesses as one of ours: the one place where its events are turned into those that are shown.
 
-The classes of `litellm.harness.types` (1.110) have our events' names and fewer fields. They are told apart by name, so
-that nothing here imports LiteLLM; one that a later release adds is shown as a line of text.
+The classes of `litellm.harness.types` (1.110) have our events' fields, or fewer. Nothing here imports LiteLLM: where there is
+an event of it, its module is there. An event that a later release adds is shown as a line of text.
 """
 
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
+import sys
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
     Approval,
@@ -32,6 +34,11 @@ from ..html import first_line
 from ..transcript import Notice
 
 Shown: TypeAlias = Event | Compaction | Notice
+Theirs: TypeAlias = Any
+"""An object of LiteLLM's, whose types cannot be imported here."""
+Made = TypeVar("Made")
+_KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
+"""Ours that have their fields, and perhaps more."""
 
 LOOK = 0.1
 """Seconds between two looks at whether their request was answered by somebody else (an `on_approval`); the first
@@ -39,23 +46,27 @@ comes before anybody is asked, so that a callback which answers at once raises n
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """LiteLLM's own reason for the denial of a request that the reader of its stream left unanswered."""
-_END = object()
+
+
+def _is_theirs(value: object, kind: type) -> bool:
+    """Whether `value` is of LiteLLM's class that has the name of ours."""
+    types = sys.modules.get("litellm.harness.types")
+    return types is not None and isinstance(value, getattr(types, kind.__name__))
 
 
 def is_litellm_result(value: object) -> bool:
     """Whether `value` is a Result of LiteLLM's."""
-    fields = ("events", "stop_reason", "usage")
-    return type(value).__name__ == "Result" and all(hasattr(value, name) for name in fields)
+    return _is_theirs(value, Result)
 
 
-def convert_result(result: Any) -> Result:
+def convert_result(result: Theirs) -> Result:
     """A Result, ours or LiteLLM's, as ours."""
     if isinstance(result, Result):
         return result
     converted = _Conversion(live=False)
     for event in result.events:
         converted.take(event)
-    converted.take(Done(result))
+    converted.end(result)
     return converted.result(result)
 
 
@@ -66,20 +77,18 @@ class LiteLLMStream:
     its Done event.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Theirs) -> None:
         self._stream = stream
-        self._read: Callable[[], Awaitable[Any]] = (
-            stream.__anext__
-            if hasattr(stream, "__anext__")
-            else functools.partial(asyncio.to_thread, next, stream, _END)
+        self._read: Callable[[], Awaitable[object]] = getattr(
+            stream, "__anext__", functools.partial(asyncio.to_thread, next, stream, None)
         )
-        self._reading: asyncio.Future[Any] | None = None
+        self._reading: asyncio.Future[object] | None = None
         self._converted = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
-        self._asked: tuple[Any, Approval] | None = None
+        self._asked: tuple[Theirs, Approval] | None = None
         self._watching: asyncio.Future[None] | None = None
         self._cancelled = False
-        self.result: Any = None
+        self.result: Theirs = None
         """LiteLLM's Result, once its Done event has come."""
 
     def cancel(self) -> None:
@@ -97,16 +106,15 @@ class LiteLLMStream:
             self._hand_back()
         while not self._ready:
             event = await self._next()
-            if event is _END:
+            if event is None:
                 raise StopAsyncIteration
             self._ready.extend(self._converted.take(event))
-            if isinstance(self._ready[-1], Done):
-                self.result = event.result
-            elif isinstance(self._ready[-1], Approval):
-                await self._watch(event, self._ready[-1])
+            self.result = self._converted.ended_with
+            if isinstance(self._ready[-1], Approval):
+                await self._watch(*self._converted.asked[self._ready[-1].call_id])
         return self._ready.popleft()
 
-    async def _next(self) -> Any:
+    async def _next(self) -> object:
         self._reading = self._reading or asyncio.ensure_future(self._read())
         try:
             return await asyncio.shield(self._reading)
@@ -114,7 +122,7 @@ class LiteLLMStream:
             if self._reading.done():
                 self._reading = None
 
-    async def _watch(self, theirs: Any, ours: Approval) -> None:
+    async def _watch(self, theirs: Theirs, ours: Approval) -> None:
         """Take over what an `on_approval` decides, from now until the next event is read; give it the time of one look."""
         self._asked = (theirs, ours)
         if self._cancelled:
@@ -140,7 +148,7 @@ class LiteLLMStream:
             theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
 
 
-def _answer_of(theirs: Any) -> Decision | None:
+def _answer_of(theirs: Theirs) -> Decision | None:
     """The decision on LiteLLM's request, whoever made it; None while there is none."""
     if not theirs.answered:
         return None
@@ -156,7 +164,7 @@ def _answer_of(theirs: Any) -> Decision | None:
     return None
 
 
-def _take_over(theirs: Any, ours: Approval) -> Decision | None:
+def _take_over(theirs: Theirs, ours: Approval) -> Decision | None:
     """Decide our request as theirs was, if neither a person nor anybody else has; returns the decision that counts."""
     answer = _answer_of(theirs)
     if answer is not None and not ours.answered:
@@ -165,28 +173,46 @@ def _take_over(theirs: Any, ours: Approval) -> Decision | None:
     return ours.decision if same else answer
 
 
+def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
+    """Ours with the fields of theirs."""
+    return kind(**{one.name: getattr(theirs, one.name) for one in dataclasses.fields(theirs)})
+
+
 class _Conversion:
     """Turns their events into ours, one after the other, and keeps what a Result needs."""
 
     def __init__(self, *, live: bool) -> None:
         """`live`: the turn goes on, so the time that a call takes can be seen."""
         self._live, self._began = live, time.monotonic()
-        self._events: list[Any] = []
-        """What a Result of ours has, and between it the notices."""
+        self._events: list[Theirs] = []
+        """Ours, and the notices between them."""
         self._spans: list[Span] = []
         self._open: dict[str, tuple[ToolCall, float]] = {}
         """The calls without a result, and when they began."""
-        self._asked: dict[str, tuple[Any, Approval]] = {}
+        self.asked: dict[str, tuple[Theirs, Approval]] = {}
         """(theirs, ours) of each call that was asked about."""
+        self.ended_with: Theirs = None
         self._text = ""
 
-    def take(self, event: Any) -> list[Shown]:
+    def take(self, event: Theirs) -> list[Shown]:
         """Ours for one of theirs."""
-        made = self._made_of(event, type(event).__name__)
-        self._events += [one for one in made if not isinstance(one, Done)]
+        if _is_theirs(event, Done):
+            return [*self.end(event.result), Done(self.result(event.result))]
+        made = self._request(event) if _is_theirs(event, Approval) else [self._made_of(event)]
+        self._events += made
         return made
 
-    def result(self, theirs: Any) -> Result:
+    def end(self, result: Theirs) -> list[Shown]:
+        """The answer, where it is only in their Result."""
+        self.ended_with = result
+        is_answer = result.stop_reason != "runtime_error" and result.output is None
+        if not is_answer or result.text.strip() in self._text:
+            return []
+        unsaid = Text(("\n\n" if self._text else "") + result.text)
+        self._events.append(unsaid)
+        return [unsaid]
+
+    def result(self, theirs: Theirs) -> Result:
         """Their Result with our fields."""
         failed = theirs.stop_reason == "runtime_error"
         # LiteLLM puts the error behind the partial text, and has no field for it.
@@ -194,9 +220,9 @@ class _Conversion:
         return Result(
             text=self._text if failed else theirs.text,
             output=theirs.output,
-            files=[FileChange(change.path, change.kind, change.diff) for change in theirs.files],
+            files=[_copy(FileChange, change) for change in theirs.files],
             events=self._events,
-            usage=Usage(theirs.usage.input_tokens, theirs.usage.output_tokens, theirs.usage.calls),
+            usage=_copy(Usage, theirs.usage),
             cost=theirs.cost or None,  # 0.0 is LiteLLM's word for a price that nobody told, too
             stop_reason=theirs.stop_reason,
             session_id=theirs.session_id,
@@ -208,37 +234,29 @@ class _Conversion:
         """The request is answered: from now on its call runs."""
         self._open[ours.call_id] = (self._open[ours.call_id][0], time.monotonic())
 
-    def _made_of(self, event: Any, kind: str) -> list[Shown]:
-        if kind == "Text":
-            self._text += event.delta
-            return [Text(event.delta)]
-        if kind == "Reasoning":
-            return [Reasoning(event.delta)]
-        if kind == "ToolCall":
-            call = ToolCall(event.id, event.name, event.native_name, dict(event.input), event.builtin)
-            return [self._begin(call)]
-        if kind == "Approval":
-            return self._request(event)
-        if kind == "ToolResult":
-            return [self._call_result(event)]
-        if kind == "FileChange":
-            return [FileChange(event.path, event.kind, event.diff)]
-        if kind == "Done":
-            return [*self._unsaid(event.result), Done(self.result(event.result))]
-        if kind == "Compaction" and event.tokens_before and event.tokens_after:
-            return [Compaction(event.tokens_before, event.tokens_after)]
-        return [Notice(f"{kind}: {first_line(repr(event), 200)}")]
+    def _made_of(self, event: Theirs) -> Shown:
+        make: Callable[..., Event | Compaction] | None = next(
+            (kind for kind in _KINDS if _is_theirs(event, kind)), None
+        )
+        if make is None:
+            return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
+        made = _copy(make, event)
+        if isinstance(made, Text):
+            self._text += made.delta
+        if isinstance(made, ToolResult):
+            return self._call_result(made)
+        return self._begin(made) if isinstance(made, ToolCall) else made
 
     def _begin(self, call: ToolCall) -> ToolCall:
         self._open[call.id] = (call, time.monotonic())
         return call
 
-    def _request(self, theirs: Any) -> list[Shown]:
+    def _request(self, theirs: Theirs) -> list[Shown]:
         """Ours for a request of theirs, behind the call that it is about: an open one of this tool, else one made for it."""
-        calls = [call for call, _ in self._open.values() if call.id not in self._asked]
+        calls = [call for call, _ in self._open.values() if call.id not in self.asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         fitting = [call for call in calls if call.input == theirs.input] or calls
-        made_up = ToolCall(f"asked-{len(self._asked)}", theirs.tool, theirs.tool, dict(theirs.input))
+        made_up = ToolCall(f"asked-{len(self.asked)}", theirs.tool, theirs.tool, dict(theirs.input))
         call = fitting[0] if fitting else self._begin(made_up)
         ours = Approval(
             tool=theirs.tool,
@@ -248,34 +266,24 @@ class _Conversion:
             scopes=("call",),  # LiteLLM's request is allowed or denied as it stands, and once
             editable=False,
         )
-        self._asked[call.id] = (theirs, ours)
+        self.asked[call.id] = (theirs, ours)
         _take_over(theirs, ours)
         return [ours] if fitting else [call, ours]
 
-    def _call_result(self, event: Any) -> Shown:
-        output = str(event.output)
-        if event.id not in self._open:
-            return Notice(f"a result of a call that was not announced: {first_line(output, 200)}")
-        (call, began), now = self._open.pop(event.id), time.monotonic()
+    def _call_result(self, result: ToolResult) -> Shown:
+        """A result with what was seen of its call: its time, and the decision."""
+        if result.id not in self._open:
+            return Notice(f"a result of a call that was not announced: {first_line(result.output, 200)}")
+        (call, began), now = self._open.pop(result.id), time.monotonic()
         if self._live:
             times = (began - self._began, now - self._began)
-            self._spans.append(Span("tool", call.name, *times, is_error=event.is_error))
-        decision = _take_over(*self._asked[event.id]) if event.id in self._asked else None
-        return ToolResult(
-            event.id,
-            output,
-            event.is_error,
-            value=output,
+            self._spans.append(Span("tool", call.name, *times, is_error=result.is_error))
+        decision = _take_over(*self.asked[result.id]) if result.id in self.asked else None
+        return dataclasses.replace(
+            result,
+            value=result.output,
             seconds=now - began if self._live else 0.0,
-            full_length=len(output),
+            full_length=len(result.output),
             ran=self._live and (decision is None or decision.allowed),
             decision=decision,
         )
-
-    def _unsaid(self, result: Any) -> list[Text]:
-        """The answer, where it is only in the Result."""
-        if result.stop_reason == "runtime_error" or result.output is not None:
-            return []
-        if result.text.strip() in self._text:
-            return []
-        return [Text(("\n\n" if self._text else "") + result.text)]

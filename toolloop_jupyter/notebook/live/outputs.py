@@ -55,7 +55,7 @@ class PrintedText:
     def __str__(self) -> str:
         if len(self._pieces) > 1:
             self._pieces[:] = ["".join(self._pieces)]
-        return settle_lines(self._pieces[0]) if self._pieces else ""
+        return kernel.name_cells(settle_lines(self._pieces[0])) if self._pieces else ""
 
 
 class CallOutputs(PrintKeeper):

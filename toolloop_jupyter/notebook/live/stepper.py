@@ -12,22 +12,21 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from ...core.events import Observer, Reply, Request, ToolCall
-from ...core.text import plain
 from .. import kernel
 from ..html import (
     BLOCK,
-    CALL,
-    DIM,
     NAME,
-    PRE,
-    STYLE,
-    SUMMARY,
     WIDE,
+    block,
     counted,
     esc,
     first_line,
+    fold,
     highlight,
+    in_a_line,
     inline,
+    pre,
+    put_style_behind,
 )
 from ..transcript import Block
 from .asking import Means, means_of_asking
@@ -55,8 +54,8 @@ def request_block(request: Request, *, sent: bool = True, title_of: str = "") ->
     lines.append(("options", ", ".join(f"{k}={_short(v)}" for k, v in options.items()) or "none"))
     if request.secrets:
         lines.append(("not shown", ", ".join(request.secrets)))
-    block = _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
-    return block if sent else Block(STYLE + block.html, block.text)  # it stands alone
+    made = _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
+    return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
 
 
 def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
@@ -82,22 +81,13 @@ def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
 
 
 def _line(message: Mapping[str, Any]) -> tuple[str, str]:
-    role = str(message.get("role"))
-    content = message.get("content")
+    role, content = str(message.get("role")), message.get("content")
     words = (
-        content
-        if isinstance(content, str)
-        else ""
-        if content is None
-        else json.dumps(content, ensure_ascii=False)
+        [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
     )
-    calls = [
-        f"calls {call['function']['name']}({call['function']['arguments']})"
-        for call in message.get("tool_calls") or ()
-    ]
-    return f"{_MARKS.get(role, '·')} {role}", first_line(
-        " · ".join([*([words] if words else []), *calls]), 160
-    )
+    asked = [call["function"] for call in message.get("tool_calls") or ()]
+    words += [f"calls {one['name']}({one['arguments']})" for one in asked]
+    return f"{_MARKS.get(role, '·')} {role}", first_line(" · ".join(words), 160)
 
 
 def _short(value: object) -> str:
@@ -110,17 +100,14 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[
         f'<td style="text-align:left">{inline(text)}</td></tr>'
         for name, text in lines
     )
-    folded = "".join(
-        f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY};{DIM}">{name}</summary>'
-        f'<pre style="{PRE}">{highlight(json.dumps(value, ensure_ascii=False, indent=2, default=repr), "json")}</pre></details>'
-        for name, value in data.items()
-    )
-    html = (
-        f'<div class="tlj tlj-step" style="{BLOCK};{WIDE}"><div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
-        f"<table>{rows}</table>{folded}</div>"
-    )
-    text = "\n".join([f"{mark} {plain(title)}", *(f"    {name:<12} {plain(words)}" for name, words in lines)])
-    return Block(html, text)
+    folded = ""
+    for name, value in data.items():
+        whole = highlight(json.dumps(value, ensure_ascii=False, indent=2, default=repr), "json")
+        folded += fold(name, pre(whole), "tlj-call")
+    line = f'<div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
+    html = block("tlj-step", f"{line}<table>{rows}</table>{folded}", f"{BLOCK};{WIDE}")
+    words = [f"{mark} {in_a_line(title)}", *(f"    {name:<12} {in_a_line(text)}" for name, text in lines)]
+    return Block(html, "\n".join(words))
 
 
 class Stepper(Observer):

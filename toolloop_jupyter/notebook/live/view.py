@@ -31,6 +31,7 @@ from ..transcript import (
     mimebundle,
     notice,
     progress_block,
+    without_style,
 )
 from .asking import Means, Unattended, ask, put_card
 from .outputs import LOADING, RunHooks
@@ -110,9 +111,10 @@ class RunHead:
             self._is_loading = False
             self._show()
 
-    def end(self) -> None:
-        """Leave the head alone."""
+    def end(self, *, has_foot: bool) -> None:
+        """Leave the head alone; with a line below the run, the style sheet is there."""
         self._is_loading = False
+        self.block = without_style(self.block) if has_foot else self.block
         if self._toolbar is not None:
             self._toolbar.finish()
             self._toolbar = None
@@ -210,7 +212,7 @@ class CellRun:
         finally:
             ticker.cancel()
             self._show([*self._steps.end_text(), *self._steps.end_calls()])
-            self._head.end()
+            self._head.end(has_foot=result is not None)
         if result is None:
             raise HarnessError(
                 "the stream ended without a Done event: it was closed, or somebody else reads it, too; "

@@ -5,10 +5,8 @@
 
 from __future__ import annotations
 
-import re
-
-from ...core.text import KeyFilter, plain
-from ..html import markdown_html
+from ...core.text import KeyFilter
+from ..html import markdown_html, prose, split_markdown
 from ..transcript import Block, Page, TextStep, mimebundle, text_block, written
 from .places import CellOutput, OutputColumn
 
@@ -77,7 +75,7 @@ class TerminalWriter:
         """Write the last piece of a text."""
         if not step.is_thought:
             self._step = step
-            print(plain(self._filter.add(step.pieces[-1])), end="", flush=True)  # noqa: T201 - a terminal
+            print(prose(self._filter.add(step.pieces[-1])), end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
         """Nothing waits to be shown."""
@@ -86,24 +84,20 @@ class TerminalWriter:
         """A text is whole, or has become something else; what is written stays."""
         if step is self._step:
             self._step = None
-            print(plain(self._filter.end()))  # noqa: T201 - a terminal
+            print(prose(self._filter.end()))  # noqa: T201 - a terminal
         elif step.is_thought or step.output is not None:
             self._column.output().draw(self._page.draw(step))
 
 
 # --- model text while it is being written, at a cost that does not grow with its length ---
 #
-# What is complete (up to a blank line at which a block surely ended) becomes a piece of its own, in its final form; only
-# the rest is rendered and sent again. So the bytes of a long answer stay a few times its length.
+# What is complete (all blocks but the last) becomes a piece of its own, in its final form; only the rest is rendered and
+# sent again. So the bytes of a long answer stay a few times its length.
 
 PIECE = 1_500
-"""Characters after which the next safe blank line ends a piece; more in a long text, whose pieces shall not be too many."""
+"""Characters after which the block that follows ends a piece; more in a long text, whose pieces shall not be too many."""
 LONGEST_PIECE = 8_000
 """Characters after which a piece ends at any line end: in an endless list, or in code."""
-
-_FENCE = re.compile(r" {0,3}(`{3,}|~{3,})(.*)")
-# What may belong to the block before a blank line: an indented line, the next list item, the next quoted line.
-_GOES_ON = re.compile(r"[ \t>]|[-*+] |\d{1,9}[.)] ")
 
 
 class StreamingText:
@@ -112,14 +106,9 @@ class StreamingText:
     def __init__(self) -> None:
         self.text = ""
         """Everything so far, as the model wrote it."""
-        self._finished: list[str] = []
-        self._count = 0
-        self._reopened = ""
-        """The fence that the rest goes on with, where a piece ended within code."""
         self._open = ""
-        self._fence = self._opener = ""
-        self._scanned = 0
-        self._cut = 0
+        """The rest, behind the fence that it goes on with, where a piece ended within code."""
+        self._count = 0
 
     def add(self, delta: str) -> None:
         """Take the next piece of text. Cheap: nothing is rendered."""
@@ -128,56 +117,20 @@ class StreamingText:
 
     def take(self) -> list[Block]:
         """The pieces that have been finished since the last time, each for an output of its own. Mostly none."""
-        self._keep_finished()
-        new, self._finished = self._finished, []
-        return [text_block(piece) for piece in new]
+        pieces: list[Block] = []
+        while split := split_markdown(self._open, self._enough, LONGEST_PIECE):
+            piece, self._open = split
+            self._count += 1
+            pieces.append(text_block(piece))
+        return pieces
 
     def block(self, *, final: bool = False) -> Block:
         """The rest. With `final`, code is in colour and formulas are typeset."""
-        rest = self._reopened + self._open
         # Without its text form, which only a finished block needs: half of what would be sent ten times a second.
-        return text_block(rest) if final else Block(written(markdown_html(rest, streaming=True)), "")
-
-    def _keep_finished(self) -> None:
-        """Set aside what is complete in `_open`, line by line from where the last look ended."""
-        while (end := self._open.find("\n", self._scanned)) >= 0:
-            line = self._open[self._scanned : end]
-            begin, self._scanned = self._scanned, end + 1
-            if self._in_fence(line):
-                if self._fence and self._scanned > LONGEST_PIECE:
-                    self._split_fence()
-            elif not line.strip():
-                self._cut = self._scanned  # a block may have ended here: the next line tells
-            elif self._cut == begin and self._cut > self._enough and not _GOES_ON.match(line):
-                self._keep(self._cut)
-            elif self._scanned > LONGEST_PIECE:
-                self._keep(self._cut if self._cut > PIECE else self._scanned)
+        if final:
+            return text_block(self._open)
+        return Block(written(markdown_html(self._open, streaming=True)), "")
 
     @property
     def _enough(self) -> int:
-        return PIECE + PIECE * self._count // 10
-
-    def _in_fence(self, line: str) -> bool:
-        """Follow fences; whether `line` is part of one."""
-        match = _FENCE.match(line)
-        if self._fence:
-            if match and match[1].startswith(self._fence) and not match[2].strip():
-                self._fence = ""
-                self._cut = self._scanned  # nothing goes on behind a closed fence
-            return True
-        if match and not (match[1][0] == "`" and "`" in match[2]):
-            self._fence, self._opener = match[1], line
-            return True
-        return False
-
-    def _split_fence(self) -> None:
-        """End a piece within code: the piece's fence ends with it, and the rest opens one again."""
-        self._keep(self._scanned)
-        self._reopened = f"{self._opener}\n"
-
-    def _keep(self, end: int) -> None:
-        self._finished.append(self._reopened + self._open[:end])
-        self._count += 1
-        self._reopened = ""
-        self._open = self._open[end:]
-        self._scanned, self._cut = self._scanned - end, 0
+        return min(PIECE + PIECE * self._count // 10, LONGEST_PIECE)

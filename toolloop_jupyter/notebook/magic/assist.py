@@ -5,11 +5,15 @@ from __future__ import annotations
 import glob
 import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from ...core.execution import Raised, attempt_call
+from ...core.loop import check_policy
 from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import names_key
+from ...core.tools import find_marked_tools
+from .names import holds_functions, is_ipythons, is_output
 from .options import DEMO, OPTIONS, Kind, Option, find_option
 
 if TYPE_CHECKING:
@@ -18,21 +22,26 @@ if TYPE_CHECKING:
 
 _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
 """Offered until litellm, which knows the names, is loaded."""
+_TYPES = {Kind.TOOLS: "function", Kind.OUTPUT: "class", Kind.FILE: "path", Kind.FOLDER: "path"}
+"""What a front-end calls a value; for every other kind "value"."""
 
 
-def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> list[str]:
-    """What may stand where `word` is begun on `line`; `commands` are those of `%toolloop`."""
+def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> dict[str, str]:
+    """What may stand where `word` is begun on `line`, in order, each with its type; `commands` are those of `%toolloop`."""
     before = line[: len(line) - len(word)] if line.endswith(word) else line
     words = before.split()[1:]
-    option = _find_open_option(words)
-    candidates: Iterable[str] = [flag for o in OPTIONS for flag in o.typed if flag.startswith("--")]
+    option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
+    offered = []
     if option is not None and not word.startswith("-"):
-        candidates = _list_values(book, option, word)
-    if line.startswith("%toolloop") and not words:
-        candidates = [*commands, *candidates]
-    elif line.startswith("%toolloop") and words[0] in commands:
-        candidates = [] if words[0] == "doctor" else book.sessions
-    return sorted(one for one in candidates if one.startswith(word))
+        offered = [
+            (one, _TYPES.get(option.kind, "value")) for one in sorted(_list_values(book, option, word))
+        ]
+    elif of_line_magic and words and words[0] in commands:
+        offered = [(name, "value") for name in sorted(book.sessions) if words[0] != "doctor"]
+    else:
+        offered = [(one, "command") for one in sorted(commands) if of_line_magic and not words]
+        offered += [(flag, "option") for flag in sorted(f for o in OPTIONS for f in o.typed if f[:2] == "--")]
+    return {one: kind for one, kind in offered if one.startswith(word)}
 
 
 def _find_open_option(words: list[str]) -> Option | None:
@@ -47,21 +56,24 @@ def _find_open_option(words: list[str]) -> Option | None:
 
 
 def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
-    names = {name: value for name, value in book.names.items() if not name.startswith("_")}
+    names = {
+        name: value
+        for name, value in book.names.items()
+        if not name.startswith("_") and name not in ("In", "Out") and not is_ipythons(value)
+    }
     match option.kind:
         case Kind.MODEL:
-            return [
-                *_list_models(),
-                *(name for name, value in names.items() if isinstance(value, Answers)),
-            ]
+            return {*_list_models(), *(name for name, value in names.items() if isinstance(value, Answers))}
         case Kind.TOOLS:
-            return [name for name, value in names.items() if _is_function(value)]
+            return [
+                name for name, value in names.items() if inspect.isroutine(value) or holds_functions(value)
+            ]
         case Kind.OUTPUT:
-            return [name for name, value in names.items() if isinstance(value, type) and _is_model(value)]
+            return [name for name, value in names.items() if isinstance(value, type) and is_output(value)]
         case Kind.SESSION:
             return book.sessions
         case Kind.POLICY:
-            return ["full", "ask", *(n for n, v in names.items() if isinstance(v, dict) or _is_function(v))]
+            return ["full", "ask", *_list_policies(names)]
         case Kind.KEY:
             return [name for name in {*os.environ, *names} if names_key(name)]
         case Kind.FILE | Kind.FOLDER:
@@ -71,12 +83,17 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
             return option.check.choices
 
 
-def _is_function(value: object) -> bool:
-    return inspect.isroutine(value) and getattr(value, "__module__", None) != "IPython.core.interactiveshell"
-
-
-def _is_model(value: type) -> bool:
-    return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
+def _list_policies(names: Mapping[str, object]) -> list[str]:
+    """The variables that can be a policy: mappings of tools to modes, and functions that are no tools."""
+    tools = find_marked_tools(names)
+    return [
+        name
+        for name, value in names.items()
+        if (inspect.isroutine(value) and value not in tools)
+        or (
+            isinstance(value, Mapping) and value and not isinstance(attempt_call(check_policy, value), Raised)
+        )
+    ]
 
 
 def _list_models() -> Iterable[str]:

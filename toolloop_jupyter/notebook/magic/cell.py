@@ -25,12 +25,12 @@ from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..transcript import head, mimebundle, notice
-from .names import fill_in, leave_out_others, resolve
-from .options import DEMO, OPTIONS, Options, Settings, complete
+from .names import fill_in, leave_out_others, note_left, resolve
+from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
 if TYPE_CHECKING:
-    from ...core.events import Reply
+    from ...core.events import ModelCallFailed, Reply
     from ...core.models import Answers
     from ...core.session import AsyncEventStream
     from ..transcript import Block
@@ -67,7 +67,7 @@ class Tapes:
         if wanted is None:
             return None
         if wanted not in self._recorders:
-            self._recorders[wanted] = Recorder(wanted)
+            self._recorders[wanted] = Recorder(wanted, on_stop=lambda _: None)  # `RecordingNotes` says it
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
@@ -98,11 +98,12 @@ class Tapes:
         began[cell_id] = (position, execution)
 
 
-def describe_tapes(recorder: Recorder | None, answers: Answers | None) -> str:
-    """What a cell's head says of a recording: that it is made, or that it answers."""
+def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
+    """What a cell's head says of where its answers come from, if not from a language model, and where they are recorded."""
+    demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     recorded = [f"recording to {recorder.path.name}"] if recorder is not None else []
-    return ", ".join(replayed + recorded)
+    return ", ".join(demonstration + replayed + recorded)
 
 
 class ModelNotes(Observer):
@@ -120,6 +121,24 @@ class ModelNotes(Observer):
         if new and not self._is_said:
             self._is_said = True
             await self._view.say(f"not as recorded, going on (--replay-loose): {new[0]}", "warning")
+
+
+class RecordingNotes(Observer):
+    """Says in a run's transcript, once, that its recording has stopped, and why."""
+
+    def __init__(self, recorder: Recorder, view: CellRun) -> None:
+        self._recorder, self._view, self._is_said = recorder, view, False
+
+    async def after_model(self, reply: Reply) -> None:
+        await self._say()
+
+    async def model_failed(self, error: ModelCallFailed) -> None:
+        await self._say()
+
+    async def _say(self) -> None:
+        if self._recorder.stopped and not self._is_said:
+            self._is_said = True
+            await self._view.say(self._recorder.stopped, "warning")
 
 
 # --- one run --------------------------------------------------------------------------------------------------
@@ -152,15 +171,15 @@ class Notebook:
         """The Result of the last run in this kernel: of a cell, or of the API."""
         return live.last()
 
-    def complete(self, said: Mapping[str, Any]) -> Options:
+    def complete(self, said: Mapping[str, object]) -> Options:
         """A value for every option: what was said, over the notebook's settings, over the defaults."""
         return complete(said, self.settings.said())
 
-    def new_session(self, said: Mapping[str, Any]) -> AsyncSession:
+    def new_session(self, said: Mapping[str, object]) -> AsyncSession:
         """A fresh session with these options over the settings. Raises Mistake, or another one-line error."""
         return self._make_session(self.complete(said))
 
-    def check(self, said: Mapping[str, Any]) -> None:
+    def check(self, said: Mapping[str, object]) -> None:
         """Raise Mistake for options that no cell could run with, whatever else is set. A model may be defined later."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
@@ -168,7 +187,7 @@ class Notebook:
         try:
             return aagent_session(Harness.TOOL_LOOP, **self._keywords(options))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
-            raise Mistake(str(error)) from None
+            raise Mistake(in_flags(str(error))) from None
 
     def _keywords(self, options: Options) -> dict[str, Any]:
         """The keywords of `aagent_session`: what the options name in the notebook, each where the table says."""
@@ -223,6 +242,8 @@ class Notebook:
             notes += self._begin_turn(named, options, cell)
             named.add(TurnOrigin.of(cell.cell_id, cell.execution, said))
         notes += self._note_without_docstring(named.session.config.tools)
+        for text in (body, str(options["instructions"] or "")):
+            notes += [notice(*told) for told in note_left(text, self.names)]
         view, observers = self._view(options, named, cell, recorder, replaced)
         stream = named.session.astream(prompt, observers=observers)
         async with kernel.serving_clicks():
@@ -238,7 +259,7 @@ class Notebook:
         request = await session.preview(prompt)
         cell.display(mimebundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
-    def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[str]]:
+    def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[Block]]:
         """The conversation that the cell goes on with, with its options, and what to tell the person about it."""
         made, name = self._make_session(options), options["session"]
         if not name:
@@ -251,9 +272,10 @@ class Notebook:
         named.session.config = made.config
         named.had.update(before)
         gone = [] if going_back else [tool for tool in before if tool not in now]
-        return named, [f"session {name!r} had other tools before; gone: {', '.join(gone)}"] if gone else []
+        told = f"session {name!r} had other tools before; gone: {', '.join(gone)}"
+        return named, [notice(told)] if gone else []
 
-    def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[str]:
+    def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[Block]:
         """What to tell the person, once, where running a cell again cannot replace its turn."""
         count, name = len(named.turns()), options["session"]
         if cell.cell_id is not None or not count or options["append"] or named.knows_that_turns_add_up:
@@ -265,23 +287,23 @@ class Notebook:
             f"this front-end does not name its cells: running a cell again adds a turn (this is turn {count + 1} of "
             f"{name!r}); %toolloop reset {name} begins anew"
         )
-        return [note]
+        return [notice(note)]
 
     async def _turn(
         self,
         variable: str | None,
         stream: AsyncEventStream,
         view: CellRun,
-        notes: list[str],
+        notes: list[Block],
         replaced: ReplacedTurns | None,
     ) -> Result:
         output = view.output()
         if replaced is not None:
             output.draw(notice(replaced.note))
         if kernel.ignores_ctrl_c():
-            notes = [*notes, "this process ignores Ctrl-C: %toolloop doctor"]
-        for line in notes:
-            view.put(notice(line))
+            notes = [*notes, notice("this process ignores Ctrl-C: %toolloop doctor")]
+        for note in notes:
+            view.put(note)
         try:
             result = await view.follow(stream, stream.cancel)
         except OutputInvalid as error:
@@ -310,10 +332,10 @@ class Notebook:
             permissions=options["permissions"],
             output=config.output.name if config.output else None,
             session=options["session"] or None,
-            tape=describe_tapes(recorder, answers),
+            tape=describe_source(config.route.model, answers, recorder),
         )
 
-        def finish() -> Mapping[str, Any]:
+        def finish() -> Mapping[str, object]:
             if replaced is not None:
                 replaced.settle()
             return bundle_conversation(options["session"], named) if options["keep_history"] else {}
@@ -337,14 +359,15 @@ class Notebook:
             Stepper(view, options["ask"]) if options["step"] else None,
             view.hooks,
             recorder,
+            None if recorder is None else RecordingNotes(recorder, view),
         ]
         return view, [observer for observer in observers if observer is not None]
 
-    def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[str]:
+    def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[Block]:
         """What to tell, once for each tool, of those that the model gets no description of."""
         new = [t.name for t in tools if not t.has_docstring and t.name not in self._without_docstring]
         self._without_docstring.update(new)
-        return [f"no docstring, so the model gets no description of: {', '.join(new)}"] if new else []
+        return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []
 
     def _keep(self, result: Result | None, variable: str | None) -> None:
         if result is not None:

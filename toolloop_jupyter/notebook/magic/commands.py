@@ -27,13 +27,12 @@ def _say(text: str) -> None:
     print(hide(plain(text)))  # noqa: T201
 
 
-def run(book: Notebook, line: str) -> Any:
+def run(book: Notebook, line: str) -> object:
     """Run one `%toolloop` line. Raises Mistake for what is not understood."""
     words = split_words(line)
-    if not words:
-        return status(book)
-    if words[0].startswith("-"):
-        return configure(book, parse(line, book.names))
+    if not words or words[0].startswith("-"):
+        configure(book, parse(line, book.names))
+        return None
     command = COMMANDS.get(words[0])
     if command is None:
         if len(words) > 2:
@@ -52,30 +51,37 @@ def run(book: Notebook, line: str) -> Any:
 def status(book: Notebook) -> None:
     """Print what is set, the tools and the sessions."""
     options = book.complete({})
-    names = options["tools"] or [get_tool_name(function) for function in find_marked_tools(book.names)]
+    marked = [get_tool_name(function) for function in find_marked_tools(book.names)]
+    tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
         **{name: options[name] for name in ("model", "permissions")},
         **book.settings.said(),
-        "tools": ", ".join(names) or "none yet: name them with --tools, or mark functions with @tool",
+        "tools": ", ".join(tools) or "none yet: name them with --tools, or mark functions with @tool",
     }
     if options["api_key"]:
         values["api_key"] = show_key(book.names, options["api_key"])
     if options["api_base"]:
         values["api_base"] = leave_out_user(options["api_base"])
-    lines = [f"{name:<12} {value}" for name, value in values.items()]
-    lines += [f"{word:<12} {file}" for word, file in book.tapes.running()]
-    for name, named in book.sessions.items():
-        turns, tokens = len(named.session.results), named.session.usage.total_tokens
-        lines.append(f"session      {name}: {counted(turns, 'turn')}, {counted(tokens, 'token')}")
-    _say("\n".join(lines))
+    rows = [*values.items(), *book.tapes.running()]
+    rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
+    width = max(len(name) for name, _ in rows)
+    _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
+
+
+def _measure(session: AsyncSession) -> str:
+    """How long a session is: its turns, also those that were loaded, and the tokens that those of this kernel have cost."""
+    turns, tokens = counted(len(session.starts), "turn"), session.usage.total_tokens
+    length = turns if session.starts else counted(len(session.messages()), "message")
+    return f"{length}, {counted(tokens, 'token')}" if session.results else length
 
 
 def configure(book: Notebook, said: Options) -> None:
-    """Take options as the notebook's defaults: all of them, or none when one is wrong."""
+    """Take options as the notebook's defaults: all of them, or none when one is wrong. Print what is set then."""
     for option in OPTIONS:
         if option.name in said and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
-    book.check(said)
+    if said:
+        book.check(said)
     for name, value in said.items():
         setattr(book.settings, name, value)
     status(book)
@@ -133,11 +139,6 @@ def _begin(book: Notebook, name: str, saved: sessions.SavedConversation) -> None
     made = book.new_session({"session": name})
     session = AsyncSession(made.config, saved.messages, turns=saved.starts)
     book.sessions[name] = NamedSession(session, saved.cells)
-    if saved.lost:
-        _say(
-            f"the first {counted(saved.lost, 'turn')} of {name!r} cannot be found: the output of a cell was cleared, or the "
-            "cell deleted. The session goes on without; to have all of it, run its cells again"
-        )
     _say(f"session {name!r} goes on with {counted(len(saved.messages), 'message')}")
 
 

@@ -5,36 +5,27 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import math
-import os
 import platform
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
-from importlib.util import cache_from_source, find_spec
-from pathlib import Path
-from typing import Any, Literal
+from importlib.metadata import version
+from typing import Literal
 
 from ...core.events import Host, Mistake
-from ...core.session import AsyncSession, collect
+from ...core.session import AsyncSession
 from ...core.text import plain
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
+from ..live import Means
 from ..transcript import Block, mimebundle
+from .options import in_flags
 
-NewSession = Callable[[Mapping[str, Any]], AsyncSession]
+NewSession = Callable[[Mapping[str, object]], AsyncSession]
 """Makes a session of options, by their names."""
 WAIT = 15.0
 """Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
 
-_FLOORS = {
-    "litellm": "1.110",
-    "ipykernel": "6.17",
-    "IPython": "7.34",
-    "ipywidgets": "7.7.1",
-    "pydantic": "2.11",
-}
-_KERNEL_THAT_DELIVERS = "ipykernel>=7.4"
+_PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
     "card": "approvals are asked by a button all the same",
     "input": "approvals are typed: y, n REASON, e, a",
@@ -59,7 +50,7 @@ class Finding:
     """What to install, switch on or type, for what is missing."""
 
 
-def run(words: list[str], *, ask: Any, awaits: bool, new_session: NewSession) -> None:
+def run(words: list[str], *, ask: Means, awaits: bool, new_session: NewSession) -> None:
     """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones.
 
     `ask` is the setting of that name; `awaits`: whether the shell's cells may await.
@@ -67,7 +58,12 @@ def run(words: list[str], *, ask: Any, awaits: bool, new_session: NewSession) ->
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
     click = _try_buttons(cell, ask, wait)
-    findings = [*_list_versions(), *_check_bytecode(), *_describe_kernel(click, awaits=awaits), click]
+    versions = ", ".join(f"{package} {version(package)}" for package in _PACKAGES)
+    findings = [
+        Finding("versions", "ok", f"Python {platform.python_version()}, {versions}"),
+        *_describe_kernel(click, awaits=awaits),
+        click,
+    ]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))
     elif model is not None:
@@ -91,55 +87,29 @@ def _read_words(words: list[str]) -> tuple[str | None, float | None]:
     return model, seconds
 
 
-def _list_versions() -> Iterator[Finding]:
-    found = [f"Python {platform.python_version()}"]
-    for package, floor in _FLOORS.items():
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            yield Finding(package, "bad", "is not installed", f"pip install '{package}>={floor}'")
-    yield Finding("versions", "ok", ", ".join(found))
-
-
-def _check_bytecode() -> Iterator[Finding]:
-    """Whether every kernel compiles LiteLLM anew: its files have no bytecode, and an import can write none."""
-    spec = find_spec("litellm")
-    if spec is None or spec.origin is None:
-        return
-    kept = Path(cache_from_source(spec.origin))
-    folder = next(folder for folder in kept.parents if folder.exists())
-    if kept.exists() or (os.access(folder, os.W_OK) and not sys.dont_write_bytecode):
-        return
-    says = "none for LiteLLM, so each kernel compiles it anew, which takes some seconds: "
-    if sys.dont_write_bytecode:
-        site = Path(spec.origin).parents[1]
-        yield Finding(
-            "bytecode",
-            "note",
-            f"{says}PYTHONDONTWRITEBYTECODE is set",
-            f"python -m compileall -q {site}",
-        )
-    else:
-        remedy = "start the kernel with PYTHONPYCACHEPREFIX=FOLDER, one that it may write to"
-        yield Finding("bytecode", "note", f"{says}{folder} may not be written to", remedy)
-
-
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     """What the kernel says of itself; `click` is what came of the button."""
     if awaits:
-        says = "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
-        yield Finding("awaited cells", "ok", says)
+        yield Finding(
+            "awaited cells", "ok", "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
+        )
     else:
         says = "%autoawait is off: a %%toolloop cell runs as a plain call, and `await aagent(…)` is an error"
         yield Finding("awaited cells", "note", says, "%autoawait on")
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         if kernel.ignores_ctrl_c():
-            yield Finding(
-                "Ctrl-C", "bad", "this process was started to ignore it: it ends no run", _HEED_CTRL_C
-            )
+            says = "this process was started to ignore it: it ends no run"
+            yield Finding("Ctrl-C", "bad", says, _HEED_CTRL_C)
         return
-    yield _describe_clicks(came=click.state == "ok")
+    clicks = "clicks while a cell waits"
+    if click.state == "ok":
+        yield Finding(clicks, "ok", "tried: yours came")
+    elif kernel.delivers_clicks():
+        yield Finding(clicks, "note", "this ipykernel delivers them; no click came to try it")
+    else:
+        says = "this ipykernel delivers them over subshells only; no click came to try it"
+        yield Finding(clicks, "bad", says, "pip install 'ipykernel>=7.4'")
     if kernel.has_stdin():
         yield Finding("keyboard (stdin)", "ok", "the front-end says that it can be asked by input()")
     else:
@@ -147,39 +117,23 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
         yield Finding("keyboard (stdin)", "note", says)
 
 
-def _describe_clicks(*, came: bool) -> Finding:
-    """How a click overtakes the cell that waits for it: seen by a click, else told from the version."""
-    what, way = "clicks while a cell waits", kernel.find_click_route()
-    says = {
-        "kernel": "the kernel delivers them by itself",
-        "queue": "taken out of the kernel's queue while a run goes on",
-    }.get(way, "this ipykernel delivers them over subshells only")
-    if came:
-        return Finding(what, "ok", f"{says} (tried: yours came)")
-    says += f" (told from ipykernel {version('ipykernel')}; no click came to try it)"
-    if way in ("kernel", "queue"):
-        return Finding(what, "note", says)
-    return Finding(what, "bad", says, f"pip install '{_KERNEL_THAT_DELIVERS}'")
-
-
 # --- the button -------------------------------------------------------------------------------------------------
 
 
-def _try_buttons(cell: kernel.Cell, wish: Any, wait: float | None) -> Finding:
+def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
     """Try whether a click comes back, wherever a button may be shown ("ok": it did); else say who is asked instead."""
     means = live.means_of_asking(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
         return Finding(_BUTTONS, "note", f"a terminal shows none; {instead}")
     if not kernel.has_widgets():
-        remedy = f"pip install 'ipywidgets>={_FLOORS['ipywidgets']}'"
-        return Finding(_BUTTONS, "bad", f"there are none without ipywidgets; {instead}", remedy)
+        says = f"there are none without ipywidgets; {instead}"
+        return Finding(_BUTTONS, "bad", says, "pip install 'ipywidgets>=7.7.1'")
     if means == "input" and wish == "input":
         says = f"not tried: ToolLoop.ask is 'input'; {instead}"
         return Finding(_BUTTONS, "note", says, "%config ToolLoop.ask = 'auto'")
     if not live.may_have_buttons():
-        says = f"not tried: a program runs this notebook; {instead}"
-        return Finding(_BUTTONS, "note", says, _UNATTENDED)
+        return Finding(_BUTTONS, "note", f"not tried: a program runs this notebook; {instead}", _UNATTENDED)
     if not kernel.can_run_sync():
         return Finding(_BUTTONS, "note", _NOT_WAITING, _ASYNCIO_LOOP)
     seconds = wait or (live.GRACE if means == "nobody" else WAIT)
@@ -221,23 +175,22 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         session = new_session({"model": model, "tools": [], "permissions": "full", "timeout": 30.0})
     except ValueError as error:
         return Finding("model", "bad", f"{model}: {error}")
-    # No run for `%toolloop show`.
-    session.config = dataclasses.replace(session.config, host=Host())
+    session.config = dataclasses.replace(session.config, host=Host())  # no run for `%toolloop show`
     try:
         async with kernel.serving_clicks():
-            result = await collect(session.astream("Answer with one word: ready"))
+            result = await session.arun("Answer with one word: ready")
     except asyncio.CancelledError:
         return Finding("model", "note", f"{model}: not tried to the end: stopped by you")
     if result.stop_reason == "done":
         return Finding("model", "ok", f"{model} answers")
-    says = f"{model}: {result.error or result.stop_reason}"
+    says = f"{model}: {in_flags(result.error or result.stop_reason)}"
     return Finding("model", "bad", says, "set what the line says, then run this again")
 
 
 _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}
 
 
-def _render(findings: list[Finding]) -> dict[str, Any]:
+def _render(findings: list[Finding]) -> dict[str, str]:
     rows, lines = [], []
     for one in findings:
         mark, left = _MARKS[one.state], 'style="text-align:left"'

@@ -14,13 +14,14 @@ import asyncio
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
 from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
-from .options import Settings, ToolLoop, complete, help_text, parse
+from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
 if TYPE_CHECKING:
     from ...core.events import Result
@@ -35,7 +36,7 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     %%toolloop --tools search_code read_file --permissions ask --as review
     Review the changes in this repository.
 
-    %%toolloop --model openai/gpt-4o-mini --output Book --session library
+    %%toolloop --model openai/gpt-5.4-mini --output Book --session library
     Which book should I read after {{title}}?
 
     %%toolloop --tools search_code --step
@@ -49,7 +50,7 @@ review.tool_results. `%toolloop?` is about defaults and sessions.
 LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
 
     %toolloop                                    what is set, the tools and the sessions
-    %toolloop --model openai/gpt-4o-mini --tools search_code
+    %toolloop --model openai/gpt-5.4-mini --tools search_code
     %toolloop reset [SESSION]                    forget the defaults and all sessions, or one session
     %toolloop history [SESSION]                  the conversation in OpenAI format
     %toolloop show [SESSION]                     the last run (of that session) again
@@ -147,7 +148,7 @@ def _cannot_await() -> bool:
     nested = {InteractiveShell.run_cell_magic.__code__}
     if asyncio._get_running_loop() is not None:  # noqa: SLF001 - documented for such use; get_running_loop() raises
         nested.add(InteractiveShell.run_cell.__code__)  # it would start the loop again
-    here: Any = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
+    here: FrameType | None = sys._getframe(1)  # noqa: SLF001 - the documented-enough way
     while here is not None:
         if here.f_code in nested:
             return True
@@ -163,35 +164,19 @@ async def run_cell(line: str, body: str) -> Result | None:
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
     if result is not None and result.stop_reason == "runtime_error":
-        raise RunFailed(result.error or "the run failed", result)
+        raise RunFailed(in_flags(result.error or "the run failed"), result)
     return result
 
 
-def _cell_magic(line: str, cell: str) -> Any:
+def _cell_magic(line: str, cell: str) -> object:
     instead = "run %%toolloop as a cell of its own, not within another magic, and with %autoawait on"
     return kernel.run_sync(lambda: run_cell(line, _body_as_typed(cell)), instead=instead)
 
 
-def _line_magic(line: str) -> Any:
+def _line_magic(line: str) -> object:
     from . import commands
 
     return commands.run(_find_extension().notebook(), line)
-
-
-def _complete(_shell: Any, event: Any) -> list[str]:
-    from . import assist, commands
-
-    line = event.line[: len(event.text_until_cursor)]
-    return assist.find_candidates(_find_extension().notebook(), line, event.symbol, commands.COMMANDS)
-
-
-def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]:
-    """Mark a magic: its line is taken as typed ($name and {…} are not expanded: a key could get into a prompt)."""
-    from IPython.core.magic import no_var_expand
-
-    function.__doc__ = doc
-    marked: Callable[..., Any] = no_var_expand(function)
-    return marked
 
 
 # --- registering ----------------------------------------------------------------------------------------------
@@ -200,7 +185,7 @@ def _take_as_typed(function: Callable[..., Any], doc: str) -> Callable[..., Any]
 class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
-    As soon as a default names a model that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
+    After a cell that has made a model the default that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
     when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
     """
 
@@ -212,14 +197,9 @@ class _Warmup:
         self._events = {"pre_run_cell": self._before_cell, "post_run_cell": self._after_cell}
         for event, callback in self._events.items():
             shell.events.register(event, callback)
-        settings.observe(self._default_changed, "model")
 
     def cancel(self) -> None:
         """Start nothing any more."""
-        self._settings.unobserve(self._default_changed, "model")
-        self._wait_no_more()
-
-    def _wait_no_more(self) -> None:
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -232,17 +212,13 @@ class _Warmup:
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
         if litellm_loaded() or was_one_asked():
-            self._wait_no_more()
+            self.cancel()
         elif _needs_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
         else:
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
-
-    def _default_changed(self, change: Mapping[str, Any]) -> None:
-        if _needs_litellm(change["new"]):
-            start_loading()
 
 
 def _needs_litellm(model: str) -> bool:
@@ -255,20 +231,19 @@ class _Extension:
     """What is registered with one shell, to be taken out again."""
 
     def __init__(self, shell: Any) -> None:
+        from IPython.core.magic import no_var_expand
+
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
         if self.settings not in shell.configurables:
             shell.configurables.append(self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
-        for magic, kind, doc in (
-            (_cell_magic, "cell", CELL_HELP + help_text()),
-            (_line_magic, "line", LINE_HELP),
-        ):
-            shell.register_magic_function(_take_as_typed(magic, doc), kind, "toolloop")
-        for word in _MAGICS:  # IPython's hook for Tab: 7.34 to 9.18
-            shell.set_hook("complete_command", _complete, str_key=word)
-        self._give_jedi_back = _keep_jedi_off(shell.Completer)
+        _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
+        for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
+            # The line is taken as typed ($name and {…} are not expanded): a key could get into a prompt.
+            shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
+        self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
 
     def notebook(self) -> Notebook:
@@ -285,9 +260,7 @@ class _Extension:
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)
         self.shell.configurables.remove(self.settings)
-        for word in _MAGICS:
-            self.shell.strdispatchers["complete_command"].strs.pop(word, None)
-        self._give_jedi_back()
+        self._offer_no_more()
         self._warmup.cancel()
 
 
@@ -309,32 +282,47 @@ def load_extension(shell: Any) -> None:
         kernel.watch_cells()
 
 
-def unload_extension(_shell: Any) -> None:
+def unload_extension(_shell: object) -> None:
     """Take everything back out of the shell."""
     if _loaded:
         _loaded.pop().take_out()
         kernel.unwatch_cells()
 
 
-def _keep_jedi_off(completer: Any) -> Callable[[], None]:
-    """Keep Jedi from reading an option line as Python: it offers `delattr` for "toolloop/d", after 100 ms of thought.
-    Returns what undoes it.
+def _offer_candidates(shell: Any) -> Callable[[], None]:
+    """Answer Tab on our lines, where nothing of Python is to be offered; returns what undoes it.
 
-    IPython lets a custom completer suppress every other matcher but this one (7.34 to 9.18). `_jedi_matches` is private;
-    without it, or with another signature, nothing is changed. A way to suppress Jedi from the hook would replace this.
+    From IPython 8.6 on by a matcher, which tells the types; before, by the hook of custom completers, which Jedi goes with.
     """
-    usual = getattr(completer, "_jedi_matches", None)
-    if usual is None:
-        return lambda: None
+    from IPython.core import completer
 
-    def matches(cursor_column: int, cursor_line: int, text: str) -> Iterable[Any]:
-        lines = text.split("\n")
-        line = lines[cursor_line] if cursor_line < len(lines) else ""
-        ours = line.lstrip().startswith(_MAGICS)
-        return iter(() if ours else usual(cursor_column, cursor_line, text))
+    def find(line: str, word: str) -> dict[str, str]:
+        from . import assist, commands
 
-    def undo() -> None:
-        del completer._jedi_matches  # noqa: SLF001 - see above
+        return assist.find_candidates(_find_extension().notebook(), line.lstrip(), word, commands.COMMANDS)
 
-    completer._jedi_matches = matches  # noqa: SLF001 - see above
-    return undo
+    module: Any = completer  # `context_matcher` is not there before 8.6
+    if not hasattr(module, "context_matcher"):
+
+        def complete(_: object, event: Any) -> list[str]:
+            return list(find(event.line[: len(event.text_until_cursor)], event.symbol))
+
+        def undo() -> None:
+            for word in _MAGICS:
+                shell.strdispatchers["complete_command"].strs.pop(word, None)
+
+        for word in _MAGICS:
+            shell.set_hook("complete_command", complete, str_key=word)
+        return undo
+
+    @module.context_matcher(identifier="toolloop")  # type: ignore[untyped-decorator]
+    def match(context: Any) -> Any:
+        if not context.text_until_cursor.lstrip().startswith(_MAGICS):
+            return {"completions": []}
+        # Only what offers something keeps the other matchers off: where we have nothing, what was typed stays.
+        found = find(context.text_until_cursor, context.token) or {context.token: "value"}
+        offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
+        return {"completions": offered, "suppress": True, "ordered": True}
+
+    shell.Completer.custom_matchers.append(match)
+    return lambda: shell.Completer.custom_matchers.remove(match)

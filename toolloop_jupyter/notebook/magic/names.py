@@ -12,18 +12,19 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
-from .options import Kind, Option, read_pairs
+from ...core.text import list_some
+from ...core.tools import find_marked_tools, get_tool_name
+from .options import Kind, Names, Option, read_pairs
 
-Names = Mapping[str, Any]
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
 
 
-def resolve(option: Option, value: Any, names: Names) -> Any:
+def resolve(option: Option, value: Any, names: Names) -> object:
     """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
     if value is None or value == "":
         return None
@@ -52,14 +53,13 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 def fill_in(text: str, names: Names) -> str:
     """Replace `{{name}}` by the text of that notebook variable, once: what it contains is not looked at again.
 
-    Double braces around anything else than the bare name of something that exists stay as they are. Raises Mistake
-    for a value that cannot give its text.
+    Double braces around anything else than the bare name of something that exists stay as they are (`note_left`). Raises
+    Mistake for a value that cannot give its text.
     """
 
     def text_of(match: re.Match[str]) -> str:
-        # Python reads names in this form: "ö" may be typed as one character or as two.
-        name = unicodedata.normalize("NFKC", match[1])
-        if not name.isidentifier() or name not in names:
+        name = _read_name(match)
+        if name not in names:
             return match[0]
         filled = attempt_call(str, names[name])
         if isinstance(filled, Raised):
@@ -72,7 +72,33 @@ def fill_in(text: str, names: Names) -> str:
     return _FILLED_IN.sub(text_of, text)
 
 
-def look_up(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = lambda _: True) -> Any:
+def _read_name(match: re.Match[str]) -> str:
+    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" for another text."""
+    name = unicodedata.normalize("NFKC", match[1])
+    return name if name.isidentifier() else ""
+
+
+def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
+    """What to tell of names in double braces that stay as they are: a warning of each that is nearly a variable's."""
+    left = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    told: list[tuple[str, Literal["info", "warning"]]] = []
+    unlike = []
+    for name in (name for name in left if name and name not in names):
+        if near := _find_near(names, name):
+            told.append(
+                (
+                    f"{{{{{name}}}}} is no variable and went out as typed; did you mean {{{{{near}}}}}?",
+                    "warning",
+                )
+            )
+        else:
+            unlike.append(f"{{{{{name}}}}}")
+    if unlike:
+        told.append((f"sent as typed, for there is no such variable: {list_some(unlike, 8)}", "info"))
+    return told
+
+
+def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
     """The object behind a (dotted) name, which `fits` must say yes to; `what` is the word for it in messages."""
     first, *rest = dotted.split(".")
     if first not in names:
@@ -91,15 +117,21 @@ def look_up(names: Names, dotted: str, what: str, fits: Callable[[Any], bool] = 
     return found
 
 
-def _near(names: Names, name: str, fits: Callable[[Any], bool]) -> str:
+def _near(names: Names, name: str, fits: Callable[[object], bool]) -> str:
+    near = _find_near(names, name, fits)
+    return f"; did you mean {near!r}?" if near else "; run the cell that defines it first"
+
+
+def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
+    """The variable that has nearly this name, or ""."""
     candidates = {
-        n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not _is_ipythons(v)
+        n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
     }
     near = difflib.get_close_matches(name.lower(), candidates, n=1)
-    return f"; did you mean {candidates[near[0]]!r}?" if near else "; run the cell that defines it first"
+    return candidates[near[0]] if near else ""
 
 
-def _is_ipythons(value: object) -> bool:
+def is_ipythons(value: object) -> bool:
     """Whether IPython has put this into the notebook: `open`, `exit`, `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
@@ -118,25 +150,31 @@ def _a(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
-def find_tools(names: Names, wanted: Iterable[str]) -> list[Any]:
+def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
     """The functions with these names, separated by blanks or commas; a list's name stands for what is in it."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     return [tool for one in found for tool in (one if isinstance(one, (list, tuple)) else [one])]
 
 
-def _find_tool(names: Names, name: str) -> Any:
-    found = look_up(names, name, "tool", lambda value: callable(value) or _holds_functions(value))
+def _find_tool(names: Names, name: str) -> object:
+    if name not in names and callable(getattr(builtins, name, None)):
+        raise Mistake(
+            f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
+            "(def, types, a docstring), and name that"
+        )
+    found = look_up(names, name, "tool", lambda value: callable(value) or holds_functions(value))
     if isinstance(found, type):
-        advice = f"; for answers of this type: --output {name}" if _is_output(found) else ""
+        advice = f"; for answers of this type: --output {name}" if is_output(found) else ""
         raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
     return found
 
 
-def _holds_functions(value: object) -> bool:
+def holds_functions(value: object) -> bool:
+    """Whether this is a list of functions: a notebook may keep its tools in one."""
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 
-def find_output(names: Names, name: str) -> Any:
+def find_output(names: Names, name: str) -> object:
     """The type of the answer: a pydantic model, a dataclass, or any other type, also one of Python's (`int`)."""
     if name not in names and isinstance(getattr(builtins, name, None), type):
         return getattr(builtins, name)
@@ -151,23 +189,26 @@ def _is_type(value: object) -> bool:
     """Whether this may be a type: classes, and the many objects that typing makes; no functions, no values."""
     if isinstance(value, type):
         return True
-    is_model = hasattr(type(value), "model_json_schema") or hasattr(type(value), "__dataclass_fields__")
     return not (
-        is_model or inspect.isroutine(value) or inspect.ismodule(value) or isinstance(value, _PLAIN_VALUES)
+        is_output(type(value))
+        or inspect.isroutine(value)
+        or inspect.ismodule(value)
+        or isinstance(value, _PLAIN_VALUES)
     )
 
 
-def _is_output(value: type) -> bool:
+def is_output(value: type) -> bool:
+    """Whether this class is a pydantic model or a dataclass."""
     return hasattr(value, "model_json_schema") or hasattr(value, "__dataclass_fields__")
 
 
-def find_model(names: Names, name: str) -> Any:
+def find_model(names: Names, name: str) -> object:
     """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
         )
-    if not name.split(".", maxsplit=1)[0].isidentifier() or name.split(".", maxsplit=1)[0] not in names:
+    if name.partition(".")[0] not in names:
         return name
     found = look_up(names, name, "model")
     if isinstance(found, Answers):
@@ -176,11 +217,11 @@ def find_model(names: Names, name: str) -> Any:
     if isinstance(found, str):
         return found
     raise Mistake(
-        f"{name!r} is {_kind(found)}, not a model; --model takes a name such as openai/gpt-4o-mini, or the variable of a ScriptedModel"
+        f"{name!r} is {_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
     )
 
 
-def find_policy(names: Names, name: str) -> Any:
+def find_policy(names: Names, name: str) -> object:
     """The policy in a variable, or the words "full" and "ask" as they are."""
     if name in ("full", "ask"):
         return name
@@ -191,24 +232,23 @@ def find_policy(names: Names, name: str) -> Any:
     return look_up(names, name, "permissions policy")
 
 
-def leave_out_others(policy: Any, names: Names, functions: Sequence[Any], had: Iterable[str] = ()) -> Any:
+def leave_out_others(
+    policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
+) -> object:
     """A policy for a run with these functions. One mapping may serve several cells, so the rules for other functions of
     the notebook, and for tools that the session `had` in earlier cells, are left out: they are no slips.
     """
-    from ...core.tools import find_marked_tools, get_tool_name
-
     if not isinstance(policy, Mapping):
         return policy
     others = {get_tool_name(function) for function in find_marked_tools(names)} | {*had}
-    others |= {
-        key
-        for key in policy
-        if type(key) is str and callable(names.get(key)) and get_tool_name(names[key]) == key
-    }
+    others |= {key for key in policy if type(key) is str and _is_tool_called(names.get(key), key)}
     others -= {get_tool_name(function) for function in functions}
-    return (
-        {key: mode for key, mode in policy.items() if key not in others} if others & policy.keys() else policy
-    )
+    kept = {key: mode for key, mode in policy.items() if key not in others}
+    return policy if len(kept) == len(policy) else kept
+
+
+def _is_tool_called(value: object, name: str) -> bool:
+    return callable(value) and get_tool_name(value) == name
 
 
 def find_key(names: Names, name: str) -> str:

@@ -24,9 +24,12 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import CHECKS, Check, Mistake
+from ...core.events import Mistake
+from ...core.loop import CHECKS, Check
 from ...core.text import holds_key, names_key
 
+Names = Mapping[str, object]
+"""The notebook's variables."""
 Options = dict[str, Any]
 """Values of options by their names. What `parse` gives holds only what was typed."""
 DEMO = "toolloop/demo"
@@ -63,7 +66,7 @@ class Option:
     help: str = ""
     keyword: str = ""
     """Of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
-    default: Any = None
+    default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
     """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
@@ -111,13 +114,13 @@ class Option:
         return self.help if self.default in (None, False) else f"{self.help}; default: {self.default}"
 
     @property
-    def unset(self) -> Any:
+    def unset(self) -> object:
         """The setting's value when nobody has set it."""
         if self.default is not None or self.kind is Kind.NUMBER:
             return self.default
         return [] if self.kind is Kind.TOOLS else ""
 
-    def read(self, value: Any, names: Mapping[str, Any] | None = None) -> Any:
+    def read(self, value: object, names: Names | None = None) -> object:
         """A value as it was typed, or set by `%config`, as what it means. Raises Mistake for one that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
@@ -194,6 +197,25 @@ def help_text() -> str:
     return "\n".join(f"  {o.usage:<36} {o.explanation}" for o in OPTIONS if o.typed)
 
 
+_AS_KEYWORD = re.compile(
+    r"\bcompletion_kwargs=\{'(\w+)': ([^}]+)\}|\b(\w+)=(?:True\b|'([^']*)'|(?=[\s,.):]|$))"
+)
+
+
+def in_flags(message: str) -> str:
+    """A message of the API with its keywords as the option line has them: `api_key=` as `--api-key NAME`."""
+
+    def as_flag(match: re.Match[str]) -> str:
+        if match[1]:
+            return f"--set {match[1]}={match[2]}"
+        if match[0] == "loose=True":
+            return "--replay-loose"
+        option = next((option for option in OPTIONS if option.keyword == match[3]), None)
+        return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
+
+    return _AS_KEYWORD.sub(as_flag, message)
+
+
 # --- the option line ------------------------------------------------------------------------------------------
 
 
@@ -214,7 +236,7 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
 }
 
 
-def parse(line: str, names: Mapping[str, Any] | None = None) -> Options:
+def parse(line: str, names: Names | None = None) -> Options:
     """Read an option line; `names` are the notebook's variables.
 
     Raises Mistake for an option that does not exist, naming the nearest one, and for a value that is not allowed.
@@ -302,6 +324,8 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
+        if words.index(word) > 0 and words[words.index(word) - 1] == "--replay-loose":
+            return f"--replay-loose takes no file; write --replay {word} --replay-loose"
         if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
             return "--api-key takes one word, the NAME of a variable (never the key)"
         return f"{word!r} is not an option; the prompt goes below this line, options begin with --"
@@ -335,7 +359,7 @@ def _quote_text(stray: str, words: Sequence[str]) -> str:
 _BRACES = re.compile(r"\{\{(\w+)\}\}")
 
 
-def read_value(text: str, names: Mapping[str, Any], *, bare: bool = True) -> Any:
+def read_value(text: str, names: Names, *, bare: bool = True) -> object:
     """What a value means: that of a variable ({{name}}, or with `bare` its mere name), JSON, a literal of Python, or text."""
     braces = _BRACES.fullmatch(text)
     name = braces[1] if braces else text
@@ -353,7 +377,7 @@ def is_literal(text: str) -> bool:
     return bool(_read_literal(text))
 
 
-def _read_literal(text: str) -> list[Any]:
+def _read_literal(text: str) -> list[object]:
     """The value, in a list; an empty one for a text that is none."""
     for read in (json.loads, ast.literal_eval):
         try:
@@ -384,7 +408,7 @@ _INSTEAD = {
 """What to use for completion options that the run sets itself."""
 
 
-def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
     """`key=value` words as a dict. Raises Mistake, also for what would save a key with the notebook."""
     found = {}
     for word in given:
@@ -410,7 +434,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Mapping[str, Any] | None 
 # --- the notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL ---
 
 
-class Setting(TraitType[Any, Any]):
+class Setting(TraitType[object, object]):
     """A setting that takes what its option takes."""
 
     def __init__(self, option: Option) -> None:
@@ -418,7 +442,7 @@ class Setting(TraitType[Any, Any]):
         self.option = option
         self.tag(config=True)
 
-    def validate(self, _: object, value: Any) -> Any:
+    def validate(self, _: object, value: object) -> object:
         """The value. Raises Mistake for one that the option does not take; None and "" set nothing."""
         return self.option.unset if value in (None, "") else self.option.read(value)
 
@@ -448,7 +472,7 @@ ToolLoop: type[Settings] = types.new_class(
 )
 
 
-def complete(said: Mapping[str, Any], settings: Mapping[str, Any] | None = None) -> Options:
+def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
     """A value for every option: what was said, over the notebook's settings, over the defaults."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO

@@ -168,11 +168,9 @@ class SavedConversation:
     messages: list[dict[str, Any]]
     starts: list[int]
     cells: list[TurnOrigin]
-    lost: int = 0
-    """How many turns at the beginning are not in the notebook any more (of one that was kept in pieces)."""
 
 
-def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, Any]:
+def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, object]:
     """What a cell's last output keeps of the conversation, for its bundle."""
     return {
         MIME: {
@@ -195,7 +193,7 @@ def save(named: NamedSession, path: str) -> int:
 def load_session(path: Path) -> SavedConversation:
     """A session from a file of `save`. Raises HistoryInvalid."""
     messages = conversation.load_messages(path)
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = json.loads(path.read_text(encoding="utf-8-sig"))
     turns = data.get("turns") if isinstance(data, dict) else None
     return SavedConversation(messages, *read_turns(turns))
 
@@ -220,13 +218,11 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    kept.sort(key=_time_of)  # the newest one last, whatever the order in which the cells stand
-    if "after" in kept[-1]:
-        return _join_pieces(kept)
-    return SavedConversation(kept[-1]["messages"], *read_turns(kept[-1].get("turns")))
+    newest = max(kept, key=_time_of)
+    return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 
-def _time_of(data: Mapping[str, Any]) -> float:
+def _time_of(data: Mapping[str, object]) -> float:
     at = data.get("at")
     return at if isinstance(at, (int, float)) else 0.0
 
@@ -241,59 +237,13 @@ def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
 def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
     """What the outputs of a notebook keep of conversations."""
     try:
-        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):
         raise Mistake(f"{path.name} is no notebook") from None
     outputs = [o for cell in cells if isinstance(cell, dict) for o in cell.get("outputs") or ()]
     for output in outputs:
         bundled = output.get("data") if isinstance(output, dict) else None
         data = bundled.get(MIME) if isinstance(bundled, dict) else None
-        if isinstance(data, dict) and _are_messages(data.get("messages")):
+        messages = data.get("messages") if isinstance(data, dict) else None
+        if data and isinstance(messages, list) and all(isinstance(message, dict) for message in messages):
             yield data
-
-
-def _are_messages(found: object) -> bool:
-    return isinstance(found, list) and all(isinstance(message, dict) for message in found)
-
-
-# --- notebooks of before ------------------------------------------------------------------------------------------
-# Each cell kept a piece: its own turn's messages, the digest of all before them (`after`), and of all with them (`state`).
-
-
-def _join_pieces(pieces: Sequence[Mapping[str, Any]]) -> SavedConversation:
-    """The conversation that the newest piece ends, from its own messages and those of the pieces before it."""
-    known: dict[str, tuple[list[dict[str, Any]], int]] = {"": ([], 0)}
-    """By digest: messages, and how many turns before them are lost."""
-    for piece in pieces:
-        system, own = _split_system(piece["messages"])
-        system = system or (piece["system"] if _are_messages(piece.get("system")) else [])
-        begin = piece.get("from")
-        missing = begin if isinstance(begin, int) and begin > 0 else 1
-        before, lost = known.get(str(piece.get("after", "")), ([], missing))
-        whole = [*before, *own]
-        known[str(piece.get("state", ""))] = (whole, lost)
-        if not lost:
-            known |= {state: (whole[:end], 0) for end, state in enumerate(_digests(whole))}
-    starts, cells = read_turns(pieces[-1].get("turns"))
-    messages = [*system, *whole]
-    if not lost:
-        return SavedConversation(messages, starts, cells)
-    gone = sum(start < lost + len(system) for start in starts)
-    return SavedConversation(
-        messages, [start - lost for start in starts[gone:]], cells[gone:], lost=gone or 1
-    )
-
-
-def _split_system(messages: list[dict[str, Any]]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The system message, which any turn could change, and the rest, which only grew."""
-    first = 1 if messages and messages[0].get("role") == "system" else 0
-    return messages[:first], messages[first:]
-
-
-def _digests(messages: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The digest of the first 0, 1, 2, … messages; that of none is ""."""
-    digest = hashlib.sha256()
-    yield ""
-    for message in messages:
-        digest.update(json.dumps(message, sort_keys=True).encode() + b"\n")
-        yield digest.hexdigest()[:16]

@@ -6,12 +6,13 @@ can run, load, or end the block. Calls of tools are in `calls`, values in `value
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.events import FileChange, Result, Retry
-from ...core.text import plain
+from ...core.events import Decision, FileChange, Result, Retry, ToolResult
 from ..html import (
     BLOCK,
     CALL,
@@ -19,13 +20,18 @@ from ..html import (
     NAME,
     STYLE,
     SUMMARY,
+    block,
     counted,
+    dim,
     esc,
     first_line,
+    fold,
     highlight,
+    in_a_line,
     inline,
     markdown_html,
     pre,
+    prose,
     shorten,
 )
 
@@ -74,20 +80,25 @@ def head(
             facts.append((f"{label} <code>{esc(value)}</code>", f"{label} {value}"))
     if tape:
         facts.append((inline(tape), tape))
-    html = f'{STYLE}<div class="tlj tlj-head" style="{BLOCK};{DIM}">{" · ".join(shown for shown, _ in facts)}</div>'
+    html = STYLE + block("tlj-head", " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
         return Block(html, text)
     prompt = _within(prompt, "result.prompt", 10_000)
     asked = f'<div style="{BLOCK};white-space:pre-wrap;font-weight:600">{inline(prompt)}</div>'
-    quoted = "\n".join(f"> {line}".rstrip() for line in plain(prompt).rstrip().split("\n"))
+    quoted = "\n".join(f"> {line}".rstrip() for line in prose(prompt).rstrip().split("\n"))
     return Block(f'{html}<div class="tlj">{asked}</div>', f"{text}\n{quoted}")
+
+
+def without_style(block: Block) -> Block:
+    """The line above a run that is over: the style sheet stands behind the line below it."""
+    return Block(block.html.removeprefix(STYLE), block.text)
 
 
 def text_block(text: str) -> Block:
     """What the model says, in markdown."""
     text = _within(text, "result.text")
-    return Block(written(markdown_html(text)), plain(text).strip())
+    return Block(written(markdown_html(text)), prose(text).strip())
 
 
 def written(body: str) -> str:
@@ -100,17 +111,12 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
     if streaming:
         last = text[-_LAST_WORDS:].rstrip().rpartition("\n")[2].strip()
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
-        return Block(
-            f'<div class="tlj tlj-reason" style="{CALL};{DIM}">{line}</div>', f"(thinking…) {plain(last)}"
-        )
+        return Block(block("tlj-reason", line, f"{CALL};{DIM}"), f"(thinking…) {prose(last)}")
     text = _within(text, "result.events")
-    start = first_line(plain(text), 80)
-    html = (
-        f'<details class="tlj tlj-call tlj-reason" style="{CALL}"><summary style="{SUMMARY}">'
-        f'<span style="{DIM}">thought</span> <span class="tlj-args" style="{DIM}">{inline(start)}</span></summary>'
-        f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(text)}</div></details>'
-    )
-    return Block(html, f"(thought) {plain(text).strip()}")
+    beginning = f'<span class="tlj-args" style="{DIM}">{inline(first_line(prose(text), 80))}</span>'
+    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(text)}</div>'
+    html = fold(f"{dim('thought', 'span')} {beginning}", body, "tlj-call tlj-reason")
+    return Block(html, f"(thought) {prose(text).strip()}")
 
 
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
@@ -120,12 +126,9 @@ def notice(text: str, kind: str = "info") -> Block:
     """One line of our own (or quoted) words: `kind` is "info", "warning" or "error"."""
     text = _within(text, "result.error", 10_000)
     css, mark = _MARKS[kind]
-    dim = f";{DIM}" if kind == "info" else ""
-    html = (
-        f'<div class="tlj tlj-notice" style="{BLOCK}{dim}"><span class="{css}">{mark}</span> '
-        f'<span style="white-space:pre-wrap">{inline(text)}</span></div>'
-    )
-    return Block(html, f"{mark} " + plain(text).replace("\n", "\n  "))
+    line = f'<span class="{css}">{mark}</span> <span style="white-space:pre-wrap">{inline(text)}</span>'
+    html = block("tlj-notice", line, f"{BLOCK};{DIM}" if kind == "info" else BLOCK)
+    return Block(html, f"{mark} " + prose(text).replace("\n", "\n  "))
 
 
 def retry_block(retry: Retry) -> Block:
@@ -133,54 +136,40 @@ def retry_block(retry: Retry) -> Block:
     error = shorten(retry.error, 500)
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
-    return notice(f"model call failed, try {retry.attempt + 1}: {error}.", "warning")
+    return notice(f"model call failed, try {retry.attempt + 1}: {error.rstrip('.')}.", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
 
 
-def files_block(files: Iterable[FileChange], note: str = "") -> Block:
-    """The files of the sandbox that changed, each with its diff folded; `note` stands beside one without a diff."""
-    parts, lines = [], []
-    for change in files:
-        mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
-        name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
-        title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
-        lines.append(f"{mark} {in_a_line(path)} {change.kind}")
-        if not change.diff:
-            binary = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
-            beside = f' <span style="{DIM}">{inline(note)}</span>' if note else binary
-            parts.append(f'<div style="{CALL}">{title}{beside}</div>')
-            continue
-        shown, left_out = take_beginning(change.diff)
-        more = f"… {left_out}: result.files" if left_out else ""
-        parts.append(
-            f'<details class="tlj-call tlj" style="{CALL}"><summary style="{SUMMARY}">{title}</summary>'
-            f"{pre(highlight(shown, 'diff') + esc(more))}</details>"
-        )
-        lines += ["    " + shorten(line, 400) for line in plain(shown + more).splitlines()[:40]]
-    return Block(f'<div class="tlj tlj-files" style="{BLOCK}">{"".join(parts)}</div>', "\n".join(lines))
-
-
-def in_a_line(text: str) -> str:
-    """A name in plain text: one with line breaks in it must not write lines of its own, which would look like ours."""
-    return plain(text).replace("\n", "\u240a")
+def file_block(change: FileChange, note: str = "") -> Block:
+    """A file of the sandbox that changed, with its diff folded; `note` stands beside one without a diff."""
+    mark, path = _FILE_MARKS[change.kind], shorten(change.path, 1_000)
+    name = f'<code class="tlj-name" style="{NAME}">{esc(path)}</code>'
+    title = f"<span>{mark}</span> {name} <span>{change.kind}</span>"
+    text = f"{mark} {in_a_line(path)} {change.kind}"
+    if not change.diff:
+        binary = "" if change.diff == "" or change.kind == "deleted" else " (binary)"
+        beside = f" {dim(inline(note), 'span')}" if note else binary
+        return Block(block("tlj-files", f'<div style="{CALL}">{title}{beside}</div>'), text)
+    shown, more = take_beginning(change.diff, "result.files")
+    diff = fold(title, pre(highlight(shown, "diff") + esc(more)), "tlj-call")
+    lines = ["    " + shorten(line, 400) for line in prose(shown + more).splitlines()[:40]]
+    return Block(block("tlj-files", diff), "\n".join([text, *lines]))
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
     """A text, or its beginning and what has all of it."""
-    return (
-        text
-        if len(text) <= most
-        else f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
-    )
+    if len(text) <= most:
+        return text
+    return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
 
 
-def duration(seconds: float) -> str:
-    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there."""
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there. `whole`: "5 s", for a clock that runs."""
     if seconds < 10:
-        return f"{seconds:.2f} s"
-    minutes, rest = divmod(round(seconds), 60)
+        return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
+    minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
@@ -189,9 +178,13 @@ def money(cost: float | None) -> str:
     """US dollars with as many digits as tell something; says so when nobody told the price."""
     if cost is None:
         return "cost not reported"
-    if cost == 0:
-        return "$0"
-    return f"${cost:,.2f}" if cost >= 1 else f"${cost:.4f}" if cost >= 0.0001 else f"${cost:.2g}"
+    if cost >= 1:
+        return f"${cost:,.2f}"
+    if cost >= 0.01:
+        return f"${cost:.4f}".removesuffix("00")
+    if cost < 1e-6:
+        return "less than $0.000001" if cost > 0 else "$0"
+    return f"${cost:.{1 - math.floor(math.log10(cost))}f}".rstrip("0")  # two digits that are no zeros
 
 
 def clock(at: float) -> str:
@@ -200,63 +193,76 @@ def clock(at: float) -> str:
 
 
 _STOPS = {
-    "done": "done",
-    "max_turns": "stopped: limit of tool calls (max_turns) reached",
-    "timeout": "stopped: out of time",
-    "cancelled": "stopped",
-    "runtime_error": "failed",
-    "max_model_calls": "stopped: limit of model calls reached",
-    "max_cost": "stopped: cost limit reached",
+    "done": ("done", ""),
+    "max_turns": ("stopped: limit of tool calls (max_turns) reached", "tlj-ask"),
+    "timeout": ("stopped: out of time", "tlj-ask"),
+    "cancelled": ("stopped", ""),
+    "runtime_error": ("failed", "tlj-bad"),
+    "max_model_calls": ("stopped: limit of model calls reached", "tlj-ask"),
+    "max_cost": ("stopped: cost limit reached", "tlj-ask"),
 }
+_NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
 
-    `name` is the notebook's variable that holds `result`; `picture` is HTML that is folded behind the line.
+    `name` is the notebook's variable that holds `result`; `picture` is HTML that is folded behind the line, with the style
+    sheet: Markdown on a code host shows the text of a `<style>`, and folds this.
     """
-    stop = _STOPS.get(result.stop_reason, result.stop_reason)
-    facts = [counted(result.usage.calls, "model call")]
-    if result.calls:
-        facts.append(_calls(result))
-    facts += [counted(result.usage.total_tokens, "token"), money(result.cost)]
+    stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
+    is_missing = result.output is None and result.text.strip() != "null"  # which may be the output
+    if result.stop_reason == "done" and result.output_attempts and is_missing:
+        stop, css = _NO_FIT
+    words = [stop]
+    if result.usage.calls or result.events or result.stop_reason != "runtime_error":
+        words.append(counted(result.usage.calls, "model call"))
+        words += [_calls(result)] if result.calls else []
+        words += [counted(result.usage.total_tokens, "token"), money(result.cost)]
     if result.spans:
-        facts.append(duration(max(span.end for span in result.spans)))
-    expression = ""
+        words.append(duration(max(span.end for span in result.spans)))
+    items = [f'<span class="{css}">{inline(stop)}</span>' if css else f"<span>{inline(stop)}</span>"]
+    items += [inline(fact) for fact in words[1:]]
     if name:
-        expression = f"{name}.output" if result.output is not None else f"{name}.text"
-    css = "" if result.stop_reason == "done" else ' class="tlj-bad"'
-    items = [f"<span{css}>{inline(stop)}</span>", *(inline(fact) for fact in facts)]
-    words = [stop, *facts]
-    if expression:
-        items.append(f"<code>{esc(expression)}</code>")
-        words.append(in_a_line(expression))
+        words.append(f"{name}.output" if result.output is not None else f"{name}.text")
+        items.append(f"<code>{esc(words[-1])}</code>")
     line = " · ".join(items)
+    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head's rule is right above it
+    html = block("tlj-foot", line, f"{style};{DIM}")
     if picture:
         html = (
-            f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY};{DIM}" title="unfold the timeline">'
-            f"{line}</summary>{picture}</details>"
+            f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY};{DIM}" title="unfold the timeline">'
+            f"{line}</summary>{picture}{STYLE}</details>"
         )
-    else:
-        html = f'<div class="tlj tlj-foot" style="{BLOCK};{DIM}">{line}</div>'
-    return Block(html, " · ".join(words))
+    return Block(html, " · ".join(map(in_a_line, words)))
 
 
 def _calls(result: Result) -> str:
-    errors = sum(1 for one in result.tool_results if one.is_error)
-    decisions = [approval.decision for approval in result.approvals]
-    allowed = sum(1 for decision in decisions if decision and decision.allowed)
-    denied = sum(1 for decision in decisions if decision and not decision.allowed)
-    notes = [
-        f"{number} {word}"
-        for number, word in (
-            (errors - denied, "error" if errors - denied == 1 else "errors"),
-            (allowed, "approved"),
-            (denied, "denied"),
-        )
-        if number > 0
-    ]
-    return counted(len(result.calls), "tool call") + (f" ({', '.join(notes)})" if notes else "")
+    """How many calls there were, and how many of their rows say that something was decided, or went wrong."""
+    asked = {one.call_id: one.decision for one in result.approvals}
+    words = Counter[str]()
+    for one in result.tool_results:
+        decision = one.decision or asked.pop(one.id, None)
+        asked.pop(one.id, None)
+        words[status_of(one, decision)] += 1
+        words["approved"] += is_approval(decision)
+    for decision in filter(None, asked.values()):
+        words["approved" if decision.allowed else "denied"] += 1
+    errors = words["failed"] + words["invalid"] + words["refused"]
+    counts = [(errors, "error" if errors == 1 else "errors")]
+    counts += [(words[word], word) for word in ("approved", "denied", "cancelled")]
+    notes = ", ".join(f"{number} {word}" for number, word in counts if number)
+    return counted(len(result.calls), "tool call") + (f" ({notes})" if notes else "")
+
+
+def status_of(result: ToolResult, decision: Decision | None) -> str:
+    """What came of a call: "denied" by whomever, else as its result says."""
+    return "denied" if decision is not None and not decision.allowed else result.status
+
+
+def is_approval(decision: Decision | None) -> bool:
+    """Whether somebody has approved a call; a policy's leave is none."""
+    return decision is not None and decision.allowed and decision.by != "policy"
 
 
 OF_CALL = 4_000_000
@@ -269,13 +275,17 @@ MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
-def take_beginning(text: str) -> tuple[str, str]:
-    """The beginning of a long text, ending in a newline, and what is left out ("" when nothing is)."""
+def take_beginning(text: str, where: str = "") -> tuple[str, str]:
+    """The beginning of a long text, ending in a newline, and a line that says what is left out ("" when nothing is).
+
+    `where` is what has all of it.
+    """
     lines = text.split("\n")
     if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:
         return text, ""
     shown = "\n".join(lines[:MOST_LINES])
+    left_out = counted(len(lines) - MOST_LINES, "more line")
     if len(shown) > MOST_CHARACTERS:
         shown = shown[:MOST_CHARACTERS]
-        return shown + "\n", counted(len(text) - len(shown), "more character")
-    return shown + "\n", counted(len(lines) - MOST_LINES, "more line")
+        left_out = counted(len(text) - len(shown), "more character")
+    return shown + "\n", f"… {left_out}" + (f": {where}" if where else "")

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
-from ...core.text import plain
 from ..html import (
-    BLOCK,
     CALL,
-    CELL,
-    DIM,
     INLINE_CODE,
     NAME,
-    STYLE,
-    SUMMARY,
-    TABLE,
+    block,
     counted,
+    dim,
     esc,
     first_line,
+    fold,
     highlight,
+    in_a_line,
     inline,
     pre,
+    put_style_behind,
     shorten,
+    table,
+    visible,
     without_gaps,
 )
-from ..kernel import name_cells
 from .blocks import (
     MOST_CHARACTERS,
     MOST_OUTPUTS,
@@ -36,17 +35,20 @@ from .blocks import (
     Block,
     clock,
     duration,
-    in_a_line,
+    is_approval,
+    status_of,
     take_beginning,
 )
 from .values import (
     MOST_PARTS,
     Shown,
+    as_text,
     bundle_of,
     picture_of,
     show_bundle,
     show_text,
     show_value,
+    to_json,
 )
 
 _TEXT_LINES = 20
@@ -61,21 +63,18 @@ _REASON = 2_000
 
 def value_text(value: object) -> str:
     """An argument's value in one form for all readers: JSON, so that "1" and 1 differ."""
-    try:
-        return json.dumps(value, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return shorten(f"<{type(value).__name__}: cannot be shown>", 200)
+    text = to_json(value)
+    return shorten(f"<{type(value).__name__}: cannot be shown>", 200) if text is None else text
 
 
 def short_arguments(arguments: Mapping[str, object], limit: int = 100) -> str:
     """The arguments in one line, such as `query="retry", path="src"`."""
-    parts = []
+    parts: list[str] = []
     for name, value in arguments.items():
         text = value if isinstance(value, str) else value_text(value)
         text = shorten(without_gaps(text[:2_000]), 48)
-        parts.append(
-            f"{shorten(str(name), 30)}={json.dumps(text, ensure_ascii=False) if isinstance(value, str) else text}"
-        )
+        text = value_text(text) if isinstance(value, str) else text
+        parts.append(f"{shorten(str(name), 30)}={text}")
         if sum(map(len, parts)) > limit:
             break
     return shorten(", ".join(parts), limit)
@@ -108,31 +107,29 @@ def call_block(
         show_value(result.value, _described(result), value_name) if result and not result.is_error else None
     )
     outputs = _without_result(outputs, result)
-    css, mark = _mark(result, decision, state)
+    sign = _sign(result, decision, state)
     decided = "" if decision is None else decision_text(decision)
-    facts = [*_facts(result, decision, shown, state), *([shorten(note, 120)] if note else [])]
-    name = shorten(call.name, _NAME)
-    inner = short_arguments(given)
-    words = f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>'
+    facts = [*_facts(result, decision, shown, sign), *([shorten(note, 120)] if note else [])]
+    name, inner = shorten(call.name, _NAME), short_arguments(given)
     in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
-        f'<span class="{css}">{mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
-        f'{words} <span class="tlj-time">{inline(in_full if brief else in_short)}</span>'
+        f'<span class="{sign.css}">{sign.mark}</span> <code class="tlj-name" style="{NAME}">{esc(name)}</code> '
+        + (f'<code class="tlj-args">{esc(inner)}</code>' if inner else '<span class="tlj-args"></span>')
+        + f' <span class="tlj-time">{inline(in_full if brief else in_short)}</span>'
     )
-    text = f"{mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
+    text = f"{sign.mark} {in_a_line(name)}({in_a_line(inner)})  {in_a_line(in_full)}".rstrip()
     if brief:
-        return Block(f'<div class="tlj tlj-call" style="{CALL}">{line}</div>', text)
-    arguments_html = _arguments_html(given, decision, input_name)
+        return Block(block("tlj-call", line, CALL), text)
+    changes = _changes(given, decision)
+    arguments_html = _arguments_html(given, changes, input_name)
     result_html = _result_html(result, shown, value_name)
     displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
-    by_whom = f'<div style="{DIM}">{inline(shorten(decided, _REASON))}</div>' if decided else ""
+    by_whom = dim(inline(shorten(decided, _REASON))) if decided else ""
     body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
     visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
-    opened = " open" if visual else ""
-    html = f'<details class="tlj tlj-call" style="{CALL}"{opened}><summary style="{SUMMARY}">{line}</summary>{body}</details>'
-    lines = [*_edit_lines(given, decision), *_text_lines(result, shown, displays, value_name)]
-    return Block(html, "\n".join([text, *lines]))
+    lines = [*_edit_lines(given, changes), *_text_lines(result, shown, displays, value_name)]
+    return Block(fold(line, body, "tlj-call", opened=visual), "\n".join([text, *lines]))
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
@@ -142,42 +139,63 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
-    printed = "\n".join(name_cells(prints[-1]).splitlines()[-_LAST_LINES:]) if prints else ""
     displays = _displays([one for one in outputs if one[0] not in ("stdout", "stderr")], OF_CALL)
-    displays.append(show_text(shorten(printed, MOST_CHARACTERS)) if printed else Shown("", ""))
-    inner = f'<div style="{DIM}">{inline(line)}</div>{"".join(shown.html for shown in displays)}'
+    if prints:
+        last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
+        displays.append(show_text(shorten(last, MOST_CHARACTERS)))
+    inner = dim(inline(line)) + "".join(shown.html for shown in displays)
     words = [f"    {in_a_line(line)}", *_text_lines(None, None, displays, "")]
-    return Block(f'<div class="tlj tlj-progress" style="{CALL}">{inner}</div>', "\n".join(words))
+    return Block(block("tlj-progress", inner, CALL), "\n".join(words))
 
 
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
     """What was asked and what was decided, as a block of its own, with the style sheet: no run's head stands above it."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
-    block = call_block(call, arguments=approval.input, decision=decision, state=state)
-    return Block(STYLE + block.html, block.text)
+    record = call_block(call, arguments=approval.input, decision=decision, state=state)
+    return Block(put_style_behind(record.html), record.text)
 
 
-def _mark(result: ToolResult | None, decision: Decision | None, state: str) -> tuple[str, str]:
-    if decision is not None and not decision.allowed:
-        return "tlj-ask", "⊘"
+class _Sign(NamedTuple):
+    """What the line of a call says of how it is: a mark, and a word unless the mark is enough."""
+
+    mark: str
+    css: str
+    word: str = ""
+
+
+_SIGNS = {
+    "done": _Sign("✓", "tlj-ok"),
+    "failed": _Sign("✗", "tlj-bad", "failed"),
+    "invalid": _Sign("✗", "tlj-bad", "not valid"),
+    "refused": _Sign("⊖", "tlj-ask", "refused"),
+    "denied": _Sign("⊘", "tlj-ask"),
+    "cancelled": _Sign("■", "", "cancelled"),
+    "waiting": _Sign("?", "tlj-ask", "waiting for you"),
+    "running": _Sign("●", "", "running"),
+}
+
+
+def _sign(result: ToolResult | None, decision: Decision | None, state: str) -> _Sign:
     if result is not None:
-        return ("tlj-bad", "✗") if result.is_error else ("tlj-ok", "✓")
-    if state == "waiting":
-        return "tlj-ask", "?"
-    return "", "●" if state == "running" else "○"
+        return _SIGNS[status_of(result, decision)]
+    if decision is not None and not decision.allowed:
+        return _SIGNS["denied"]
+    return _Sign("○", "") if state == "done" else _SIGNS[state]
 
 
 def _facts(
-    result: ToolResult | None, decision: Decision | None, shown: Shown | None, state: str
+    result: ToolResult | None, decision: Decision | None, shown: Shown | None, sign: _Sign
 ) -> list[str]:
+    word = [sign.word] if sign.word else []
     if result is None:
-        return {"waiting": ["waiting for you"], "running": ["running"]}.get(state, [])
+        return word
     facts = [duration(result.seconds)] if result.ran else []
     if result.is_error:
-        if decision is None or decision.allowed:
-            facts.append(reason_in(_described(result)))
-        return facts
+        if decision is not None and not decision.allowed:
+            return facts
+        reason = reason_in(_described(result))
+        return [*facts, f"{sign.word}: {reason}" if word else reason]
     size = shown.size if shown else ""
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
@@ -203,35 +221,19 @@ def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
     displays = []
     for kind, data in outputs:
         shown = _output(kind, data)
-        room -= len(shown.html)
-        if room < 0:
-            room += len(shown.html)
-            note = f"… {shown.size or 'a display'}: too much for this call's record, not kept"
-            shown = Shown(f'<div style="{DIM}">{inline(note)}</div>', plain(note))
+        if len(shown.html) > room:
+            shown = _note(f"… {shown.size or 'a display'}: too much for this call's record, not kept")
+        else:
+            room -= len(shown.html)
         displays.append(shown)
     return displays
 
 
-def _arguments_html(given: Mapping[str, object], decision: Decision | None, expression: str) -> str:
-    """All arguments, as far as there is room for them; those that a person changed in any case."""
-    changes = _changes(given, decision)
-    rows, left_out, room = [], 0, OF_ARGUMENTS
-    for name in dict.fromkeys([*given, *changes]):
-        before = argument_html(given[name]) if name in given else ""
-        change = changes.get(name)
-        row = _row(
-            str(name), before if change is None else f"{before} {_change_html(change, before)}".lstrip()
-        )
-        room -= len(row)
-        if room >= 0 or change is not None:
-            rows.append(row)
-        else:
-            left_out += 1
-    if left_out:
-        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
-        rows.append(_row("…", inline(more)))
-    return f'<table style="{TABLE}">{"".join(rows)}</table>' if rows else ""
+def _note(text: str) -> Shown:
+    return Shown(dim(inline(text)), in_a_line(text))
 
+
+# --- arguments, and what a person made of them ---
 
 _REMOVED = object()
 """Stands for an argument that a person took out."""
@@ -249,6 +251,24 @@ def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str
     }
 
 
+def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
+    """All arguments, as far as there is room for them; those that a person changed in any case."""
+    rows, left_out, room = [], 0, OF_ARGUMENTS
+    for name in dict.fromkeys([*given, *changes]):
+        value = argument_html(given[name]) if name in given else ""
+        if name in changes:
+            value = f"{value} {_change_html(changes[name], value)}".lstrip()
+        room -= len(value)
+        if room >= 0 or name in changes:
+            rows.append((f"<code>{esc(shorten(str(name), _NAME))}</code>", value))
+        else:
+            left_out += 1
+    if left_out:
+        more = counted(left_out, "more argument") + (f": {expression}" if expression else "")
+        rows.append(("<code>…</code>", inline(more)))
+    return table(rows)
+
+
 def _change_html(change: object, before: str) -> str:
     if change is _REMOVED:
         return "<span>(removed by a person)</span>"
@@ -256,40 +276,30 @@ def _change_html(change: object, before: str) -> str:
     return f"<span>{words}</span> {argument_html(change)}"
 
 
-def _edit_lines(given: Mapping[str, object], decision: Decision | None) -> list[str]:
+def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> list[str]:
     """What a person changed, in the plain text of a block: one line for each argument."""
     lines = []
-    for name, change in _changes(given, decision).items():
+    for name, change in changes.items():
         before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
         after = "(left out)" if change is _REMOVED else shorten(value_text(change), 80)
-        changed = f"{in_a_line(shorten(str(name), _NAME))}: {plain(before)} → {plain(after)}"
+        changed = in_a_line(f"{shorten(str(name), _NAME)}: {before} → {after}")
         lines.append(f"    edited by a person: {changed}")
     return lines
-
-
-def _row(name: str, value: str) -> str:
-    name = shorten(name, _NAME)
-    return f'<tr><td style="{CELL}"><code>{esc(name)}</code></td><td style="{CELL}">{value}</td></tr>'
 
 
 def argument_html(value: object) -> str:
     """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
-        shown, left_out = take_beginning(value)
-        more = f"… {left_out}" if left_out else ""
+        shown, more = take_beginning(value)
         return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
-        return show_text(_indented(value), language="json").html
+        return show_text(to_json(value, 2) or text, language="json").html
     # Broken anywhere: a table's cell would otherwise be as wide as the longest word, and end beyond the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
 
 
-def _indented(value: object) -> str:
-    try:
-        return json.dumps(value, indent=2, ensure_ascii=False, default=str)
-    except (TypeError, ValueError, RecursionError):
-        return value_text(value)
+# --- what came back ---
 
 
 def _described(result: ToolResult) -> str:
@@ -330,47 +340,38 @@ def _best(bundle: Mapping[str, object]) -> object:
 
 
 def _output(kind: str, data: object) -> Shown:
-    if kind == "display":
-        return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
-    if kind == "item":
-        return show_value(data, describe(data, 2_000).text)
-    if kind == "note":
-        return Shown(f'<div style="{DIM}">{inline(str(data))}</div>', plain(str(data)))
-    shown = show_text(name_cells(str(data)))
-    label = "printed" if kind == "stdout" else "printed to stderr"
-    return Shown(f'<div style="{DIM}">{label}</div>{shown.html}' if shown.html else "", shown.text)
+    match kind:
+        case "display":
+            return show_bundle(data) if isinstance(data, Mapping) else Shown("", "")
+        case "item":
+            return show_value(data, describe(data, 2_000).text)
+        case "note":
+            return _note(str(data))
+    shown = show_text(str(data))
+    label = dim("printed" if kind == "stdout" else "printed to stderr")
+    return Shown(label + shown.html if shown.html else "", shown.text)
 
 
 def _result_html(result: ToolResult | None, shown: Shown | None, expression: str) -> str:
     if result is None:
         return ""
-    if result.is_error:
-        failed = show_text(result.output).html
-        if result.traceback:
-            trace = show_text(name_cells(result.traceback), language="").html
-            failed += _folded("traceback", trace)
-        return failed
-    html = shown.html if shown else ""
-    if shown and _needs_whole(result, shown, expression):
-        html += f'<div style="{DIM}">{_WHOLE}<code>{esc(expression)}</code></div>'
-    if result.pictures:
-        count = len(result.pictures)
-        html += _folded(
-            f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}",
-            show_text(result.output).html,
-        )
-    elif shown and result.output and _differs(result, shown):
-        html += _folded("what the model got", show_text(result.output).html)
-    return html
+    if shown is None:
+        trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
+        return show_text(result.output).html + trace
+    html = shown.html
+    if _needs_whole(result, shown, expression):
+        html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
+    label = "what the model got"
+    if count := len(result.pictures):
+        label += f", with {'the picture' if count == 1 else f'{count} pictures'}"
+    elif not result.output or not _differs(result, shown):
+        return html
+    return html + fold(label, show_text(result.output).html)
 
 
 def _differs(result: ToolResult, shown: Shown) -> bool:
     """Whether the model got something else than what a person sees."""
-    return shown.visual or (result.full_length > len(result.output) and plain(result.output) != shown.text)
-
-
-def _folded(label: str, inner: str) -> str:
-    return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{label}</summary>{inner}</details>'
+    return shown.visual or (result.full_length > len(result.output) and as_text(result.output) != shown.text)
 
 
 _WHOLE = "… the whole result: "
@@ -379,7 +380,7 @@ _WHOLE = "… the whole result: "
 def _needs_whole(result: ToolResult, shown: Shown, expression: str) -> bool:
     """Whether to name what has the whole result: the model got a part, and nothing else has named it."""
     cut_short = result.full_length > len(result.output)
-    return bool(expression) and cut_short and plain(expression) not in shown.text
+    return bool(expression) and cut_short and visible(expression) not in shown.text
 
 
 def _text_lines(
@@ -387,15 +388,15 @@ def _text_lines(
 ) -> list[str]:
     parts = [display.text for display in displays]
     if result is not None:
-        parts.append(plain(result.output) if result.is_error or shown is None else shown.text)
+        parts.append(as_text(result.output) if shown is None else shown.text)
     if result is not None and shown is not None and _needs_whole(result, shown, expression):
-        parts.append(_WHOLE + plain(expression))
+        parts.append(_WHOLE + visible(expression))
     lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
         hidden = len(lines) - _TEXT_LINES + 2
         if shown is not None and shown.lines_left_out:
             hidden += shown.lines_left_out - 1  # the line that says so is no line of the result
-        where = f": {plain(expression)}" if expression else ""
+        where = f": {visible(expression)}" if expression else ""
         lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
     return ["    " + shorten(line, 400) for line in lines]
 
@@ -424,7 +425,7 @@ def decision_text(decision: Decision) -> str:
 
 def in_a_word(decision: Decision | None) -> str:
     """The decision for the line of a call, "" for a policy's leave; who decided and when is in the fold."""
-    if decision is None or (decision.allowed and decision.by == "policy"):
+    if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)
     return f"{_word(decision)}: {reason}" if reason else _word(decision)

@@ -12,11 +12,10 @@ import base64
 import html
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
-from ...core.text import plain
-from ..html import BLOCK, DIM, PRE, SUMMARY, esc, shorten, visible
+from ..html import PRE, block, esc, fold, in_a_line, shorten
 from .blocks import Block, duration
 
 MOST = 60
@@ -35,7 +34,7 @@ class _Row:
     """One line of the picture. Times in seconds since the run began."""
 
     who: str
-    """you, model, tool, error, or "" for the line that stands for what is left out."""
+    """you, model, tool, error, stopped, or "" for the line that stands for what is left out."""
     label: str
     start: float = 0.0
     end: float = 0.0
@@ -45,18 +44,15 @@ class _Row:
         return duration(self.end - self.start) if self.end > self.start or self.who not in ("", "you") else ""
 
 
-_MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "": " "}
+_MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": "■", "": " "}
 
 
 def timeline(result: Result) -> Block:
     """When each model call, approval and tool call of a run took place: the picture, and the same in characters."""
     rows, end = _rows(result)
     text = _in_characters(rows, end)
-    folded = (
-        f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">as text</summary>'
-        f'<pre style="{PRE}">{esc(text)}</pre></details>'
-    )
-    return Block(f'<div class="tlj tlj-time-line" style="{BLOCK}">{picture(result)}{folded}</div>', text)
+    folded = fold("as text", f'<pre style="{PRE}">{esc(text)}</pre>')
+    return Block(block("tlj-time-line", picture(result) + folded), text)
 
 
 def picture(result: Result) -> str:
@@ -65,7 +61,7 @@ def picture(result: Result) -> str:
     data = base64.b64encode(_svg(rows, end).encode()).decode()
     spoken = [f"{row.label} {row.took}".strip() for row in rows if row.who]
     more = f", and {len(spoken) - 12} more" if len(spoken) > 12 else ""
-    alt = esc(f"timeline: {', '.join(plain(one) for one in spoken[:12])}{more}")
+    alt = esc(f"timeline: {', '.join(spoken[:12])}{more}")
     return (
         f'<img src="data:image/svg+xml;base64,{data}" alt="{alt}" width="{_WIDTH}" height="{_height(rows)}" '
         'style="max-width:100%;height:auto">'
@@ -75,12 +71,12 @@ def picture(result: Result) -> str:
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """The lines of the picture, and the seconds that it spans."""
     spans = result.spans
-    rows = [_row(span, result.model) for span in spans[:MOST]]
-    if len(spans) > MOST:
-        last = MOST // 4
-        rows = [_row(span, result.model) for span in spans[: MOST - last]]
-        rows.append(_Row("", f"… {len(spans) - MOST:,} more"))
-        rows += [_row(span, result.model) for span in spans[-last:]]
+    rows = [_row(span, result.model) for span in spans]
+    if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
+        rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
+    if len(rows) > MOST:
+        left_out, last = len(rows) - MOST, MOST // 4
+        rows = [*rows[: MOST - last], _Row("", f"… {left_out:,} more"), *rows[-last:]]
     return [_Row("you", "you ask"), *rows], max((span.end for span in spans), default=0.0) or 1.0
 
 
@@ -96,7 +92,7 @@ def _row(span: Span, model: str) -> _Row:
 
 
 def _height(rows: Sequence[_Row]) -> int:
-    return len(rows) * _ROW + 8
+    return (len(rows) + 1) * _ROW + 8
 
 
 def _svg(rows: Sequence[_Row], end: float) -> str:
@@ -105,19 +101,17 @@ def _svg(rows: Sequence[_Row], end: float) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{_WIDTH}" height="{height}" viewBox="0 0 {_WIDTH} {height}" '
         f'font-family="system-ui,sans-serif" font-size="12" fill="{_TEXT}">'
     )
-    parts = [head]
-    parts += [
-        f'<path d="M{_LEFT + room * part / 4:.1f} 4V{height - 4}" stroke="{_GRID}" stroke-opacity=".3"/>'
-        for part in range(5)
-    ]
-    for number, row in enumerate(rows):
-        parts.append(_svg_row(row, 4 + number * _ROW, room / end))
-    return "".join([*parts, "</svg>"])
+    ends = height - _ROW
+    marks = [(f"{_LEFT + room * part / 4:.1f}", end * part / 4) for part in range(5)]
+    grid = (f'<path d="M{x} 4V{ends}" stroke="{_GRID}" stroke-opacity=".3"/>' for x, _ in marks)
+    lines = (_svg_row(row, 4 + number * _ROW, room / end) for number, row in enumerate(rows))
+    scale = (f'<text x="{x}" y="{ends + 14}" text-anchor="middle">{_scale(at)}</text>' for x, at in marks)
+    return "".join([head, *grid, *lines, *scale, "</svg>"])
 
 
 def _svg_row(row: _Row, top: int, scale: float) -> str:
     middle, color = top + _ROW / 2, _COLORS.get(row.who, _TEXT)
-    label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {_xml(shorten(plain(row.label), 23))}</text>'
+    label = f'<text x="4" y="{middle + 4:g}"><tspan fill="{color}">{_MARKS[row.who]}</tspan> {_xml(shorten(row.label, 23))}</text>'
     if not row.who:
         return label
     x = _LEFT + row.start * scale
@@ -129,19 +123,29 @@ def _svg_row(row: _Row, top: int, scale: float) -> str:
 
 
 def _xml(text: str) -> str:
-    return html.escape(_NOT_XML.sub("\ufffd", visible(text)))
+    return html.escape(_NOT_XML.sub("\ufffd", in_a_line(text)))
+
+
+def _scale(seconds: float) -> str:
+    return duration(seconds) if seconds else "0"
 
 
 def _in_characters(rows: Sequence[_Row], end: float) -> str:
     lines = []
     for row in rows:
-        name = f"{_MARKS[row.who]} {shorten(plain(row.label), 23)}"
+        name = f"{_MARKS[row.who]} {in_a_line(shorten(row.label, 23))}"
         bar = _bar(row.start / end, row.end / end) if row.took else ""
         lines.append(f"{name:<26} {bar} {row.took}".rstrip())
+    if any(row.took for row in rows):
+        lines.append(f"{'':<26} 0{_scale(end):>{_BAR - 1}}")
     return "\n".join(lines)
 
 
-def _bar(start: float, end: float, width: int = 32) -> str:
-    first = min(int(start * width), width - 1)
-    length = max(round((end - start) * width), 1)
-    return ("·" * first + "█" * length)[:width].ljust(width, "·")
+_BAR = 32
+"""Characters of the whole time."""
+
+
+def _bar(start: float, end: float) -> str:
+    first = min(int(start * _BAR), _BAR - 1)
+    length = max(round((end - start) * _BAR), 1)
+    return ("·" * first + "█" * length)[:_BAR].ljust(_BAR, "·")

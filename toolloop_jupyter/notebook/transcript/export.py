@@ -7,18 +7,19 @@ import functools
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
 from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
-from ...core.text import hide, hide_in, plain
-from ..html import DARK_PAGE, as_source
+from ...core.text import hide, hide_in, write_whole
+from ..html import DARK_PAGE, as_source, escaped_json, prose
 from .steps import draw_steps, head_of, mimebundle, render
 
 if TYPE_CHECKING:
-    from ...core.events import Result
+    from ...core.events import Event, FileChange, Result
 
 
 _PAGE = """<!doctype html>
@@ -33,14 +34,13 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending."""
+    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending, OSError."""
     target = Path(path)
     makers = {".md": to_markdown, ".html": _html, ".json": as_json}
     maker = makers.get(target.suffix.lower())
     if maker is None:
         raise Mistake(f"{path!r} must end in .md, .html or .json")
-    # A lone surrogate, which a tool may return, is written as its escape.
-    target.write_bytes(maker(result).encode("utf-8", "backslashreplace"))
+    write_whole(target, maker(result))
     return target
 
 
@@ -48,7 +48,7 @@ def to_markdown(result: Result, name: str | None = None) -> str:
     """The run as Markdown that stays inert wherever it is rendered: every part of it stands in fenced code, as it was written."""
     parts = [write_fence(head_of(result).text)]
     if result.prompt:
-        parts.append("\n".join(f"> {line}" for line in write_fence(plain(result.prompt).strip()).split("\n")))
+        parts.append("\n".join(f"> {line}" for line in write_fence(prose(result.prompt).strip()).split("\n")))
     parts += [write_fence(block.text) for block in draw_steps(result, name)]
     return hide("\n\n".join(parts)) + "\n"
 
@@ -66,7 +66,7 @@ def _html(result: Result) -> str:
 
 
 def as_json(result: Result) -> str:
-    """The run as JSON: its events and totals, without live objects."""
+    """The run as JSON: its events and totals, without live objects; what hides in a text is a JSON escape."""
     facts = {
         f.name: getattr(result, f.name)
         for f in dataclasses.fields(result)
@@ -76,11 +76,11 @@ def as_json(result: Result) -> str:
     facts["events"] = [_event(event) for event in result.events]
     facts["files"] = [_event(change) for change in result.files]
     data = json.loads(json.dumps(facts, default=_plain))  # so that a key in a live object is found, too
-    return json.dumps(hide_in(data), ensure_ascii=False, indent=1) + "\n"
+    return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
-def _event(event: Any) -> dict[str, Any]:
-    shown = {
+def _event(event: Event | FileChange) -> dict[str, object]:
+    shown: dict[str, object] = {
         f.name: getattr(event, f.name)
         for f in dataclasses.fields(event)
         if f.repr and not f.name.startswith("_")
@@ -91,14 +91,14 @@ def _event(event: Any) -> dict[str, Any]:
     return {"event": type(event).__name__, **shown}
 
 
-def _output_json(output: Any) -> Any:
+def _output_json(output: object) -> object:
     """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
     return repr(output) if isinstance(data, Raised) else data
 
 
-def _plain(value: Any) -> Any:
-    if hasattr(value, "model_dump"):
+def _plain(value: object) -> object:
+    if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}

@@ -30,7 +30,17 @@ from ...core.events import (
     ToolResult,
 )
 from ...core.text import hide
-from .blocks import Block, files_block, foot, head, notice, reasoning_block, retry_block, text_block
+from .blocks import (
+    Block,
+    file_block,
+    foot,
+    head,
+    notice,
+    reasoning_block,
+    retry_block,
+    text_block,
+    without_style,
+)
 from .calls import call_block
 from .diagram import picture
 from .values import answer_block, attachment_block
@@ -136,7 +146,8 @@ class Steps:
         """The steps that an event adds or changes."""
         match event:
             case Text():
-                return self._write(event.delta, is_thought=False)
+                ended = self.end_text() if event.begins else ()
+                return [*ended, *self._write(event.delta, is_thought=False)]
             case Reasoning():
                 return self._write(event.delta, is_thought=True)
             case Retry():
@@ -213,9 +224,10 @@ class Steps:
             case FileChange():
                 self._file_count += 1
                 return self._add(event) if self._file_count <= MOST_FILES else ()
-            case Compaction(tokens_before=int(before), tokens_after=int(after)):
-                counts = f"{before:,} tokens before, {after:,} after"
-                return self._add(Notice(f"the agent has shortened its conversation: {counts}"))
+            case Compaction():
+                before, after = event.tokens_before, event.tokens_after
+                counts = f": {before:,} tokens before, {after:,} after" if before and after else ""
+                return self._add(Notice(f"the agent has shortened its conversation{counts}"))
             case Done():
                 return [*self._end(event.result), *self._add(event)]
             case Attachment() | Notice():
@@ -295,7 +307,7 @@ class Page:
                 block = attachment_block(step)
                 return block if self._holds(block) else notice(f"{step.name}: {TOO_LARGE}")
             case FileChange():
-                block = files_block([step])
+                block = file_block(step)
                 return block if self._holds(block) else self._draw_without_diff(step)
             case MoreFiles():
                 return notice(f"… {step.count:,} more changed files{self._of('files')}")
@@ -339,9 +351,8 @@ class Page:
         return draw(brief=True, note=f"{TOO_LARGE}: {expression}".removesuffix(": "))
 
     def _draw_without_diff(self, change: FileChange) -> Block:
-        return files_block(
-            [dataclasses.replace(change, diff="")], note=f"its diff is {TOO_LARGE}{self._of('files')}"
-        )
+        note = f"its diff is {TOO_LARGE}{self._of('files')}"
+        return file_block(dataclasses.replace(change, diff=""), note)
 
     def _holds(self, block: Block, call: CallStep | None = None) -> bool:
         """Whether there is room for a block, which then takes it; a call's instead of what the call took before."""
@@ -389,7 +400,7 @@ def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
 
 def render(result: Result, name: str | None = None) -> list[Block]:
     """The whole run again, from what it left. `name` is the notebook's variable that holds `result`."""
-    return [head_of(result, result.prompt), *draw_steps(result, name)]
+    return [without_style(head_of(result, result.prompt)), *draw_steps(result, name)]
 
 
 def head_of(result: Result, prompt: str = "") -> Block:

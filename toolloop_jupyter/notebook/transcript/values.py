@@ -16,36 +16,43 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Protocol, cast
 
 from ...core.events import Attachment
 from ...core.execution import Raised, attempt_call
 from ...core.results import describe, detect_format, find_figure, find_pictures, is_drawable
-from ...core.text import plain, remove_ansi
+from ...core.text import remove_ansi
 from ..html import (
     BLOCK,
     CELL,
-    DIM,
     MOST_IMAGE,
-    SUMMARY,
     TABLE,
     WIDE,
+    block,
     clean_html,
     counted,
+    dim,
     esc,
+    fold,
     highlight,
+    in_a_line,
     inline,
     markdown_html,
     pre,
+    prose,
     shorten,
+    table,
+    visible,
     words_of,
 )
 from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, text_block
 
 MOST_HTML = 200_000
+_SHORT = 40
+"""Characters of a result that is its own size."""
 MOST_PARTS = 10
 """Tables and pictures of one list or dict that are shown."""
 MOST_OF_PARTS = 3_500_000
@@ -74,28 +81,28 @@ def show_value(value: object, model_text: str = "", expression: str = "") -> Sho
     return show_text(model_text, expression) if isinstance(shown, Raised) else shown
 
 
-def _show_value(value: Any, model_text: str, expression: str) -> Shown:
+def _show_value(value: object, model_text: str, expression: str) -> Shown:
     if value is None:
-        return (
-            show_text(model_text, expression)
-            if model_text not in ("", "None", "null")
-            else Shown("", "", "nothing")
-        )
-    if isinstance(value, str):
-        return show_text(value, expression)
-    if isinstance(value, (bool, int, float)):
+        if model_text in ("", "None", "null"):
+            return Shown("", "", "nothing")
+        return show_text(model_text, expression)
+    if isinstance(value, (str, bool, int, float)):
         return show_text(str(value), expression)
     if isinstance(value, (dict, list, tuple)):
         return _show_several(value, expression) or _show_plain_data(value, model_text, expression)
-    if (
-        type(value).__name__ == "ndarray"
-        and value.dtype.hasobject
-        and (axes := _show_several(value.flat, expression))
-    ):
-        return axes  # what plt.subplots gives
+    axes = _items_of(value)
+    if axes is not None and (several := _show_several(axes, expression)):
+        return several
     shown = show_bundle({"text/plain": model_text, **bundle_of(value)}, expression)
-    size = _shape(value)
-    return Shown(shown.html, shown.text, size or shown.size, shown.visual)
+    return dataclasses.replace(shown, size=_shape(value) or shown.size)
+
+
+def _items_of(array: object) -> list[object] | None:
+    """The items of a NumPy array of objects, which is what plt.subplots gives; None for anything else."""
+    module = sys.modules.get("numpy")
+    if module is None or not isinstance(array, module.ndarray) or not array.dtype.hasobject:
+        return None
+    return list(itertools.islice(array.flat, _MOST_ITEMS + 1))
 
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
@@ -103,38 +110,50 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
-    shown, left_out = take_beginning(text)
-    more = f"… {left_out}" + (f": {expression}" if expression else "") if left_out else ""
+    if lines == 1 and len(text) <= _SHORT and text.strip() == text:
+        size = text
+    shown, more = take_beginning(text, expression)
     note = f'<span style="opacity:.72">{esc(more)}</span>' if more else ""
     html = pre(highlight(shown, language) + note) if text else ""
-    left = lines - MOST_LINES if left_out and len(shown) <= MOST_CHARACTERS else 0
-    return Shown(html, plain(shown) + plain(more), size if text else "nothing", lines_left_out=left)
+    left = lines - MOST_LINES if more and len(shown) <= MOST_CHARACTERS else 0
+    return Shown(html, visible(shown + more), size if text else "nothing", lines_left_out=left)
+
+
+def as_text(text: str) -> str:
+    """Printed or returned text for a terminal: without its colours, and with all else that it holds to be seen."""
+    return visible(remove_ansi(text))
+
+
+def to_json(value: object, indent: int | None = None) -> str | None:
+    """A value as JSON text, its live parts by their own; None for what cannot be told so."""
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str, indent=indent)
+    except (TypeError, ValueError, RecursionError):
+        return None
 
 
 def _show_plain_data(
-    value: dict[Any, Any] | list[Any] | tuple[Any, ...], model_text: str, expression: str
+    value: dict[object, object] | list[object] | tuple[object, ...], model_text: str, expression: str
 ) -> Shown:
-    count = _count(value, len(value))
+    size = _count(value, len(value))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
-        shown = show_text("\n".join(str(item) for item in value[: MOST_LINES + 1]), expression)
-        return dataclasses.replace(shown, size=count)
-    text, language = model_text, "json"
-    if len(model_text) <= MOST_CHARACTERS:
-        try:
-            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-        except (TypeError, ValueError, RecursionError):
-            language = ""
-    return dataclasses.replace(show_text(text, expression, language), size=count)
+        shown = show_text("\n".join(map(str, value[: MOST_LINES + 1])), expression)
+        return dataclasses.replace(shown, size=size)
+    text = to_json(value, 2) if len(model_text) <= MOST_CHARACTERS else model_text
+    shown = show_text(model_text if text is None else text, expression, "json" if text else "")
+    return dataclasses.replace(shown, size=size)
 
 
 def _count(value: object, count: int) -> str:
     return counted(count, "entry", "entries") if isinstance(value, dict) else counted(count, "item")
 
 
-def _show_several(value: Any, expression: str) -> Shown | None:
+def _show_several(
+    value: dict[object, object] | list[object] | tuple[object, ...], expression: str
+) -> Shown | None:
     """A list or dict with tables or pictures in it: each item by itself. None when there is nothing of that kind."""
-    pairs = list(value.items()) if isinstance(value, dict) else list(enumerate(itertools.islice(value, 100)))
-    if len(pairs) > 100 or not any(_is_rich(item) for _, item in pairs):
+    pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
+    if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
     parts: list[Shown] = []
     pictures, room = 0, MOST_OF_PARTS
@@ -151,13 +170,12 @@ def _show_several(value: Any, expression: str) -> Shown | None:
             more = "… more in the whole result" + (f": {expression}" if expression else "")
             parts.append(show_text(more))
             break
-        label = f'<div style="{DIM}">{esc(shorten(str(name), 80))}</div>' if isinstance(value, dict) else ""
-        words = f"{plain(shorten(str(name), 80))}: {shown.text}" if isinstance(value, dict) else shown.text
-        parts.append(Shown(label + shown.html, words))
-    size = _count(value, len(pairs))
-    return Shown(
-        "".join(part.html for part in parts), "\n".join(part.text for part in parts), size, visual=True
-    )
+        if isinstance(value, dict):
+            label = shorten(str(name), 80)
+            shown = Shown(dim(esc(label)) + shown.html, f"{in_a_line(label)}: {shown.text}")
+        parts.append(shown)
+    html, text = "".join(part.html for part in parts), "\n".join(part.text for part in parts)
+    return Shown(html, text, _count(value, len(pairs)), visual=True)
 
 
 def _is_rich(value: object) -> bool:
@@ -216,16 +234,26 @@ def _fresh_formatters() -> object:
     return DisplayFormatter()
 
 
-def _formatters() -> dict[str, object]:
+class _Formatter(Protocol):
+    """What of an IPython formatter is used here."""
+
+    print_method: str
+
+    def lookup(self, value: object) -> Callable[[object], object]:
+        """The function for a value's class; raises KeyError."""
+
+
+def _formatters() -> dict[str, _Formatter]:
     """The notebook's formatters (pandas, matplotlib and users register theirs there), or IPython's own ones."""
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
-    display: Any = shell.display_formatter if shell is not None else _fresh_formatters()
-    return {kind: display.formatters[kind] for kind in _WANTED[:-1] if kind in display.formatters}
+    display = shell.display_formatter if shell is not None else _fresh_formatters()
+    known = cast("Mapping[str, _Formatter]", getattr(display, "formatters", {}))
+    return {kind: known[kind] for kind in _WANTED[:-1] if kind in known}
 
 
-def _formatted(formatter: Any, value: object) -> object:
+def _formatted(formatter: _Formatter, value: object) -> object:
     # Not `formatter(value)`: IPython prints a traceback into the cell when an object's method fails.
     try:
         function = formatter.lookup(value)
@@ -264,20 +292,17 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
     if isinstance(raw, str) and len(raw) <= MOST_HTML:
         clean = clean_html(raw)
         if " src=" in clean or words_of(clean):
-            return Shown(f'<div style="{WIDE}">{clean}</div>', plain(words) or words_of(clean), "", True)
+            return Shown(f'<div style="{WIDE}">{clean}</div>', visible(words) or words_of(clean), "", True)
     for kind in ("text/markdown", "text/latex"):
         if isinstance(text := bundle.get(kind), str):
-            return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", plain(text), "", True)
+            return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", prose(text), "", True)
     shown = show_text(words, expression) if words else Shown("", "")
     if isinstance(raw, str) and "<script" in raw:
         note = "its interactive display is left out here" + (
             f"; to see it: {expression}" if expression else ""
         )
-        return Shown(
-            f'{shown.html}<div style="{DIM}">{inline(note)}</div>',
-            f"{shown.text}\n… {plain(note)}".lstrip("\n"),
-            shown.size,
-        )
+        text = f"{shown.text}\n… {in_a_line(note)}".lstrip("\n")
+        return Shown(shown.html + dim(inline(note)), text, shown.size)
     return shown
 
 
@@ -321,15 +346,87 @@ def answer_block(text: str, output: object = None) -> Block:
         return text_block(text)
     raw = ""
     if text.strip():
-        shown, left_out = take_beginning(text)
-        more = f"… {left_out}" if left_out else ""
-        raw = (
-            f'<details style="{BLOCK};{DIM}"><summary style="{SUMMARY}">as the model wrote it</summary>'
-            f'<pre style="white-space:pre-wrap">{esc(shown)}{more}</pre></details>'
+        shown, more = take_beginning(text)
+        raw = fold("as the model wrote it", f'<pre style="white-space:pre-wrap">{esc(shown)}{more}</pre>')
+    told, name = _tell(output), dim(f"<code>{esc(type(output).__name__)}</code>")
+    return Block(block("tlj-answer", f"{name}{told.html}{raw}", f"{BLOCK};{WIDE}"), "\n".join(told.lines))
+
+
+@dataclass(frozen=True)
+class _Told:
+    """A value of an output: HTML, the same in lines as YAML has them, and its parts by name where it has named ones."""
+
+    html: str
+    lines: list[str]
+    parts: Mapping[str, _Told] = field(default_factory=dict)
+    is_nested: bool = False
+
+    def below(self, name: str) -> list[str]:
+        """The lines below a name, or behind it."""
+        if len(self.lines) == 1 and not self.is_nested:
+            return [f"{name}: {self.lines[0]}"]
+        return [f"{name}:", *("  " + line for line in self.lines)]
+
+
+def _tell(value: object, depth: int = 0) -> _Told:
+    """One value: a table for fields, a table or list for a sequence, text for the rest."""
+    fields = fields_of(value)
+    items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
+    if fields is None and items is None:
+        return _tell_scalar(value)
+    if depth >= _DEEPEST:
+        text = shorten(repr(value)[:2_000], 500)
+        return _Told(f"<code>{esc(text)}</code>", visible(text).split("\n"), is_nested=True)
+    if fields is not None:
+        return _tell_fields(fields, depth)
+    return _tell_items(items or [], depth)
+
+
+def _tell_fields(fields: Mapping[str, object], depth: int) -> _Told:
+    told = {name: _tell(item, depth + 1) for name, item in itertools.islice(fields.items(), _MOST_ITEMS)}
+    if not told:
+        return _Told(dim("empty", "span"), ["none"], is_nested=True)
+    html = table(((inline(name), one.html) for name, one in told.items()), head="th")
+    lines = [line for name, one in told.items() for line in one.below(in_a_line(name))]
+    return _Told(html + _more(len(fields)), lines, told, is_nested=True)
+
+
+def _tell_items(items: list[object], depth: int) -> _Told:
+    if not items:
+        return _Told(dim("none", "span"), ["none"], is_nested=True)
+    told = [_tell(item, depth + 1) for item in items[:_MOST_ITEMS]]
+    lines = [line for one in told for line in (f"- {one.lines[0]}", *("  " + rest for rest in one.lines[1:]))]
+    columns = list(told[0].parts)
+    if (
+        len(told) > 1
+        and 0 < len(columns) <= _MOST_COLUMNS
+        and all(list(one.parts) == columns for one in told)
+    ):
+        header = _row("th", map(inline, columns), ' scope="col"')
+        rows = (_row("td", (part.html for part in one.parts.values())) for one in told)
+        html = f'<table style="{TABLE}">{header}{"".join(rows)}</table>'
+    else:
+        html = (
+            f'<ul style="margin:0;padding-left:1.2em">{"".join(f"<li>{one.html}</li>" for one in told)}</ul>'
         )
-    name = f'<div style="{DIM}"><code>{esc(type(output).__name__)}</code></div>'
-    html = f'<div class="tlj tlj-answer" style="{BLOCK};{WIDE}">{name}{value_html(output)}{raw}</div>'
-    return Block(html, "\n".join(value_lines(output)))
+    return _Told(html + _more(len(items)), lines, is_nested=True)
+
+
+def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
+    return "<tr>" + "".join(f'<{tag} style="{CELL}"{more}>{cell}</{tag}>' for cell in cells) + "</tr>"
+
+
+def _tell_scalar(value: object) -> _Told:
+    """A single value in words: an enum's value, True and False as JSON has them, else its text."""
+    if value is None:
+        return _Told(dim("—", "span"), ["—"])
+    value = value.value if isinstance(value, enum.Enum) else value
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    lines = visible(text).split("\n")
+    if "\n" not in text and len(text) <= 500:
+        return _Told(f"<span>{inline(text)}</span>", lines)
+    shown, more = take_beginning(text)
+    return _Told(f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>', lines)
 
 
 def fields_of(value: object) -> Mapping[str, object] | None:
@@ -340,103 +437,12 @@ def fields_of(value: object) -> Mapping[str, object] | None:
     if isinstance(names, Mapping):
         return {str(name): getattr(value, name) for name in names}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
     return None
 
 
-def value_html(value: object, depth: int = 0) -> str:
-    """One value: a table for fields, a table or list for a sequence, text for the rest."""
-    fields = fields_of(value)
-    items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
-    if depth >= _DEEPEST and (fields is not None or items is not None):
-        return f"<code>{esc(shorten(repr(value)[:2_000], 500))}</code>"
-    if fields is not None:
-        return _fields_html(fields, depth)
-    if items is not None:
-        return _items_html(items, depth)
-    return _scalar_html(value)
-
-
-def _fields_html(fields: Mapping[str, object], depth: int) -> str:
-    rows = [
-        f'<tr><th style="{CELL}" scope="row">{inline(name)}</th><td style="{CELL}">{value_html(item, depth + 1)}</td></tr>'
-        for name, item in list(fields.items())[:_MOST_ITEMS]
-    ]
-    return f'<table style="{TABLE}">{"".join(rows)}</table>{_more(len(fields))}' if rows else _dim("empty")
-
-
-def _items_html(items: Sequence[object], depth: int) -> str:
-    if not items:
-        return _dim("none")
-    rows = [fields_of(item) for item in items[:_MOST_ITEMS]]
-    columns = list(rows[0] or {})
-    if (
-        len(items) > 1
-        and columns
-        and len(columns) <= _MOST_COLUMNS
-        and all(row and list(row) == columns for row in rows)
-    ):
-        header = "".join(f'<th style="{CELL}" scope="col">{inline(name)}</th>' for name in columns)
-        body = "".join(
-            "<tr>"
-            + "".join(f'<td style="{CELL}">{value_html(item, depth + 1)}</td>' for item in row.values())
-            + "</tr>"
-            for row in rows
-            if row
-        )
-        return f'<table style="{TABLE}"><tr>{header}</tr>{body}</table>{_more(len(items))}'
-    entries = "".join(f"<li>{value_html(item, depth + 1)}</li>" for item in items[:_MOST_ITEMS])
-    return f'<ul style="margin:0;padding-left:1.2em">{entries}</ul>{_more(len(items))}'
-
-
-def _scalar_html(value: object) -> str:
-    if value is None:
-        return _dim(scalar_text(value))
-    text = scalar_text(value)
-    if "\n" not in text and len(text) <= 500:
-        return f"<span>{inline(text)}</span>"
-    shown, left_out = take_beginning(text)
-    more = f"… {left_out}" if left_out else ""
-    return f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>'
-
-
-def scalar_text(value: object) -> str:
-    """A single value in words: an enum's value, True and False as JSON has them, else its text."""
-    if value is None:
-        return "—"
-    if isinstance(value, enum.Enum):
-        return str(value.value)
-    return json.dumps(value) if isinstance(value, bool) else str(value)
-
-
-def _dim(word: str) -> str:
-    return f'<span style="{DIM}">{word}</span>'
-
-
 def _more(count: int) -> str:
-    return _dim(f"… {count - _MOST_ITEMS:,} more") if count > _MOST_ITEMS else ""
-
-
-def value_lines(value: object, depth: int = 0) -> list[str]:
-    """The same as `value_html` for plain text: indented lines, as in YAML."""
-    fields = fields_of(value)
-    items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
-    if depth >= _DEEPEST or (fields is None and items is None):
-        return plain(
-            scalar_text(value) if fields is None and items is None else shorten(repr(value)[:2_000], 500)
-        ).split("\n")
-    lines: list[str] = []
-    for name, item in list((fields or {}).items())[:_MOST_ITEMS]:
-        below = value_lines(item, depth + 1) or ["none"]
-        nested = fields_of(item) is not None or isinstance(item, (list, tuple, set, frozenset))
-        if len(below) == 1 and not nested:
-            lines.append(f"{plain(name)}: {below[0]}")
-        else:
-            lines += [f"{plain(name)}:", *("  " + line for line in below)]
-    for item in (items or [])[:_MOST_ITEMS]:
-        below = value_lines(item, depth + 1) or ["none"]
-        lines += [f"- {below[0]}", *("  " + line for line in below[1:])]
-    return lines
+    return dim(f"… {count - _MOST_ITEMS:,} more", "span") if count > _MOST_ITEMS else ""
 
 
 def attachment_block(attachment: Attachment) -> Block:
@@ -445,7 +451,7 @@ def attachment_block(attachment: Attachment) -> Block:
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
     if shown is None or not shown.html:
         return notice(attachment.name)
-    return Block(f'<div class="tlj tlj-text" style="{BLOCK}">{shown.html}</div>', shown.text)
+    return Block(block("tlj-text", shown.html), shown.text)
 
 
 def picture_of(bundle: Mapping[str, object]) -> bytes:

@@ -5,34 +5,34 @@ from __future__ import annotations
 import html
 import inspect
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import ipywidgets
 
-from ...core.events import Approval, Decision, Scope
-from ...core.text import plain
+from ...core.events import Approval, Scope
 from ..html import (
-    BLOCK,
     CARD_STYLE,
-    CELL,
     CODE,
-    DIM,
     INLINE_CODE,
     STYLE,
     SUMMARY,
-    TABLE,
     counted,
+    dim,
     esc,
     first_line,
+    fold,
     highlight,
+    in_a_line,
     inline,
     pre,
     shorten,
+    table,
+    visible,
     visible_json,
     visible_text,
 )
-from .controls import Hold, _button, _Field, _Panel, _tree
-from .edit_form import field_specs
+from .controls import Hold, _Panel, button, put_into_card
+from .edit_form import EditForm
 
 _SCOPES: dict[Scope, str] = {
     "call": "this call only",
@@ -45,53 +45,43 @@ class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
-    choice offers to. `came_up()` is to be called when it is on the page: it may then be held for a moment (`holding`).
+    choice offers to. `came_up()` is to be called when it is on the page: it may then be held for a moment (`Hold`).
     """
 
     def __init__(self, approval: Approval, *, position: str = "") -> None:
         self._approval = approval
-        self._position = position
-        self._hold = Hold(self._show_held)
-        self._fields: list[_Field] = []
-        tool = plain(approval.tool)
-        self._question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
-        self._whole = _button(
-            f"Show all {size:,} characters" if (size := left_out(approval)) else "",
-            "Show the arguments to their last character",
-            "",
-            self._on_whole,
-        )
-        self._form = ipywidgets.VBox([])
-        self._form.add_class("tlj-form")
-        self._error = ipywidgets.HTML("")
-        self._approve = _button(
+        hold, tool = Hold(self._show_held), visible(approval.tool)
+        question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
+        self._form, self._error = EditForm(), ipywidgets.HTML("")
+        self._approve = button(
             "Approve", f"Run {tool} with exactly these arguments", "tlj-go", self._on_approve
         )
-        self._edit = _button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
-        self._deny = _button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
+        self._edit = button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
+        deny = button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
         self._reason = ipywidgets.Text(description="Deny because", placeholder="optional; the model is told")
-        self._reason.style.description_width = "initial"
         self._reason.add_class("tlj-why")
-        self._scope = ipywidgets.Dropdown(
-            options=[
-                (words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes
-            ],
-            value="call",
-            description="Approve covers",
-        )
-        self._scope.style.description_width = "initial"
+        covers = [(words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes]
+        self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
         self._scope.add_class("tlj-all")
-        wider = [self._scope] if len(self._scope.options) > 1 else []
-        edit = [self._edit] if approval.editable else []
-        row = ipywidgets.Box([self._approve, *edit, self._deny, self._reason, *wider])
-        row.add_class("tlj-row")
-        whole = [self._whole] if self._whole.description else []
-        card = ipywidgets.VBox([self._question, *whole, self._form, self._error, row])
-        card.add_class("tlj-card")
-        shown = (*wider, *whole, *edit)
-        self._unused = [one for one in (self._scope, self._whole, self._edit) if one not in shown]
-        super().__init__(card)
-        self._hold.begin(only_soon=True)
+        for field in (self._reason, self._scope):
+            field.style.description_width = "initial"
+
+        def show_whole(_: object) -> None:
+            if not self._finished and not approval.answered:
+                question.value = STYLE + CARD_STYLE + question_html(approval, position, whole=True)
+                whole.layout.display = "none"
+
+        size = left_out(approval)
+        whole = button(
+            f"Show all {size:,} characters", "Show the arguments to their last character", "", show_whole
+        )
+        shown = ((whole, size > 0), (self._edit, approval.editable), (self._scope, len(covers) > 1))
+        beside = [one for one, is_shown in shown if not is_shown]
+        parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
+        self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
+        row = [one for one in self._controls[:-1] if one not in beside]
+        super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
+        hold.begin(only_soon=True)
 
     def came_up(self) -> None:
         """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click.
@@ -100,22 +90,16 @@ class ApprovalCard(_Panel):
         that no key decides with.
         """
         focus = getattr(self._reason, "focus", None)  # ipywidgets 8
-        if self._hold.came_up() and focus is not None:
+        if self._hold is not None and self._hold.came_up() and focus is not None:
             focus()
 
-    def finish(self, decision: Decision | None = None) -> None:
+    def finish(self) -> None:
         """Take the card away: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
-        if self._finished:
-            return
-        self._hold.gone()
         self._disable()
-        self._close()
-        for unused in self._unused:
-            for widget in _tree(unused):
-                widget.close()
+        super().finish()
 
     def _on_approve(self, _: object) -> None:
-        if self._hold.on:
+        if self._hold is not None and self._hold.on:
             return
         # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
         self._disable()
@@ -123,7 +107,8 @@ class ApprovalCard(_Panel):
             return
         Hold.after_click(self._hold)
         try:
-            self._approval.allow(self._edited(), by="click", scope=self._scope.value)
+            edited = self._form.read(self._approval.input)
+            self._approval.allow(edited, by="click", scope=self._scope.value)
         except ValueError as error:
             self._disable(off=False)
             self._error.value = error_html(str(error))
@@ -134,46 +119,16 @@ class ApprovalCard(_Panel):
             Hold.after_click(self._hold)
             self._approval.deny(self._reason.value.strip(), by="click")
 
-    def _on_whole(self, _: object) -> None:
-        if not self._finished and not self._approval.answered:
-            question = question_html(self._approval, self._position, whole=True)
-            self._question.value = STYLE + CARD_STYLE + question
-            self._whole.layout.display = "none"
-
     def _on_edit(self, _: object) -> None:
         if self._finished or self._approval.answered:
             return
         self._error.value = ""
-        if self._fields:
-            self._drop_form()
-            return
-        specs = field_specs(self._approval.schema, self._approval.input)
-        self._fields = [_Field(spec) for spec in specs]
-        self._form.children = tuple(field.widget for field in self._fields)
-        self._edit.description = "Undo edits"
-        self._approve.description = "Approve edited"
-        focus = getattr(self._fields[0].input, "focus", None) if self._fields else None
-        if focus is not None:  # ipywidgets 8
-            focus()
-
-    def _drop_form(self) -> None:
-        old = self._form.children
-        self._fields = []
-        self._form.children = ()
-        for child in old:
-            for widget in _tree(child):
-                widget.close()
-        self._edit.description = "Edit…"
-        self._approve.description = "Approve"
-
-    def _edited(self) -> Mapping[str, object] | None:
-        """The arguments of the form, or None when nobody changed anything."""
-        if not self._fields:
-            return None
-        arguments = dict(self._approval.input)
-        for field in self._fields:
-            field.put_into(arguments)
-        return arguments
+        if self._form.fields:
+            self._form.close()
+            self._edit.description, self._approve.description = "Edit…", "Approve"
+        else:
+            self._form.open(self._approval.schema, self._approval.input)
+            self._edit.description, self._approve.description = "Undo edits", "Approve edited"
 
     def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
         if not self._finished and not self._approval.answered:
@@ -181,7 +136,7 @@ class ApprovalCard(_Panel):
 
     def _disable(self, *, off: bool = True) -> None:
         if not self._finished:
-            for widget in (self._approve, self._edit, self._deny, self._reason, self._scope, self._whole):
+            for widget in self._controls:
                 widget.disabled = off
 
 
@@ -199,33 +154,30 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     Nothing of the arguments is left out, but for the middle of a text that would be too much for a page (MOST); with
     `whole` that, too, is there.
     """
-    where = f' <span style="{DIM}">{inline(position)}</span>' if position else ""
+    where = f" {dim(inline(position), 'span')}" if position else ""
     # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
     title = (
         f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
         f'aria-hidden="true">?</span> <b>Run <code>{esc(approval.tool)}</code> with exactly this?</b>{where}</p></div>'
     )
-    rows = "".join(
-        f'<tr><th scope="row" style="{CELL}"><code>{esc(str(name))}</code></th><td style="{CELL}">{full_value(value, whole=whole)}</td></tr>'
+    rows = (
+        (f"<code>{esc(str(name))}</code>", full_value(value, whole=whole))
         for name, value in approval.input.items()
     )
-    table = f'<table style="{TABLE}">{rows}</table>' if rows else f'<p style="{DIM}">no arguments</p>'
-    why = f'<p style="{DIM}">asked because {inline(approval.why)}</p>' if approval.why else ""
-    label = esc(f"Approval: run {plain(approval.tool)}, {position}".rstrip(", "))
-    return f'<div class="tlj" role="group" aria-label="{label}">{title}{table}{_what_it_does(approval)}{why}</div>'
+    arguments = table(rows, head="th") or dim("no arguments", "p")
+    why = dim(f"asked because {inline(approval.why)}", "p") if approval.why else ""
+    label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
+    return f'<div class="tlj" role="group" aria-label="{label}">{title}{arguments}{_what_it_does(approval)}{why}</div>'
 
 
 def _what_it_does(approval: Approval) -> str:
     if not approval.description and not approval.source:
         return ""
-    summary = (
-        f"what it does: {first_line(approval.description, 160)}" if approval.description else "what it does"
-    )
     description = inspect.cleandoc(approval.description)
+    title = f": {inline(first_line(description, 160))}" if description else ""
     words = f'<p style="white-space:pre-wrap">{inline(description)}</p>' if description else ""
     source = pre(highlight(approval.source, "python")) if approval.source else ""
-    hint = " (source)" if approval.source else ""
-    return f'<details style="{BLOCK}"><summary style="{SUMMARY};{DIM}">{inline(summary)}{hint}</summary>{words}{source}</details>'
+    return fold(f"what it does{title}{' (source)' * bool(source)}", words + source)
 
 
 def left_out(approval: Approval) -> int:
@@ -253,7 +205,7 @@ def full_value(value: object, *, whole: bool = False) -> str:
 def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> str:
     """A text with its size, folded behind its beginning where it is long; `shown` makes it visible."""
     if len(text) <= _FOLD:
-        return f'<pre style="{CODE}">{html.escape(shown(text))}</pre><div style="{DIM}">{size}</div>'
+        return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
     if len(text) > MOST and not whole:
         size += f", the middle {len(text) - MOST:,} characters not on this page yet"
@@ -263,7 +215,7 @@ def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> 
     start = html.escape(shorten(shown(first_line(text, 200)), 100))
     return (
         f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
-        f'<span style="{DIM}">{size}</span></summary>{parts}</details>'
+        f"{dim(size, 'span')}</summary>{parts}</details>"
     )
 
 

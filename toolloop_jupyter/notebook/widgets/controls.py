@@ -8,103 +8,70 @@ opened when they are done (a widget's layout and style have comms of their own).
 from __future__ import annotations
 
 import asyncio
-import html
 import time
-from collections.abc import Callable
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 import ipywidgets
 
 from ...core.events import Usage
-from ...core.text import plain
-from ..html import CARD_STYLE, DIM, STYLE, counted, inline
-from ..transcript import WIDGET, money
-from .edit_form import FieldSpec
+from ..html import CARD_STYLE, STYLE, counted, dim, inline
+from ..transcript import WIDGET, duration, money
 
 
 class _Panel:
     """Widgets shown together and closed together."""
 
-    def __init__(self, widget: ipywidgets.Widget) -> None:
+    def __init__(
+        self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget, hold: Hold | None = None
+    ) -> None:
+        """`beside` are those that are not on the page; `hold` is what holds its buttons back."""
         self.widget = widget
+        self._beside, self._hold = beside, hold
         self._finished = False
 
-    def mimebundle(self) -> dict[str, Any]:
+    def mimebundle(self) -> dict[str, object]:
         """What to put into a display message: the reference that a front-end replaces by the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
-    def _close(self) -> None:
+    def finish(self) -> None:
+        """Take it off the page: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
+        if self._finished:
+            return
         self._finished = True
-        for widget in _tree(self.widget):
-            widget.close()
+        if self._hold is not None:
+            self._hold.gone()
+        for part in (self.widget, *self._beside):
+            close(part)
 
 
-def _tree(widget: Any) -> list[Any]:
-    """A widget and all that it made: children, layouts and styles, each once, children first."""
-    parts: dict[int, Any] = {}
-
-    def walk(one: Any) -> None:
-        for child in getattr(one, "children", ()):
-            walk(child)
-        for part in (one, getattr(one, "layout", None), getattr(one, "style", None)):
-            if isinstance(part, ipywidgets.Widget):
-                parts[id(part)] = part
-
-    walk(widget)
-    return list(parts.values())
+def close(widget: ipywidgets.Widget) -> None:
+    """Close a widget and all that it made, children first: layouts and styles have comms of their own."""
+    for child in getattr(widget, "children", ()):
+        close(child)
+    for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
+        if isinstance(part, ipywidgets.Widget):
+            part.close()
 
 
-def _button(label: str, tooltip: str, css: str, clicked: Callable[[object], object]) -> ipywidgets.Button:
-    button = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
-    button.add_class("tlj-btn")
+def button(label: str, tooltip: str, css: str, clicked: Callable[[object], object]) -> ipywidgets.Button:
+    """A button of ours."""
+    made = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
+    made.add_class("tlj-btn")
     if css:
-        button.add_class(css)
-    button.on_click(clicked)
-    return button
+        made.add_class(css)
+    made.on_click(clicked)
+    return made
 
 
-def _label(text: str) -> str:
-    """A field's label, which is also its name for a screen reader.
-
-    ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
-    between dollars.
-    """
-    text = plain(text).replace("$", "\uff04").replace("\\", "\uff3c")
-    return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
-
-
-class _Field:
-    """One argument in the edit form."""
-
-    def __init__(self, spec: FieldSpec) -> None:
-        self.spec = spec
-        self.input = _input(spec)
-        if spec.kind != "checkbox":
-            self.input.style.description_width = "initial"
-        note = [ipywidgets.HTML(spec.note_html)] if spec.note_html else []
-        self.widget = ipywidgets.VBox([self.input, *note])
-        self.widget.add_class("tlj-field")
-
-    def put_into(self, arguments: dict[str, object]) -> None:
-        """Set the argument, or leave it out. Raises ValueError for text that is no JSON."""
-        self.spec.put_into(arguments, self.input.value)
-
-
-def _input(spec: FieldSpec) -> Any:
-    label = _label(spec.name)
-    if spec.kind == "checkbox":
-        return ipywidgets.Checkbox(value=bool(spec.shown), description=label, indent=False)
-    if spec.kind == "choice":
-        return ipywidgets.Dropdown(options=spec.choices, value=spec.shown, description=label)
-    if spec.kind == "integer":
-        return ipywidgets.IntText(value=spec.shown, description=label)
-    if spec.kind == "number":
-        return ipywidgets.FloatText(value=spec.shown, description=label)
-    if spec.kind == "text":
-        return ipywidgets.Text(value=spec.shown, description=label)
-    lines = min(max(str(spec.shown).count("\n") + 1, 3), 16)
-    return ipywidgets.Textarea(value=spec.shown, rows=lines, description=label)
+def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget]) -> ipywidgets.Widget:
+    """A card of these parts, with a row of buttons below them."""
+    row = ipywidgets.Box(list(buttons))
+    row.add_class("tlj-row")
+    card = ipywidgets.VBox([*parts, row])
+    card.add_class("tlj-card")
+    return card
 
 
 class Toolbar(_Panel):
@@ -115,7 +82,7 @@ class Toolbar(_Panel):
         # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
         styles = ipywidgets.HTML(STYLE + CARD_STYLE, layout=ipywidgets.Layout(display="none"))
         self._status = ipywidgets.HTML("")
-        self._stop = _button("Stop", "Stop this run", "", self._clicked)
+        self._stop = button("Stop", "Stop this run", "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
         self.update("starting", Usage(), 0.0, 0.0)
@@ -124,7 +91,7 @@ class Toolbar(_Panel):
     def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
         """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
-        facts = [f"{int(elapsed) // 60}:{int(elapsed) % 60:02}"]
+        facts = [duration(elapsed, whole=True)]
         if usage.calls:
             facts.append(
                 f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
@@ -134,14 +101,8 @@ class Toolbar(_Panel):
         if self._status.value != value:
             self._status.value = value
 
-    def finish(self) -> None:
-        """Take the toolbar away and close its comms. Safe to call twice."""
-        if not self._finished:
-            self._stop.disabled = True
-            self._close()
-
     def _clicked(self, _: object) -> None:
-        if self._stop.disabled:
+        if self._finished or self._stop.disabled:
             return
         self._stop.disabled = True
         Hold.after_click()
@@ -158,36 +119,23 @@ class StepCard(_Panel):
         on_run: Callable[[], None],
         on_stop: Callable[[], None] | None = None,
     ) -> None:
-        self._hold = Hold(self._show_held)
-        self._next = _button(
-            "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=self._hold.on)
+        hold = Hold(self._show_held)
+        self._next = button(
+            "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=hold.on)
         )
-        self._run = _button(
-            "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=self._hold.on)
+        self._run = button(
+            "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=hold.on)
         )
         label = ipywidgets.HTML(
-            f'{STYLE}{CARD_STYLE}<div class="tlj"><span style="{DIM}">next:</span> {inline(what)}</div>'
+            f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("next:", "span")} {inline(what)}</div>'
         )
         self._buttons = [self._next, self._run]
         self._answered = False
         if on_stop is not None:
-            self._buttons.append(_button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
-        row = ipywidgets.Box(self._buttons)
-        row.add_class("tlj-row")
-        card = ipywidgets.VBox([label, row])
-        card.add_class("tlj-card")
-        super().__init__(card)
-        self._hold.begin(only_soon=True)
-
-    def came_up(self) -> None:
-        """The card is on the page: hold it for a moment if a click came shortly before."""
-        self._hold.came_up()
-
-    def finish(self) -> None:
-        """Take the card away and close its comms. Safe to call twice."""
-        if not self._finished:
-            self._hold.gone()
-            self._close()
+            self._buttons.append(button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
+        super().__init__(put_into_card(label, buttons=self._buttons), hold=hold)
+        self.came_up = hold.came_up
+        hold.begin(only_soon=True)
 
     def _go(self, act: Callable[[], None], *, held: bool = False) -> None:
         if self._finished or self._answered or held:
@@ -210,15 +158,8 @@ class ClickTest(_Panel):
         label = ipywidgets.HTML(
             f"{STYLE}{CARD_STYLE}<div class='tlj'>Does a click come back? ({wait:g} s)</div>"
         )
-        button = _button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
-        card = ipywidgets.VBox([label, button])
-        card.add_class("tlj-card")
-        super().__init__(card)
-
-    def finish(self) -> None:
-        """Take the button away and close its comms. Safe to call twice."""
-        if not self._finished:
-            self._close()
+        click = button("Click me", "Tell the doctor that clicks arrive", "tlj-go", lambda _: on_click())
+        super().__init__(put_into_card(label, buttons=[click]))
 
 
 # --- the second click of a double click must not decide on a card that came up under the pointer in between ---

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
+
+import ipywidgets
 
 from ...core.tools import resolve_reference
-from ..html import DIM, escaped_json, hides, inline
+from ..html import dim, escaped_json, hides, inline, visible
+from .controls import close
 
 _EXACT = 2**53
 """Integers from here on are not exact in a browser: they are edited as JSON text."""
@@ -21,11 +25,10 @@ class FieldSpec:
 
     name: str
     kind: Literal["text", "textarea", "integer", "number", "choice", "checkbox", "json"]
-    shown: Any
-    original: Any = None
+    shown: object
     given: bool = True
     """Whether the call has this argument; an empty JSON field of one that it has not leaves it out."""
-    choices: tuple[tuple[str, Any], ...] = ()
+    choices: tuple[tuple[str, object], ...] = ()
     description: str = ""
 
     @property
@@ -33,9 +36,9 @@ class FieldSpec:
         """What the argument means, and the notation of its field; "" when there is nothing to say."""
         notes = ["as JSON"] if self.kind == "json" else []
         words = " · ".join(inline(part) for part in (*notes, self.description) if part)
-        return f'<div class="tlj" style="{DIM}">{words}</div>' if words else ""
+        return f'<div class="tlj">{dim(words)}</div>' if words else ""
 
-    def put_into(self, arguments: dict[str, object], content: Any) -> None:
+    def put_into(self, arguments: dict[str, object], content: object) -> None:
         """Set the argument from the field's content. Raises ValueError for text that is no JSON."""
         if content == self.shown:
             return  # untouched: the value that was shown, not what a browser made of it
@@ -45,7 +48,7 @@ class FieldSpec:
             arguments.pop(self.name, None)
         else:
             try:
-                arguments[self.name] = json.loads(content)
+                arguments[self.name] = json.loads(str(content))
             except (ValueError, RecursionError) as error:
                 raise ValueError(
                     f'{self.name} is not JSON ({error}); text goes in quotes: "like this"'
@@ -54,45 +57,112 @@ class FieldSpec:
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
     """The fields for the arguments of a JSON schema, in its order, then those that the schema does not name."""
-    properties = schema.get("properties")
-    described: dict[str, Any] = dict(properties) if isinstance(properties, Mapping) else {}
-    names = [*described, *(name for name in given if name not in described)]
-    definitions = schema.get("$defs")
-    known = definitions if isinstance(definitions, Mapping) else {}
-    parts = {name: described.get(name) for name in names}
+    described, known = (
+        part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
+    )
+    parts = {name: described.get(name) for name in [*described, *given]}
     return [
         _field(name, resolve_reference(part, known) if isinstance(part, Mapping) else {}, given)
         for name, part in parts.items()
     ]
 
 
-def _field(name: str, schema: Mapping[str, Any], given: Mapping[str, object]) -> FieldSpec:
+def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object]) -> FieldSpec:
     description = str(schema.get("description", ""))
     if name not in given:
         return FieldSpec(name, "json", "", given=False, description=description)
-    value = given[name]
-    choices = schema.get("enum")
+    value, choices, kind = given[name], schema.get("enum"), schema.get("type")
     if (
         isinstance(choices, list)
         and value in choices
         and all(isinstance(item, (str, int)) for item in choices)
     ):
         labels = tuple((str(item), item) for item in choices)
-        return FieldSpec(name, "choice", value, value, choices=labels, description=description)
-    kind = schema.get("type")
-    if kind == "boolean" and isinstance(value, bool):
-        return FieldSpec(name, "checkbox", value, value, description=description)
-    if kind == "integer" and isinstance(value, int) and not isinstance(value, bool) and abs(value) < _EXACT:
-        return FieldSpec(name, "integer", value, value, description=description)
-    if (
-        kind == "number"
-        and isinstance(value, (int, float))
-        and not isinstance(value, bool)
-        and abs(value) < _EXACT
-    ):
-        return FieldSpec(name, "number", float(value), value, description=description)
-    if kind == "string" and isinstance(value, str) and not hides(value):
+        return FieldSpec(name, "choice", value, choices=labels, description=description)
+    if isinstance(value, bool):
+        if kind == "boolean":
+            return FieldSpec(name, "checkbox", value, description=description)
+    elif isinstance(value, (int, float)) and abs(value) < _EXACT:
+        if kind == "integer" and isinstance(value, int):
+            return FieldSpec(name, "integer", value, description=description)
+        if kind == "number":
+            return FieldSpec(name, "number", float(value), description=description)
+    elif kind == "string" and isinstance(value, str) and not hides(value):
         long = len(value) > _LONG or "\n" in value
-        return FieldSpec(name, "textarea" if long else "text", value, value, description=description)
+        return FieldSpec(name, "textarea" if long else "text", value, description=description)
     shown = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
-    return FieldSpec(name, "json", escaped_json(shown), value, description=description)
+    return FieldSpec(name, "json", escaped_json(shown), description=description)
+
+
+# --- the fields as widgets ---
+
+
+def _label(text: str) -> str:
+    """A field's label, which is also its name for a screen reader.
+
+    ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
+    between dollars.
+    """
+    text = visible(text).replace("$", "\uff04").replace("\\", "\uff3c")
+    return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
+
+
+class Field:
+    """One argument in the form."""
+
+    def __init__(self, spec: FieldSpec) -> None:
+        self.spec = spec
+        self.input = _input(spec)
+        if spec.kind != "checkbox":
+            self.input.style.description_width = "initial"
+        note = [ipywidgets.HTML(spec.note_html)] if spec.note_html else []
+        self.widget = ipywidgets.VBox([self.input, *note])
+        self.widget.add_class("tlj-field")
+
+
+def _input(spec: FieldSpec) -> ipywidgets.Widget:
+    given = {"value": spec.shown, "description": _label(spec.name)}
+    match spec.kind:
+        case "checkbox":
+            return ipywidgets.Checkbox(**given, indent=False)
+        case "choice":
+            return ipywidgets.Dropdown(options=spec.choices, **given)
+        case "integer":
+            return ipywidgets.IntText(**given)
+        case "number":
+            return ipywidgets.FloatText(**given)
+        case "text":
+            return ipywidgets.Text(**given)
+    return ipywidgets.Textarea(**given, rows=min(max(str(spec.shown).count("\n") + 1, 3), 16))
+
+
+class EditForm:
+    """The fields of all arguments, when somebody has asked for them."""
+
+    def __init__(self) -> None:
+        self.widget = ipywidgets.VBox([])
+        self.widget.add_class("tlj-form")
+        self.fields: list[Field] = []
+
+    def open(self, schema: Mapping[str, object], given: Mapping[str, object]) -> None:
+        """Show the fields, and let the first one have the focus."""
+        self.fields = [Field(spec) for spec in field_specs(schema, given)]
+        self.widget.children = tuple(one.widget for one in self.fields)
+        focus = getattr(self.fields[0].input, "focus", None) if self.fields else None
+        if focus is not None:  # ipywidgets 8
+            focus()
+
+    def close(self) -> None:
+        """Take the fields away, with what was edited."""
+        old, self.fields, self.widget.children = self.widget.children, [], ()
+        for child in old:
+            close(child)
+
+    def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
+        """The arguments as edited, None when nobody changed anything. Raises ValueError for text that is no JSON."""
+        if not self.fields:
+            return None
+        arguments = dict(given)
+        for one in self.fields:
+            one.spec.put_into(arguments, one.input.value)
+        return arguments

@@ -1,0 +1,40 @@
+"""A text into a file: whole or not at all, whatever the disk does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from support.disks import full_disk
+from toolloop_jupyter.core.text import write_whole
+
+
+def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path: Path) -> None:
+    """The error has the reason and the path that was asked for; the old text stays, and no second file."""
+    path = tmp_path / "a.json"
+    write_whole(path, "old")
+    with full_disk(1_000), pytest.raises(OSError, match="too large") as caught:
+        write_whole(path, "new" * 1_000)
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_a_file_keeps_its_mode_and_its_link(tmp_path: Path) -> None:
+    """What a link points to is written, with the rights that the file had."""
+    path, link = tmp_path / "a.md", tmp_path / "b.md"
+    write_whole(path, "old")
+    path.chmod(0o600)
+    link.symlink_to(path)
+    write_whole(link, "new \ud800")
+    assert link.is_symlink()
+    assert path.read_text() == "new \\ud800"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    """A folder in the file's place is an error with its name, and stays."""
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path, "text")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,61 @@
+"""What `%toolloop` prints of a notebook: its settings, tools and sessions."""
+
+from __future__ import annotations
+
+import pytest
+
+from toolloop_jupyter import tool
+from toolloop_jupyter.core.conversation import dump
+from toolloop_jupyter.notebook.magic import commands
+from toolloop_jupyter.notebook.magic.cell import Notebook
+from toolloop_jupyter.notebook.magic.options import ToolLoop
+
+TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
+
+
+class Shell:
+    """As much of a shell as the state of the magic needs."""
+
+    def __init__(self, **names):
+        self.user_ns = {"__name__": "notebook", **names}
+
+
+@tool
+def double(x: int) -> int:
+    """Double a number."""
+    return 2 * x
+
+
+@pytest.fixture
+def shell():
+    """A notebook with one tool under two names, and a list of tools."""
+    return Shell(double=double, again=double, TOOLS=[double])
+
+
+@pytest.fixture
+def book(shell):
+    return Notebook(shell, ToolLoop())
+
+
+def test_each_tool_stands_once_in_aligned_columns(book, capsys):
+    """A tool is listed once, however often it is named, and all values begin in one column."""
+    commands.run(book, "")
+    assert ["tools", "double"] in [line.split() for line in capsys.readouterr().out.splitlines()]
+    commands.run(book, "--tools double TOOLS double,TOOLS --max-model-calls 5 --on-unattended error")
+    lines = capsys.readouterr().out.splitlines()
+    assert {line[:16].strip() for line in lines} == {
+        "model", "permissions", "tools", "max_model_calls", "on_unattended"
+    }  # fmt: skip
+    assert all(line[15] == " " and line[16] != " " for line in lines)
+    assert [line[16:] for line in lines if line.startswith("tools ")] == ["double, TOOLS"]
+
+
+@pytest.mark.parametrize(("turns", "told"), [([[0, ""]], "x: 1 turn"), (None, "x: 2 messages")])
+def test_a_loaded_conversation_has_a_length(book, capsys, tmp_path, turns, told):
+    """What was loaded counts: its turns, where the file tells them, else its messages; it has cost no tokens here."""
+    path = tmp_path / "talk.json"
+    dump(TALK, path, turns=turns)
+    commands.run(book, f"load x {path}")
+    capsys.readouterr()
+    commands.run(book, "")
+    assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == ["session", told]

@@ -1,0 +1,31 @@
+"""A text into a file: written aside and renamed, so that a full disk or an interrupt leaves what was there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from pathlib import Path
+
+
+def write_whole(path: str | Path, text: str) -> None:
+    """Write `text` to `path`, whole or not at all. Half of a surrogate pair is written as its escape.
+
+    Raises OSError with the reason and this path; nothing is left beside it.
+    """
+    data = text.encode("utf-8", "backslashreplace")
+    target = Path(os.path.realpath(path))  # what a link points to is what is replaced
+    aside = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
+            target.write_bytes(data)
+            return
+        aside.write_bytes(data)
+        if target.exists():
+            shutil.copymode(target, aside)
+        aside.replace(target)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink(missing_ok=True)
