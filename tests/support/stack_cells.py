@@ -105,7 +105,7 @@ def wait_until_begun(kernel: LiveKernel, tool: str) -> None:
 def run(kernel: LiveKernel, code: str, **options) -> Execution:
     """A cell to its end, sent again while the kernel still aborts what comes behind a failed one."""
     for _ in range(20):
-        done = kernel.execute(code, timeout=90, **options)
+        done = kernel.execute(code, **options)
         if done.status != "aborted":
             break
     return done

@@ -18,7 +18,7 @@ import ipywidgets as widgets
 from IPython.display import display
 from toolloop_jupyter.notebook import kernel
 
-async def ask(label="Approve", seconds=20):
+async def ask(label="Approve", seconds=300):
     """Show a button in this cell and wait for its click."""
     loop, clicked = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
     button = widgets.Button(description=label)
