@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
+from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -55,6 +55,7 @@ __all__ = [
     "Attachment",
     "CapabilityUnsupported",
     "Compaction",
+    "DecidedBy",
     "Decision",
     "Done",
     "Emit",

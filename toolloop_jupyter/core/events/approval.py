@@ -17,7 +17,10 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 from ..execution import is_exactly, shorten_repr
 
-DecidedBy: TypeAlias = Literal["click", "prompt", "policy", "callback", "stream", "unattended", "stop"]
+DecidedBy: TypeAlias = Literal[
+    "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
+]
+"""Who has decided. "code": a card's button, which was worked by code of this kernel and by no message of the front-end."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 
 

@@ -52,7 +52,7 @@ class Presenter:
 
 @dataclass(frozen=True)
 class Result:
-    """What a turn leaves. `text` is the final answer, or the partial one with the error behind it."""
+    """What a turn leaves. `text` is the final answer, or the partial one; the error where the model said nothing (as LiteLLM)."""
 
     text: str
     output: Any

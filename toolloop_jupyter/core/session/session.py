@@ -149,7 +149,7 @@ class AsyncSession:
 
         def go_back() -> None:
             put_back()
-            self.results[:], self._allowed = results, allowed
+            self.results[:], self._allowed = results, allowed.copy()
 
         return go_back
 
@@ -237,8 +237,8 @@ class AsyncSession:
 
     def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
         text = turn.answer.text or join_shown_text(channel.recorded)
-        if end.reason == "runtime_error" and end.error:
-            text = f"{text}\n\n{end.error}" if text else end.error
+        if end.reason == "runtime_error" and not text:
+            text = end.error or ""
         return Result(
             text=text,
             output=turn.answer.output,

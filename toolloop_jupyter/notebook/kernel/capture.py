@@ -2,7 +2,7 @@
 
 The target stands in a context variable. Code that is started inside `redirect_output(target)` has it: its tasks, and
 threads that run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered,
-hooks stand on `sys.stdout`, on `sys.stderr` and on the shell's display publisher. They look the target up at each
+hooks stand on `sys.stdout`, on `sys.stderr`, on the shell's display publisher and on what sends a cell's value and traceback. They look the target up at each
 write. Without a target, output goes where it went before. The last redirection that ends takes the hooks away; one that
 somebody keeps (a logging handler keeps a stream) then passes everything on.
 
@@ -165,6 +165,11 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
         publisher = getattr(get_shell(), "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
+        shell = get_shell()
+        results = getattr(shell, "displayhook", None)
+        if hasattr(results, "pub_socket"):  # a kernel's; others print
+            hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
+            hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
             hook.users += 1
     return hooks
@@ -272,6 +277,41 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
             target.clear(*args, **kwargs)
 
     return _MethodHooks(publisher, {"publish": publish, "clear_output": clear_output})
+
+
+# private: `finish_displayhook` and `msg` of the display hook, `_showtraceback` of the shell (ipykernel 6.17 to 7.4). A kernel
+# sends what a cell evaluates to, and its traceback, past the publisher; a tool's `get_ipython().run_cell(…)` does so, too.
+
+
+def _hook_results(hook: Any) -> _MethodHooks:
+    """Hook the sending of what a cell evaluates to."""
+    below = hook.finish_displayhook
+
+    def finish_displayhook() -> None:
+        target = _find_target()
+        if target is None:
+            below()
+            return
+        message, hook.msg = hook.msg, None
+        content = (message or {}).get("content") or {}
+        if content.get("data"):
+            target.publish(Bundle(content["data"], content.get("metadata") or {}, None, replaces=False))
+
+    return _MethodHooks(hook, {"finish_displayhook": finish_displayhook})
+
+
+def _hook_tracebacks(shell: Any) -> _MethodHooks:
+    """Hook the sending of tracebacks."""
+    below = shell._showtraceback
+
+    def show(etype: object, evalue: object, stb: str | list[str]) -> None:
+        target = _find_target()
+        if target is None:
+            below(etype, evalue, stb)
+        else:
+            target.write("stderr", (stb if isinstance(stb, str) else "\n".join(stb)) + "\n")
+
+    return _MethodHooks(shell, {"_showtraceback": show})
 
 
 def _find_target() -> Target | None:

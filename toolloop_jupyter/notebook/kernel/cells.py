@@ -60,6 +60,18 @@ def in_callback(kernel: Kernel) -> bool:
     return _is_of_a_widget(kernel.get_parent("shell"))
 
 
+def is_from_front_end(comm_id: str) -> bool:
+    """Whether the code that runs now handles a message of the front-end to this comm: a click, and not code that calls what
+    a click calls. True where nobody can tell: the kernel is none of ipykernel's.
+    """
+    kernel = get_kernel()
+    if kernel is None:
+        return True
+    parent: Message = kernel.get_parent("shell")
+    is_message = _header(parent).get("msg_type") == "comm_msg"
+    return is_message and (parent.get("content") or {}).get("comm_id") == comm_id
+
+
 def _find_request_to_answer(kernel: Kernel) -> Message:
     """The message whose output is what is shown now: in a widget's callback, that of the cell that ran last."""
     parent: Message = kernel.get_parent("shell")

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
+from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
@@ -236,6 +236,9 @@ class _Extension:
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
+        self.settings.observe(self._keep_times, "times")
+        if not self.settings.times:  # type: ignore[attr-defined]  # set by a configuration file
+            self._keep_times()
         if self.settings not in shell.configurables:
             shell.configurables.append(self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
@@ -254,8 +257,14 @@ class _Extension:
             self._book = Notebook(self.shell, self.settings)
         return self._book
 
+    def _keep_times(self, *_: object) -> None:
+        from ..transcript import keep_times
+
+        keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
+
     def take_out(self) -> None:
         """Take everything back out of the shell."""
+        self.settings.unobserve(self._keep_times, "times")
         self.shell.input_transformers_cleanup.remove(_transform)
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)
@@ -278,6 +287,7 @@ def _find_extension() -> _Extension:
 def load_extension(shell: Any) -> None:
     """Register the magics, the transformer and the settings with `shell`; loading twice changes nothing."""
     if not _loaded:
+        leave_out_price_list()
         _loaded.append(_Extension(shell))
         kernel.watch_cells()
 

@@ -14,9 +14,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ...core.events import Mistake
+from ...core.events import Mistake, Result
 from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
+from ...core.results import describe
 from ...core.text import list_some
 from ...core.tools import find_marked_tools, get_tool_name
 from .options import Kind, Names, Option, read_pairs
@@ -26,7 +27,9 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 def resolve(option: Option, value: Any, names: Names) -> object:
     """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
-    if value is None or value == "":
+    if value is None or (
+        value == "" and option.kind is not Kind.POLICY
+    ):  # no policy is not one that lets all run
         return None
     match option.kind:
         case Kind.MODEL:
@@ -53,6 +56,9 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 def fill_in(text: str, names: Names) -> str:
     """Replace `{{name}}` by the text of that notebook variable, once: what it contains is not looked at again.
 
+    A text goes out whole, a Result as its answer, any other value as a tool's result of it would tell the model: bounded,
+    JSON of what is data, a table by its shape, columns and first rows, an error with its cause.
+
     Double braces around anything else than the bare name of something that exists stay as they are (`note_left`). Raises
     Mistake for a value that cannot give its text.
     """
@@ -61,13 +67,18 @@ def fill_in(text: str, names: Names) -> str:
         name = _read_name(match)
         if name not in names:
             return match[0]
-        filled = attempt_call(str, names[name])
+        value = names[name]
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, Result):
+            return value.text
+        filled = attempt_call(str, value)
         if isinstance(filled, Raised):
             raised = type(filled.error).__name__
             raise Mistake(
                 f"{{{{{name}}}}} cannot be filled in: str({name}) raised {raised}; put its text into a variable of its own"
             )
-        return filled
+        return describe(value).text
 
     return _FILLED_IN.sub(text_of, text)
 

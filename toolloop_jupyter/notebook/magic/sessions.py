@@ -25,6 +25,7 @@ from ...core import conversation
 from ...core.events import Mistake
 from ...core.text import hide_in, list_some
 from ..html import first_line, shorten
+from ..transcript import are_times_kept
 from .options import OPTIONS, Options
 
 if TYPE_CHECKING:
@@ -176,7 +177,7 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
         MIME: {
             "format": conversation.FORMAT,
             "session": session or "",
-            "at": round(time.time(), 3),
+            **({"at": round(time.time(), 3)} if are_times_kept() else {}),
             "turns": named.cells_of_turns(),
             "messages": hide_in(named.session.messages()),
         }

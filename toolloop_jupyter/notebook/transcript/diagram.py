@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
 from ..html import PRE, block, esc, fold, in_a_line, shorten
-from .blocks import Block, duration
+from .blocks import Block
+from .times import are_times_kept, tell_duration, tell_spans
 
 MOST = 60
 """Rows of a picture; of a longer run the first and the last calls are shown."""
@@ -41,7 +42,11 @@ class _Row:
 
     @property
     def took(self) -> str:
-        return duration(self.end - self.start) if self.end > self.start or self.who not in ("", "you") else ""
+        return (
+            tell_duration(self.end - self.start)
+            if self.end > self.start or self.who not in ("", "you")
+            else ""
+        )
 
 
 _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": "■", "": " "}
@@ -70,7 +75,7 @@ def picture(result: Result) -> str:
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """The lines of the picture, and the seconds that it spans."""
-    spans = result.spans
+    spans = tell_spans(result.spans)
     rows = [_row(span, result.model) for span in spans]
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
@@ -127,7 +132,9 @@ def _xml(text: str) -> str:
 
 
 def _scale(seconds: float) -> str:
-    return duration(seconds) if seconds else "0"
+    if not seconds:
+        return "0" if are_times_kept() else ""
+    return tell_duration(seconds)
 
 
 def _in_characters(rows: Sequence[_Row], end: float) -> str:
