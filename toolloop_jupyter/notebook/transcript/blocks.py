@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult
+from ...core.text import tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -32,7 +33,6 @@ from ..html import (
     prose,
     shorten,
 )
-from .times import tell_duration
 
 LONGEST_TEXT = 200_000
 """Characters of one text of the model; the whole one is in the Result."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
+from ...core.text import duration, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -38,7 +39,6 @@ from .blocks import (
     status_of,
     take_beginning,
 )
-from .times import duration, tell_clock, tell_duration
 from .values import (
     MOST_PARTS,
     Shown,
