@@ -167,7 +167,9 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         shell = get_shell()
         results = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # a kernel's; others print
+        if (
+            shell is not None and results is not None and hasattr(results, "pub_socket")
+        ):  # a kernel's; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:

@@ -1,11 +1,22 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
+from .blocks import (
+    WIDGET,
+    Block,
+    are_times_kept,
+    duration,
+    head,
+    keep_times,
+    money,
+    notice,
+    text_block,
+    without_style,
+    written,
+)
 from .calls import approval_record, progress_block
 from .diagram import timeline
 from .export import to_markdown, write
 from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
-from .times import are_times_kept, duration, keep_times
 from .values import bundle_of, picture_of
 
 __all__ = [

@@ -33,11 +33,13 @@ from .blocks import (
     OF_ARGUMENTS,
     OF_CALL,
     Block,
+    duration,
     is_approval,
     status_of,
     take_beginning,
+    tell_clock,
+    tell_duration,
 )
-from .times import duration, tell_clock, tell_duration
 from .values import (
     MOST_PARTS,
     Shown,

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
 from ..html import PRE, block, esc, fold, in_a_line, shorten
-from .blocks import Block
-from .times import are_times_kept, tell_duration, tell_spans
+from .blocks import Block, are_times_kept, tell_duration, tell_spans
 
 MOST = 60
 """Rows of a picture; of a longer run the first and the last calls are shown."""
