@@ -58,7 +58,7 @@ def ask(kernel, turns="call('f', x=1)", options=""):
         f"m = script({turns})\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r {options}', 'Go.')",
         allow_stdin=True,
     )
-    kernel.button("Approve", timeout=60)
+    kernel.button("Approve")
     kernel.settle(0.2)
     return cell
 
@@ -297,7 +297,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
         "m = script(call('f', x=1))\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r', 'Go.')",
         allow_stdin=True,
     )
-    kernel.button("Approve", timeout=60)
+    kernel.button("Approve")
     kernel.settle(2.5)
     kernel.click("Approve")
     kernel.wait(cell)
@@ -394,7 +394,7 @@ def test_sizes_are_bounded(kernel):
         "get_ipython().run_cell_magic('toolloop', '-m m -t big -p ask --as r', 'Go.')",
         allow_stdin=True,
     )
-    kernel.click("Approve", timeout=60)
+    kernel.click("Approve")
     kernel.wait(cell)
     size = sum(len(str(output.data)) for output in cell.outputs)
     assert size < 500_000, f"{size:,} characters"

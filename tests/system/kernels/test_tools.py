@@ -308,7 +308,7 @@ def test_two_runs_at_once_in_one_cell(kernel):
         "def one(name, f): return show(aagent(Harness.TOOL_LOOP, 'Go.', model=models[name], tools=[f], stream=True))\n"
         "models = {n: ScriptedModel(call(n), n + ' done') for n in 'ab'}"
     )
-    cell = kernel.execute("x, y = await asyncio.gather(one('a', a), one('b', b))", timeout=60)
+    cell = kernel.execute("x, y = await asyncio.gather(one('a', a), one('b', b))")
     assert cell.status == "ok", cell.text
     blocks = [o.data["text/plain"] for o in cell.outputs if o.data.get("text/plain", "").startswith("✓")]
     assert len(blocks) == 2
@@ -523,7 +523,7 @@ def test_settings_of_the_decorator(kernel):
         "@tool(permissions='ask')\ndef f():\n    'Ask.'\n    return 'ran'\nm = ScriptedModel(call('f'), 'Answer.')"
     )
     cell = kernel.submit("%%toolloop --model m --tools f -p full\nGo.", allow_stdin=True)
-    kernel.click("Deny", timeout=20)
+    kernel.click("Deny")
     kernel.wait(cell)
     assert "ran" not in kernel.execute("print(m.requests[-1].messages[-1]['content'])").stdout
 
