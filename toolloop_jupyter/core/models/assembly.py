@@ -63,6 +63,7 @@ class Assembly:
         self.attachments = Attachments()
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
+        self._refusal_is_told = False
         self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
@@ -105,7 +106,7 @@ class Assembly:
             fields.get("reasoning_content") or "",
         )
         if refusal := fields.get("refusal"):
-            text += self.refuse(str(refusal))
+            self.refusal += str(refusal)
         if fragments := fields.get("tool_calls"):
             self.calls.add(fragments)
         if legacy := fields.get("function_call"):
@@ -120,17 +121,22 @@ class Assembly:
 
     def cut(self) -> tuple[str, str]:
         """The message broke off: returns the (text, reasoning) that was held back."""
-        return self.words.cut()
+        text, reasoning = self.words.cut()
+        return text + self._tell_refusal(), reasoning
 
     def end(self) -> str:
         """The message is whole: returns the text that was held back, or that is no reasoning after all."""
         self.attachments.end()
-        return self.words.end()
+        return self.words.end() + self._tell_refusal()
 
-    def refuse(self, refusal: str) -> str:
-        """Take in a piece of a refusal; returns it as text where it is shown as such."""
-        self.refusal += refusal
-        return "" if self.words.has_text else refusal
+    def refuse(self, refusal: str) -> None:
+        """Take in what the provider said in its field for refusals, where the deltas have lost it."""
+        self.refusal = self.refusal or refusal
+
+    def _tell_refusal(self) -> str:
+        """A refusal as text, once, where no other text came: that is known at the end."""
+        told, self._refusal_is_told = self._refusal_is_told, True
+        return "" if told or self.words.text else self.refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.

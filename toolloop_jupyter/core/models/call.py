@@ -183,9 +183,10 @@ class ModelCall:
         """Make ready for another try, say so, and wait as long as the server wants."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
-        await self._emit(Retry(number, explain(error, self.request)[0]))
-        wait = retry_after(error)
-        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
+        asked = retry_after(error)
+        seconds = min(0.25 * 2 ** (number - 1), 4.0) if asked is None else asked
+        await self._emit(Retry(number, explain(error, self.request)[0], wait=seconds))
+        await asyncio.sleep(seconds)
 
     def _keywords(self) -> dict[str, Any]:
         """What is sent, without what this server has refused."""
@@ -237,8 +238,7 @@ class ModelCall:
     async def _end(self, stream: client.LiteLLMStream) -> bool:
         """Take in what LiteLLM hides of a stream that has ended; False where it was one JSON document, of which nothing is read."""
         assembly = self.assembly
-        if stream.refusal and not assembly.text:
-            await self._show(assembly.refuse(stream.refusal), "")
+        assembly.refuse(stream.refusal)
         if stream.ended_early:
             assembly.finish_reason = None
             if assembly.calls.are_half_sent:

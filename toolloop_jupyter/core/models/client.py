@@ -78,12 +78,33 @@ def _quieten(litellm: Any) -> None:
     estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
     Where somebody's root logger shows INFO, LiteLLM tells each call twice; a level that was set for its own loggers stays.
     """
+    leave_out_price_list()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.WARNING)
     litellm.suppress_debug_info = True
     if litellm.disable_hf_tokenizer_download is None:
         litellm.disable_hf_tokenizer_download = True
+
+
+class _WithoutPriceList(logging.Filter):
+    """Lets no line on LiteLLM's price list pass, unless somebody has set the logger to tell more."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
+        return asked or "model cost map" not in str(record.msg)
+
+
+_WITHOUT_PRICE_LIST = _WithoutPriceList()
+
+
+def leave_out_price_list() -> None:
+    """Keep LiteLLM's lines on its price list out of the cells, whoever imports it, and before it is.
+
+    Imported by the user, it tries for ten seconds to load a newer list, in a thread, and warns four times that it
+    cannot (1.110.2): in whichever cell runs then. A local list serves as well.
+    """
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # the same one a second time is none more
 
 
 def litellm_loaded() -> bool:
@@ -242,10 +263,15 @@ def _make_readable(delta: object) -> None:
         own = getattr(call, "__dict__", {})
         if own.get("id") is not None and not isinstance(own["id"], str):
             own["id"] = str(own["id"])
-        function = getattr(own.get("function"), "__dict__", {})
-        arguments = function.get("arguments")
-        if arguments is not None and not isinstance(arguments, str):
-            function["arguments"] = json.dumps(make_plain(arguments))
+        _make_arguments_text(own.get("function"))
+    _make_arguments_text(fields.get("function_call"))
+
+
+def _make_arguments_text(function: Any) -> None:
+    fields = getattr(function, "__dict__", {})
+    arguments = fields.get("arguments")
+    if arguments is not None and not isinstance(arguments, str):
+        fields["arguments"] = json.dumps(make_plain(arguments))
 
 
 def _carry_attachments(delta: object) -> None:

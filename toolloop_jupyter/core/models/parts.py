@@ -44,11 +44,6 @@ class Words:
         return "".join(self._text) + ("" if self._opening else self._held)
 
     @property
-    def has_text(self) -> bool:
-        """Whether any text is certain."""
-        return bool(self._text)
-
-    @property
     def thought(self) -> str:
         """All thought so far."""
         return "".join(self._tagged) + "".join(self._thought)
