@@ -41,8 +41,9 @@ from .parts import ATTACHED, Attachments, ReturnedFields, Words
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_READ = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
-"""Fields of a call's fragment that are read; all others go back untouched."""
+_READ = frozenset({"index", "id", "type", "function", "custom"})
+_READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
+"""Fields of a call's fragment, and of the function in it, that are read; all others of a fragment go back untouched."""
 _ATTACHED = frozenset({*ATTACHED, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
@@ -261,7 +262,8 @@ class Calls:
                 call.name = _join_name(call, name, self._names)
             if arguments:
                 call.extend(arguments)
-            _keep_extra(call, fragment, body)
+            if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
+                _keep_extra(call, fragment, body)
 
     def add_legacy(self, function: object) -> None:
         """Take in a piece of OpenAI's old `function_call`."""
@@ -337,7 +339,7 @@ class Calls:
 
 def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
     for name, value in fragment.items():
-        if name not in _READ and value is not None:
+        if name not in _READ and name != "provider_specific_fields" and value is not None:
             call.extra[name] = make_plain(value)
     if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
         call.extra.setdefault("provider_specific_fields", {}).update(make_plain(fields))

@@ -262,7 +262,8 @@ class ModelCall:
             text += assembly.end()
             reasoning = reasoning if assembly.words.thought else ""
         if text or reasoning or assembly.attachments.new:
-            await self._show(text, reasoning)
+            for event in self._shown.add(assembly, text, reasoning):
+                await self._emit(event)
         if assembly.calls.are_too_many:
             raise TooManyCalls
 

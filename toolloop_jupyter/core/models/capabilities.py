@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ..events import Fields, read_fields
@@ -34,17 +33,16 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
     """
     if providers.is_ours(model):
         return True
-    litellm = load_litellm()
-    try:
-        name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, ValueError):
+    place = _find_place(model)
+    if place is None:
         return True  # the call itself will say what is wrong with the name
+    name, where = place
     if tools and (
         where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name))
     ):
         return False
     extra = {"tools": tools} if tools else {}
-    mapped = _mapped(litellm, name, where, response_format=response_format, **extra)
+    mapped = _map_options(name, where, response_format=response_format, **extra)
     return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
 
 
@@ -52,16 +50,23 @@ def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
     """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
+    place = _find_place(model)
+    return place is None or _map_options(*place, tools=tools, tool_choice="none") is not None
+
+
+def _find_place(model: str) -> tuple[str, str] | None:
+    """(name, provider) of a model, as LiteLLM reads its name; None where it knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, ValueError):
-        return True
-    return _mapped(litellm, name, where, tools=tools, tool_choice="none") is not None
+    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+        return None
+    return name, where
 
 
-def _mapped(litellm: ModuleType, name: str, where: str, **options: object) -> Fields | None:
+def _map_options(name: str, where: str, **options: object) -> Fields | None:
     """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
     except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
@@ -83,11 +88,10 @@ def price_of(model: str, usage: object) -> float | None:
         return 0.0
     if usage is None or providers.is_ours(model) or model.startswith("litellm_proxy/"):
         return None
-    litellm = load_litellm()
-    try:
-        name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+    place = _find_place(model)
+    if place is None:
         return None
+    (name, where), litellm = place, load_litellm()
     # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None

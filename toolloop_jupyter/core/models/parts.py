@@ -58,7 +58,8 @@ class Words:
             if not self._opening:  # a server that has a field for it writes no tags
                 text, self._held, self._is_plain = self._held, "", True
         if content:
-            content, self._half = cut_half(self._half + content)
+            if self._half or not content.isascii():
+                content, self._half = cut_half(self._half + content)
             if content and not self._is_plain:
                 content, tagged = self._read_tags(content)
                 reasoning += tagged
