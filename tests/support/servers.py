@@ -41,6 +41,8 @@ class Entry(TypedDict, total=False):
     """A JSON body sent whole, also to a request that asks for a stream."""
     raw: str | bytes
     """The body itself, with the content type from `headers`."""
+    pieces: Sequence[bytes]
+    """The body of a stream itself, each piece sent on its own."""
     headers: Mapping[str, str]
     stall: float
     """Seconds before the first byte of the answer."""
@@ -242,6 +244,12 @@ class ScriptedServer:
             await reply.whole(
                 entry.get("status", 200), raw.encode() if isinstance(raw, str) else raw, headers
             )
+        elif "pieces" in entry:
+            await reply.begin_stream(headers)
+            for piece in entry["pieces"]:
+                await reply.frame(piece)
+                await asyncio.sleep(0)
+            await reply.end_stream()
         elif "status" in entry or "body" in entry:
             await reply.json(
                 entry.get("status", 200), entry.get("body", {"error": {"message": "scripted"}}), headers
@@ -324,9 +332,12 @@ class _Reply:
 
     async def event(self, data: Any) -> None:
         text = data if isinstance(data, str) else json.dumps(data)
-        frame = f"data: {text}\n\n".encode()
-        self.writer.write(b"%x\r\n%s\r\n" % (len(frame), frame))
-        await self._drain()
+        await self.frame(f"data: {text}\n\n".encode())
+
+    async def frame(self, data: bytes) -> None:
+        if data:  # an empty one would end the stream
+            self.writer.write(b"%x\r\n%s\r\n" % (len(data), data))
+            await self._drain()
 
     async def end_stream(self) -> None:
         self.writer.write(b"0\r\n\r\n")

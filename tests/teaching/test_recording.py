@@ -18,7 +18,7 @@ from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.session.options import Harness
-from toolloop_jupyter.teaching.parts import call, error, reasoning, text
+from toolloop_jupyter.teaching.parts import call, deltas, error, reasoning, text
 from toolloop_jupyter.teaching.recording import Recorder, Replay, ReplayMismatch
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.tape import RecordingError
@@ -412,3 +412,12 @@ async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) ->
     await run(script(), observer=first)
     assert len(Replay(path).calls) == 2
     assert ["another program has written the file" in text for text in told] == [True]
+
+
+async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:
+    """Halves of a surrogate pair that come in two deltas, or alone, are recorded as they came, and replayed."""
+    path = tmp_path / "halves.jsonl"
+    model = ScriptedModel(deltas([{"content": "a\ud83d"}, {"content": "\ude00 b\ud83d"}, {"content": " c"}]))
+    first = await run(model, observer=Recorder(path))
+    assert first.text == "a\U0001f600 b\ufffd c"
+    assert (await run(Replay(path, speed=0))).text == first.text

@@ -15,6 +15,7 @@ from support.stopping import Counted, StopAt, awaited
 from toolloop_jupyter import Harness, HistoryInvalid, aagent_session, load
 from toolloop_jupyter.core.conversation import history, storage
 from toolloop_jupyter.core.models import client
+from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 USER = {"role": "user", "content": "Go."}
@@ -65,6 +66,16 @@ def told(call_id, content="ok"):
         (
             [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")],
             "function_call is out of use",
+        ),
+        ([{"role": "user", "content": ["Hello"]}], "message 0: a part of its content is no dict"),
+        ([USER, asks("c1"), told("c1", ["ok"])], "message 2: a part of its content is no dict"),
+        ([{"role": "assistant", "content": 5}], "assistant content must be text, got int"),
+        ([{"role": "assistant", "tool_calls": 1.5}], "tool_calls must be a list"),
+        ([USER, asks("c1", function_call=" "), told("c1")], "function_call is out of use"),
+        ([USER, asks(3), told(3)], "a tool call without an id"),
+        (
+            [{"role": "assistant", "tool_calls": [{"id": ["c1"], "function": "f"}]}],
+            "a tool call without an id",
         ),
     ],
 )
@@ -119,6 +130,11 @@ def test_valid_histories_are_left_alone(messages):
         ([USER, asks("c1"), told("c1", {"a": 1})], [USER, asks("c1"), told("c1", '{"a": 1}')]),
         ([USER, {"role": "assistant", "content": " "}, USER], [USER, USER]),
         ([USER, asks("c1"), USER, told("c1", "late")], [USER, asks("c1"), told("c1", "late"), USER]),
+        (
+            [{"role": "user", "content": ["Hello", None, 5]}],
+            [{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "5"}]}],
+        ),
+        ([{"role": "assistant", "content": {"a": 1}}], [{"role": "assistant", "content": '{"a": 1}'}]),
     ],
 )
 def test_repair_changes_as_little_as_possible(messages, right):
@@ -438,3 +454,34 @@ async def test_after_a_stop_roles_alternate(serve):
     await session.arun("Two")
     assert server.requests[-1].messages == [user("One\n\nTwo")]
     assert await session.history() == [user("One"), user("Two"), {"role": "assistant", "content": "Here."}]
+
+
+async def test_half_a_surrogate_pair_in_the_words_of_a_person():
+    """A reason for a denial is a result like any other: what no request can carry is replaced, in the event and the history."""
+    scripted = ScriptedModel([call("f")], "ok")
+
+    def f() -> str:
+        """Do it."""
+        return "done"
+
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=scripted,
+        tools=[f],
+        permissions="ask",
+        on_approval=lambda approval: approval.deny("a\ud800b"),
+    )
+    result = await session.arun("Go.")
+    assert "a\ufffdb" in result.tool_results[0].output
+    assert history.validate(session.messages()) == []
+
+
+def test_a_bookmark_is_gone_back_to_more_than_once():
+    """What comes after the first time does not change what the second one puts back."""
+    kept = history.History([USER])
+    go_back = kept.bookmark()
+    for _ in range(2):
+        kept.begin_turn(None)
+        kept.add_user("More.")
+        go_back()
+        assert (kept.copy(), kept.turns) == ([USER], 0)

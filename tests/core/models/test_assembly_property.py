@@ -135,3 +135,14 @@ def test_any_deltas_make_a_message(junk):
     calls = assembly.message().get("tool_calls", [])
     assert len({call["id"] for call in calls}) == len(calls)
     assert all(call["id"] and call["function"]["name"] for call in calls)
+
+
+def test_a_refusal_is_text_only_where_no_other_text_came():
+    """What is shown of it is what is kept: all of it at the end, or nothing."""
+    for pieces, text in (
+        ([{"refusal": "I "}, {"content": "Hi"}, {"refusal": "no"}], "Hi"),
+        ([{"refusal": "I "}, {"refusal": "no"}], "I no"),
+    ):
+        assembly = Assembly()
+        shown = "".join([assembly.add(piece)[0] for piece in pieces]) + assembly.end()
+        assert shown == assembly.message()["content"] == text

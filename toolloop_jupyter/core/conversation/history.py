@@ -115,7 +115,7 @@ class History:
         messages, turns = self.copy(), self.starts
 
         def put_back() -> None:
-            self._messages, self._turns = messages, turns
+            self._messages, self._turns = copy.deepcopy(messages), turns.copy()
 
         return put_back
 
@@ -143,7 +143,7 @@ class History:
 
     def answer(self, call_id: str, content: str | list[Message]) -> None:
         """Set the tool message of a call of the last assistant message: its text, or text and pictures."""
-        self._answers[call_id]["content"] = content
+        self._answers[call_id]["content"] = join_surrogates(content) if isinstance(content, str) else content
         self._has_pictures |= not isinstance(content, str)
 
     def answer_of(self, call_id: str) -> str:
@@ -227,6 +227,11 @@ def validate(messages: Sequence[ReadMessage]) -> list[str]:
             continue
         if not _is_encodable(message):
             problems.append(f"{where}: half of a surrogate pair, which no request can carry")
+        content = message.get("content")
+        if isinstance(content, list) and not all(isinstance(part, Mapping) for part in content):
+            problems.append(
+                f"{where}: a part of its content is no dict such as {{'type': 'text', 'text': 'Hello'}}"
+            )
         if role == "tool":
             problems.extend(_find_answer_problems(message, where, waiting))
             continue
@@ -241,9 +246,8 @@ def validate(messages: Sequence[ReadMessage]) -> list[str]:
                 problems.append(f"{where}: an assistant message with neither content nor tool_calls")
             if message.get("function_call"):
                 problems.append(f"{where}: function_call is out of use; tool_calls has taken its place")
-        elif not isinstance(message.get("content"), str | list):
-            kind = type(message.get("content")).__name__
-            problems.append(f"{where}: {role} content must be text, got {kind}")
+        if not isinstance(content, str | list) and (role, content) != ("assistant", None):
+            problems.append(f"{where}: {role} content must be text, got {type(content).__name__}")
         elif role == "user" and not has_content(message):
             problems.append(f"{where}: a user message without content")
         if _has_empty_text(message):

@@ -65,16 +65,19 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
         for message in entries
         if isinstance(message, Mapping)
     ]
+    for message in given:
+        _repair_parts(message)
     repaired: list[Message] = []
     used: set[str] = set()
     for number, message in enumerate(given):
         role = message.get("role")
-        _drop_empty_text(message)
         if role in _KEPT_AS_THEY_ARE:
             message["content"] = _make_content(message.get("content"))
             if role != "user" or has_content(message):
                 repaired.append(message)
         elif role == "assistant":
+            if message.get("content") is not None:
+                message["content"] = _make_content(message["content"])
             calls = _repair_calls(message)
             if not calls and not has_content(message):
                 continue
@@ -82,7 +85,7 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
             answers = _list_answers(given, number)
             for call in calls:
                 content = _take_answer(answers, call)
-                if not call.get("id") or call["id"] in used:
+                if not isinstance(call["id"], str) or not call["id"] or call["id"] in used:
                     call["id"] = new_call_id()
                 used.add(call["id"])
                 repaired.append({"role": "tool", "tool_call_id": call["id"], "content": content})
@@ -96,30 +99,34 @@ def _make_content(content: object) -> object:
     return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
 
 
-def _drop_empty_text(message: Message) -> None:
-    if isinstance(message.get("content"), list):
-        message["content"] = [part for part in message["content"] if not is_empty_text(part)]
-        if not message["content"]:
-            message["content"] = ""
+def _repair_parts(message: Message) -> None:
+    """Let each part of a content be an object that says something."""
+    content = message.get("content")
+    if isinstance(content, list) and content:
+        parts = [part if isinstance(part, Mapping) else _make_part(part) for part in content]
+        message["content"] = [part for part in parts if not is_empty_text(part)] or ""
+
+
+def _make_part(part: object) -> Message:
+    text = part if isinstance(part, str) else json.dumps(part, ensure_ascii=False, default=repr)
+    return {"type": "text", "text": "" if part is None else text}
 
 
 def _repair_calls(message: Message) -> list[Message]:
     """The message's calls, each with a name and a JSON object; their ids may be missing still."""
-    given = [call for call in message.pop("tool_calls", None) or () if isinstance(call, Mapping)]
-    if (old := message.pop("function_call", None)) and not _is_second_writing(old, given):
-        given.append({"function": old, "old": True})
+    sent, old = message.pop("tool_calls", None), message.pop("function_call", None)
+    given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
+    if _has_name(added := {"function": old, "old": True}) and not _is_second_writing(old, given):
+        given.append(added)
     calls: list[Message] = []
     for call in given:
-        function = call.get("function") or {}
-        if not function.get("name"):
-            continue
+        function = call["function"]
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
             arguments = _make_arguments(function.get("arguments") if text is None else text)
-            kept = {**call, "type": "function", "function": {**function, "arguments": arguments}}
-            if calls and text is not texts[0]:
-                kept["id"] = None
-            calls.append(kept)
+            made = {**function, "name": str(function["name"]), "arguments": arguments}
+            call_id = call.get("id") if text is texts[0] else None
+            calls.append({**call, "id": call_id, "type": "function", "function": made})
     if calls:
         message["tool_calls"] = calls
         if not has_content(message):
@@ -127,11 +134,17 @@ def _repair_calls(message: Message) -> list[Message]:
     return calls
 
 
+def _has_name(call: object) -> bool:
+    """Whether this is a call that says which function it is of."""
+    function = call.get("function") if isinstance(call, Mapping) else None
+    return isinstance(function, Mapping) and bool(function.get("name"))
+
+
 def _is_second_writing(old: ReadMessage, calls: Sequence[ReadMessage]) -> bool:
     """Whether OpenAI's old `function_call` is a second writing of one of these calls."""
     first, *others = (
-        (str(function.get("name") or ""), _make_arguments(function.get("arguments")))
-        for function in (old, *(call.get("function") or {} for call in calls))
+        (str(function["name"]), _make_arguments(function.get("arguments")))
+        for function in (old, *(call["function"] for call in calls))
     )
     return find_same_call(first, others) is not None
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..text import hide, list_some, plain
+from ..text import hide, hide_suspected, list_some, plain
 
 if TYPE_CHECKING:
     from .result import Result
@@ -135,7 +135,10 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """Something typed wrong in a magic: one line that says what to type instead."""
+    """Something typed wrong in a magic: one line that says what to type instead. It repeats nothing that looks like a key."""
+
+    def __str__(self) -> str:
+        return hide_suspected(super().__str__())
 
     def _render_traceback_(self) -> list[str]:
         return [f"toolloop: {self}"]

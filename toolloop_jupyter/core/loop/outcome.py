@@ -12,7 +12,7 @@ from pathlib import PurePath
 from ..events import PrintKeeper, ToolResult
 from ..execution import Outcome, Raised, ToolTimeout, attempt_call, describe_error, in_thread
 from ..results import LIMIT, cut, describe, find_pictures, make_addresses
-from ..text import settle_lines
+from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall
 from .turn import Call
 
@@ -41,8 +41,10 @@ async def make_result(
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""
-    printed = "" if keeper is None else settle_lines(str(keeper)).rstrip("\n")
-    printed = cut(printed, settings.max_result or LIMIT)
+    printed = ""
+    if keeper is not None:
+        printed = join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
+        printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
@@ -119,7 +121,7 @@ def cut_traceback(error: BaseException) -> str:
     (its notes, its text) fails has only its words. Never raises.
     """
     made = attempt_call(_traceback, error)
-    return f"{describe_error(error)}\n" if isinstance(made, Raised) else made
+    return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
 
 
 def _traceback(error: BaseException) -> str:

@@ -92,6 +92,7 @@ class Call:
     def not_run(self, refusal: Refusal) -> ToolResult:
         """The result of a call whose function was not started."""
         message, status, decision = refusal
+        message = hiding.join_surrogates(message)  # a person's or a policy's words
         return ToolResult(
             self.asked.id,
             message,

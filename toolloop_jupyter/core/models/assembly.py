@@ -62,7 +62,8 @@ class Assembly:
         self.attachments = Attachments()
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
-        self._returned = ReturnedFields()
+        self._refusal_is_told = False
+        self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
         self._choice: int | None = None
@@ -86,11 +87,11 @@ class Assembly:
         fields = read_fields(chunk)
         if (usage := fields.get("usage")) is not None:
             self.usage = usage
-        for choice in map(read_fields, fields.get("choices") or ()):
-            index = choice.get("index") or 0
-            if self._choice is None:
-                self._choice = min(read_fields(c).get("index") or 0 for c in fields["choices"])
-            if index == self._choice:
+        choices = fields.get("choices") or ()
+        if self._choice is None and choices:
+            self._choice = min(map(_read_index, choices)) if len(choices) > 1 else _read_index(choices[0])
+        for choice in map(read_fields, choices):
+            if (choice.get("index") or 0) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -104,7 +105,7 @@ class Assembly:
             fields.get("reasoning_content") or "",
         )
         if refusal := fields.get("refusal"):
-            text += self.refuse(str(refusal))
+            self.refusal += str(refusal)
         if fragments := fields.get("tool_calls"):
             self.calls.add(fragments)
         if legacy := fields.get("function_call"):
@@ -113,22 +114,28 @@ class Assembly:
         if own or isinstance(content, list) or not _ATTACHED.isdisjoint(fields):
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
+            self._returned = self._returned or ReturnedFields()
             self._returned.add(fields)
         return text, reasoning
 
     def cut(self) -> tuple[str, str]:
         """The message broke off: returns the (text, reasoning) that was held back."""
-        return self.words.cut()
+        text, reasoning = self.words.cut()
+        return text + self._tell_refusal(), reasoning
 
     def end(self) -> str:
         """The message is whole: returns the text that was held back, or that is no reasoning after all."""
         self.attachments.end()
-        return self.words.end()
+        return self.words.end() + self._tell_refusal()
 
-    def refuse(self, refusal: str) -> str:
-        """Take in a piece of a refusal; returns it as text where it is shown as such."""
-        self.refusal += refusal
-        return "" if self.words.text else refusal
+    def refuse(self, refusal: str) -> None:
+        """Take in what the provider said in its field for refusals, where the deltas have lost it."""
+        self.refusal = self.refusal or refusal
+
+    def _tell_refusal(self) -> str:
+        """A refusal as text, once, where no other text came: that is known at the end."""
+        told, self._refusal_is_told = self._refusal_is_told, True
+        return "" if told or self.words.text else self.refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
@@ -149,11 +156,17 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        if pictures := self.attachments.pictures():
-            message["images"] = join_surrogates_in(pictures)
-        if returned := self._returned.as_sent():
-            message.update(join_surrogates_in(returned))
+        pictures = [one.address for one in self.attachments.all() if one.kind == "picture" and one.address]
+        if pictures:
+            images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
+            message["images"] = join_surrogates_in(images)
+        if self._returned is not None:
+            message.update(join_surrogates_in(self._returned.as_sent()))
         return message
+
+
+def _read_index(choice: object) -> int:
+    return read_fields(choice).get("index") or 0
 
 
 @dataclass
@@ -209,14 +222,11 @@ class Calls:
         self._by_id: dict[str, _Call] = {}
         self._legacy: Calls | None = None
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
+        self.are_too_many = False
+        """Whether there are more than are taken; those that come behind them are not looked at."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None
-
-    @property
-    def are_too_many(self) -> bool:
-        """Whether there are more than are taken; those that come behind them are not looked at."""
-        return len(self._all) > MOST_CALLS
 
     @property
     def are_half_sent(self) -> bool:
@@ -242,6 +252,7 @@ class Calls:
             if call is None:
                 call = _Call()
                 self._all.append(call)
+                self.are_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
             if call_id and not call.id:
                 call.id = call_id

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
 
-from ..events import read_fields
+from ..events import Fields, read_fields
 from ..execution import Raised, attempt_call
 from . import providers
 from .client import load_litellm
@@ -22,7 +24,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 """The providers that read pictures in a tool's result."""
 
 
-def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
+def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
     """Whether the model really takes `response_format` and stays free to call the tools.
 
     Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
@@ -46,7 +48,7 @@ def takes_response_format(model: str, tools: list[dict[str, Any]], response_form
     return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
 
 
-def takes_no_tool_choice(model: str, tools: list[dict[str, Any]]) -> bool:
+def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
     """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
@@ -58,10 +60,10 @@ def takes_no_tool_choice(model: str, tools: list[dict[str, Any]]) -> bool:
     return _mapped(litellm, name, where, tools=tools, tool_choice="none") is not None
 
 
-def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, Any] | None:
+def _mapped(litellm: ModuleType, name: str, where: str, **options: object) -> Fields | None:
     """What LiteLLM makes of completion options for a provider; None when it refuses them."""
     try:
-        mapped: dict[str, Any] = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
+        mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
     except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
         return None
     return mapped

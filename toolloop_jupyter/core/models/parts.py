@@ -226,11 +226,6 @@ class Attachments:
         """All of them, in their order."""
         return tuple(self._found)
 
-    def pictures(self) -> list[dict[str, object]]:
-        """The pictures as parts of a message, as servers send them."""
-        found = [one.address for one in self._found if one.kind == "picture" and one.address]
-        return [{"type": "image_url", "image_url": {"url": address}} for address in found]
-
     def _add(self, part: object) -> None:
         if isinstance(part, Mapping):
             for kind, name, address in _read(part):

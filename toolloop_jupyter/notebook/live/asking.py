@@ -87,7 +87,7 @@ async def put_card(
     """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position)
+    card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
     output.put({**fallback, **card.mimebundle()})
     card.came_up()
     try:

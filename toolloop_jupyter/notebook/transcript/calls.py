@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
+from ...core.text import duration, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -34,8 +35,6 @@ from .blocks import (
     OF_ARGUMENTS,
     OF_CALL,
     Block,
-    clock,
-    duration,
     is_approval,
     status_of,
     take_beginning,
@@ -191,7 +190,7 @@ def _facts(
     word = [sign.word] if sign.word else []
     if result is None:
         return word
-    facts = [duration(result.seconds)] if result.ran else []
+    facts = [took] if result.ran and (took := tell_duration(result.seconds)) else []
     if result.is_error:
         if decision is not None and not decision.allowed:
             return facts
@@ -389,6 +388,7 @@ def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
 
 _DECIDED = {
     "click": "by click",
+    "code": "by code, without a click",
     "prompt": "at the prompt",
     "policy": "by the policy",
     "callback": "by on_approval",
@@ -404,7 +404,8 @@ def decision_text(decision: Decision) -> str:
         decision.scope
     ]
     reason = f": {decision.reason}" if decision.reason else ""
-    return f"{_word(decision)} {_DECIDED.get(decision.by, decision.by)} {clock(decision.at)}{scope}{reason}"
+    said = filter(None, (_word(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at)))
+    return f"{' '.join(said)}{scope}{reason}"
 
 
 def in_a_word(decision: Decision | None) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
+from ...core.text import are_times_kept, tell_duration
 from ..html import block, esc, fold, in_a_line, pre, shorten
-from .blocks import Block, duration
+from .blocks import Block
 
 MOST = 60
 """Rows of a picture; of a longer run the first and the last calls are shown."""
@@ -41,7 +42,11 @@ class _Row:
 
     @property
     def took(self) -> str:
-        return duration(self.end - self.start) if self.end > self.start or self.who not in ("", "you") else ""
+        return (
+            tell_duration(self.end - self.start)
+            if self.end > self.start or self.who not in ("", "you")
+            else ""
+        )
 
 
 _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": "■", "": " "}
@@ -69,7 +74,7 @@ def picture(result: Result) -> str:
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """The lines of the picture, and the seconds that it spans."""
-    spans = result.spans
+    spans = _tell_spans(result.spans)
     rows = [_row(span, result.model) for span in spans]
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
@@ -130,7 +135,9 @@ def _xml(text: str) -> str:
 
 
 def _scale(seconds: float) -> str:
-    return duration(seconds) if seconds else "0"
+    if not seconds:
+        return "0" if are_times_kept() else ""
+    return tell_duration(seconds)
 
 
 def _in_characters(rows: Sequence[_Row], end: float) -> str:
@@ -152,3 +159,10 @@ def _bar(start: float, end: float) -> str:
     first = min(int(start * _BAR), _BAR - 1)
     length = max(round((end - start) * _BAR), 1)
     return ("·" * first + "█" * length)[:_BAR].ljust(_BAR, "·")
+
+
+def _tell_spans(spans: Sequence[Span]) -> list[Span]:
+    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
+    if are_times_kept():
+        return list(spans)
+    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

@@ -66,6 +66,7 @@ WORDS = [
         ],
         "a😀b",
     ),
+    telling("a refusal before the text", [{"refusal": "I can"}, {"content": "Hello."}], "Hello."),
     telling("a refusal", [{"refusal": "I can"}, {"refusal": "not."}], "I cannot."),
     telling(
         "text cut off by the token limit",

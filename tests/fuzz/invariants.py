@@ -1,0 +1,112 @@
+"""What holds for every input, in one list: the fuzzer knows no other way to tell a fault."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+from fuzz.seam import KEY, Seen
+from toolloop_jupyter.core.conversation.history import validate
+from toolloop_jupyter.core.session.stream import join_shown_text
+
+Invariant = Callable[[Seen], Iterator[str]]
+
+
+def no_exception_leaves(seen: Seen) -> Iterator[str]:
+    """No exception of ours leaves, and none ends a turn in the words of an error that nobody expected."""
+    yield from seen.escaped
+
+
+def no_call_runs_twice(seen: Seen) -> Iterator[str]:
+    """A call that was sent once runs once at most, however it was delivered."""
+    yield from (f"{call!r} ran {count} times" for call, count in seen.ran.items() if count > 1)
+
+
+def what_must_run_runs(seen: Seen) -> Iterator[str]:
+    """Where the input says which calls there are, these run, and no other."""
+    if seen.must_run is not None and Counter(seen.must_run) != Counter(seen.ran):
+        yield f"ran: {sorted(Counter(seen.ran).elements())}, not {sorted(seen.must_run)}"
+
+
+def only_what_is_allowed_runs(seen: Seen) -> Iterator[str]:
+    """A call runs only if the policy or a person has allowed it, and never if it is denied."""
+    if seen.may_run is not None:
+        yield from (
+            f"{call!r} ran, and nobody has allowed it" for call in seen.ran if call not in seen.may_run
+        )
+    yield from (f"{call!r} ran, though it is denied" for call in seen.ran if call in seen.must_not_run)
+
+
+def history_is_valid(seen: Seen) -> Iterator[str]:
+    """The history is valid at every moment, and so is each request; each is JSON that can be encoded."""
+    for when, messages in seen.histories:
+        for problem in validate(messages)[:1]:
+            yield f"{when}: {problem}"
+        try:
+            json.dumps(list(messages), allow_nan=False, ensure_ascii=False).encode()
+        except (TypeError, ValueError) as error:
+            yield f"{when}: no JSON: {error}"
+
+
+def each_call_has_one_result(seen: Seen) -> Iterator[str]:
+    """As many results as calls, in their order, each with the id of its call; each is a text that can be sent."""
+    for result in seen.results:
+        called, told = [call.id for call in result.calls], [one.id for one in result.tool_results]
+        if called != told:
+            yield f"calls {called} have results {told}"
+        for one in result.tool_results:
+            if type(one.output) is not str or not one.output:
+                yield f"a result of {type(one.output).__name__} {one.output!r}"
+            if one.is_error != (one.status != "done"):
+                yield f"is_error={one.is_error} and status {one.status!r}"
+
+
+def what_is_shown_is_kept(seen: Seen) -> Iterator[str]:
+    """The text that a reader has seen of a whole turn is the text that the history has of it."""
+    for result, (when, messages) in zip(seen.results, seen.kept_turns, strict=False):
+        shown = "".join(join_shown_text(result.events).split())
+        kept = "".join(
+            "".join(str(m["content"]).split()) for m in messages if m["role"] == "assistant" and m["content"]
+        )
+        if shown != kept:
+            yield f"{when}: shown {shown!r}, kept {kept!r}"
+
+
+def texts_can_leave(seen: Seen) -> Iterator[str]:
+    """Every text that leaves can be encoded, and has no key in it."""
+    for what, text in seen.texts:
+        try:
+            text.encode()
+        except UnicodeEncodeError as error:
+            yield f"{what}: {error}"
+        if KEY in text:
+            yield f"{what} holds the key: {text!r:.300}"
+
+
+def everything_reads_back(seen: Seen) -> Iterator[str]:
+    """What was written reads back the same, and what is done twice changes nothing the second time."""
+    yield from (
+        f"{what}: {got!r:.400}, not {right!r:.400}" for what, got, right in seen.pairs if got != right
+    )
+
+
+def growth_is_linear(seen: Seen) -> Iterator[str]:
+    """So many times as much takes at most a half more than so many times the steps."""
+    for what, few, many, times in seen.steps:
+        if many > 1.5 * times * few + 2_000:
+            yield f"{what}: {few:,} steps, and {many:,} for {times:g} times as much"
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    no_exception_leaves,
+    no_call_runs_twice,
+    only_what_is_allowed_runs,
+    history_is_valid,
+    what_must_run_runs,
+    each_call_has_one_result,
+    what_is_shown_is_kept,
+    texts_can_leave,
+    everything_reads_back,
+    growth_is_linear,
+)

@@ -1,0 +1,160 @@
+"""Looks for inputs that break an invariant, with hypothesis, which makes them small."""
+
+from __future__ import annotations
+
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, Verbosity, given, settings
+from hypothesis.errors import Flaky
+
+from fuzz.invariants import INVARIANTS
+from fuzz.running import make_ready
+from fuzz.seam import Seam, Seen
+
+BATCH = 250
+"""Inputs of one run of hypothesis: it remembers all of a run, so longer ones get slow."""
+LONGEST = 30.0
+"""Seconds that one input may take; it takes some milliseconds."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """An input for which an invariant does not hold."""
+
+    seam: str
+    invariant: str
+    what: str
+    input: Any
+    after: int = 0
+    """How many inputs of the seam were tried before."""
+
+    @property
+    def kind(self) -> str:
+        """What faults of one kind have in common: names, numbers and texts are left out."""
+        return (
+            self.invariant
+            + ": "
+            + re.sub(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|\d+|\s+|[^\x21-\x7e]", " ", self.what)[:60]
+        )
+
+
+class _FaultFound(Exception):
+    """Raised to hypothesis, which keeps faults of different classes apart while it makes them small."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(fault.what)
+
+
+_CLASSES: dict[str, type[_FaultFound]] = {}
+
+
+class _Overdue(Exception):
+    """An input takes too long."""
+
+
+@contextmanager
+def _within_time() -> Iterator[list[str]]:
+    """What takes too long is interrupted: the list then says so."""
+    late: list[str] = []
+
+    def ring(*_: object) -> None:
+        late.append(f"took longer than {LONGEST:g} s")
+        raise _Overdue(late[0])
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST, 5.0)
+    try:
+        yield late
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def find_fault(seam: Seam, given_input: Any) -> Fault | None:
+    """Run one input; the first invariant that does not hold for it, or None."""
+    if seam.needs_litellm:
+        make_ready()
+    with _within_time() as late:
+        try:
+            seen = seam.run(given_input)
+        except _Overdue:
+            seen = Seen()
+    seen.escaped[:0] = late
+    for invariant in INVARIANTS:
+        for what in invariant(seen):
+            return Fault(seam.name, invariant.__name__, what, given_input)
+    return None
+
+
+@dataclass
+class Report:
+    """What came of a search."""
+
+    seam: str
+    inputs: int = 0
+    seconds: float = 0.0
+    """Of this process's own work."""
+    faults: list[Fault] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        rate = self.inputs / self.seconds if self.seconds else 0.0
+        return f"{self.seam:<13} {self.inputs:>7,} inputs  {rate:>7,.0f} a second of CPU  {len(self.faults)} faults"
+
+
+def search(seam: Seam, inputs: int, seed: int, tell: Callable[[Fault], None] = lambda fault: None) -> Report:
+    """Try so many fresh inputs; of each kind of fault the smallest input is kept."""
+    report, began, batch = Report(seam.name), time.process_time(), 0
+    kinds: set[str] = set()
+    while report.inputs < inputs:
+        tried, fault = _run_batch(seam, min(BATCH, inputs - report.inputs), seed * 1_000_003 + batch, kinds)
+        batch += 1
+        if fault is not None:
+            fault = Fault(fault.seam, fault.invariant, fault.what, fault.input, report.inputs + tried)
+            kinds.add(fault.kind)
+            report.faults.append(fault)
+            tell(fault)
+        report.inputs += max(tried, 1)
+    report.seconds = time.process_time() - began
+    return report
+
+
+def _run_batch(seam: Seam, inputs: int, seed: int, known: set[str]) -> tuple[int, Fault | None]:
+    """(how many inputs were tried, the fault that was found, made small)."""
+    tried, found = 0, list[Fault]()
+
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=inputs,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        print_blob=False,
+        verbosity=Verbosity.quiet,
+    )
+    @given(seam.inputs)
+    def try_one(given_input: Any) -> None:
+        nonlocal tried
+        tried += not found
+        fault = find_fault(seam, given_input)
+        if fault is not None and fault.kind not in known:
+            found.append(fault)
+            made = _CLASSES.setdefault(fault.kind, type("FaultFound", (_FaultFound,), {}))
+            raise made(fault)
+
+    try:
+        try_one()
+    except _FaultFound:
+        return tried, found[-1]
+    except Flaky:
+        last = found[-1]
+        return tried, Fault(last.seam, last.invariant, f"not at each try: {last.what}", last.input)
+    return tried, None

@@ -1,0 +1,85 @@
+"""The fuzzer: the faults that it has found stay mended, and some fresh inputs at each seam break no invariant."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from fuzz.corpus import load_corpus, write
+from fuzz.invariants import INVARIANTS
+from fuzz.seam import KEY, Seam, Seen
+from fuzz.seams import SEAMS, find_seam
+from fuzz.search import find_fault, search
+
+CORPUS = load_corpus()
+
+
+@pytest.mark.parametrize("name", CORPUS)
+def test_a_found_fault_stays_mended(name):
+    """No invariant is broken by an input that once broke one; the file says which commit has mended it."""
+    entry = CORPUS[name]
+    fault = find_fault(find_seam(entry["seam"]), entry["input"])
+    assert fault is None, fault
+    assert entry["mended"]
+
+
+@pytest.mark.parametrize("seam", SEAMS, ids=lambda seam: seam.name)
+def test_fresh_inputs(seam):
+    """Inputs that nobody has tried break no invariant; a fault is printed as a file for the corpus."""
+    report = search(seam, seam.quick, random.randrange(2**32))
+    assert not report.faults, "\n".join(write(fault) for fault in report.faults)
+
+
+def test_each_seam_is_named_once_and_they_share_all_inputs():
+    """The shares are of 100 inputs, and each file of the corpus is of a seam that there is."""
+    assert sum(seam.share for seam in SEAMS) == 100
+    assert len({seam.name for seam in SEAMS}) == len(SEAMS)
+    assert {entry["seam"] for entry in CORPUS.values()} <= {seam.name for seam in SEAMS}
+
+
+BROKEN = {
+    "no_exception_leaves": {"escaped": ["KeyError"]},
+    "no_call_runs_twice": {"ran": {"f 1": 2}},
+    "what_must_run_runs": {"ran": {"f 1": 1}, "must_run": ["f 2"]},
+    "only_what_is_allowed_runs": {"ran": {"f 1": 1}, "may_run": set()},
+    "history_is_valid": {"histories": [("then", [{"role": "nobody"}])]},
+    "texts_can_leave": {"texts": [("a text", KEY)]},
+    "everything_reads_back": {"pairs": [("a file", 1, 2)]},
+    "growth_is_linear": {"steps": [("squares", 1_000, 64_000, 8.0)]},
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_an_invariant_sees_what_breaks_it(name):
+    """What is broken is told, and what is empty is not."""
+    invariant = next(one for one in INVARIANTS if one.__name__ == name)
+    assert not list(invariant(Seen()))
+    assert list(invariant(Seen(**BROKEN[name])))
+
+
+def test_a_fault_is_found_and_made_small(monkeypatch):
+    """Without its rule for a text that comes again, the assembly runs a call twice; the smallest such input is told."""
+    monkeypatch.setattr(
+        "toolloop_jupyter.core.models.assembly.split_objects",
+        lambda text: text.replace("}{", "}|{").split("|"),
+    )
+    report = search(find_seam("streams"), 2_000, 1)
+    fault = next(fault for fault in report.faults if fault.invariant == "no_call_runs_twice")
+    assert len(json.loads(write(fault))["input"]["turns"]) == 1
+
+
+def test_a_search_is_the_same_for_a_seed():
+    """The same seed tries the same inputs."""
+    tried = [], []
+    for into in tried:
+        seam = Seam(
+            "of numbers",
+            "",
+            find_seam("policies").inputs,
+            lambda given, into=into: into.append(given) or Seen(),
+            1,
+        )
+        search(seam, 20, 5)
+    assert tried[0] == tried[1]
