@@ -181,10 +181,9 @@ def run_line(given: dict[str, Any]) -> Seen:
             with _a_mistake_is_none(seen):
                 names.fill_in(line, book.names)
             word = line.rpartition(" ")[2]
-            seen.texts += [
-                ("a candidate", str(one))
-                for one in assist.find_candidates(book, f"%%toolloop {line}", word)[:3]
-            ]
+            offered = assist.find_candidates(book, f"%%toolloop {line}", word)
+            seen.texts += [("a candidate", one) for one in list(offered)[:3]]
+            seen.texts += [("a note", note) for note, _ in names.note_left(line, book.names)]
         except Exception as error:  # the fault that is looked for
             seen.escaped.append(told(error))
     return seen

@@ -146,3 +146,20 @@ def test_a_refusal_is_text_only_where_no_other_text_came():
         assembly = Assembly()
         shown = "".join([assembly.add(piece)[0] for piece in pieces]) + assembly.end()
         assert shown == assembly.message()["content"] == text
+
+
+def test_calls_of_a_whole_message_are_no_fragments():
+    """Equal calls without ids, and different ones with one id, are calls of their own; one that comes again with its id is not."""
+
+    def whole(*calls):
+        assembly = Assembly(NAMES)
+        assembly.add(
+            {"tool_calls": [{"id": i, "function": {"name": "f", "arguments": a}} for i, a in calls]},
+            whole=True,
+        )
+        return [call["function"]["arguments"] for call in assembly.message()["tool_calls"]]
+
+    assert whole((None, "{}"), (None, "{}")) == ["{}", "{}"]
+    assert whole(("", '{"a":1}'), ("", '{"a":1}')) == ['{"a":1}', '{"a":1}']
+    assert whole(("c1", "null"), ("c1", '{"a":1}')) == ["null", '{"a":1}']
+    assert whole(("c1", "{}"), ("c1", "{}")) == ["{}"]

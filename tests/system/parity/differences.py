@@ -253,6 +253,27 @@ DIFFERENCES = [
         "its arguments may be half of what was meant",
     ),
     Difference(
+        "calls sent twice",
+        "a call that one message has twice, with the same id, name and arguments, runs twice",
+        "it runs once",
+        "some servers repeat a call; what it does should happen once",
+        "tests/core/models/test_assembly_property.py::test_calls_of_a_whole_message_are_no_fragments",
+    ),
+    Difference(
+        "several calls in one",
+        "arguments with several JSON objects in a row are an error",
+        "each object is a call of its own",
+        "some servers write parallel calls so, and none is lost",
+        "tests/core/models/test_assembly_property.py::test_whole_objects_in_a_row_are_taken_apart",
+    ),
+    Difference(
+        "blank text beside calls",
+        "goes back as it came",
+        "is left out of the history",
+        "Anthropic refuses blank text",
+        "tests/core/models/test_assembly_property.py::test_cutting_and_interleaving_change_nothing",
+    ),
+    Difference(
         "filtered answers",
         "text that a content filter has stopped is an answer, and `done`",
         "`runtime_error` that says so; the text is kept",

@@ -97,8 +97,8 @@ class Assembly:
                 return choice.get("delta", choice.get("message"))
         return None
 
-    def add(self, delta: object) -> tuple[str, str]:
-        """Take one delta in; returns (text, reasoning) that it added."""
+    def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
+        """Take one delta in, or a `whole` message; returns (text, reasoning) that it added."""
         fields = read_fields(delta)
         content = fields.get("content")
         text, reasoning = self.words.add(
@@ -108,7 +108,7 @@ class Assembly:
         if refusal := fields.get("refusal"):
             self.refusal += str(refusal)
         if fragments := fields.get("tool_calls"):
-            self.calls.add(fragments)
+            self.calls.add(fragments, whole=whole)
         if legacy := fields.get("function_call"):
             self.calls.add_legacy(legacy)
         own = fields.get("provider_specific_fields")
@@ -235,8 +235,10 @@ class Calls:
         cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
         return cut or (self._legacy is not None and self._legacy.are_half_sent)
 
-    def add(self, fragments: Sequence[object]) -> None:
-        """Take in the fragments of one delta."""
+    def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
+        """Take in the fragments of one delta, or the calls of a `whole` message, which are no fragments: only one that
+        comes again with its id is none of its own.
+        """
         for fragment in map(read_fields, fragments):
             if self.are_too_many:
                 break
@@ -249,7 +251,9 @@ class Calls:
                 arguments = json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
             call_id = "" if call_id is None else str(call_id)  # some servers count
-            call = self._find(call_id, index, name, arguments or "")
+            if whole and self._has(call_id, name, arguments or ""):
+                continue
+            call = None if whole else self._find(call_id, index, name, arguments or "")
             if call is None:
                 call = _Call()
                 self._all.append(call)
@@ -271,6 +275,10 @@ class Calls:
         if fields.get("name") or fields.get("arguments"):
             self._legacy = self._legacy or Calls(self._names)
             self._legacy.add([{"function": fields}])
+
+    def _has(self, call_id: str, name: str, arguments: str) -> bool:
+        call = self._by_id.get(call_id)
+        return call is not None and (call.name, call.arguments) == (name, arguments)
 
     def _find(self, call_id: str, index: int, name: str, arguments: str) -> _Call | None:
         """The call that a fragment belongs to; None when it opens a new one."""

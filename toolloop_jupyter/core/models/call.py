@@ -257,7 +257,7 @@ class ModelCall:
             return
         if self._on_delta is not None:
             self._on_delta(time.monotonic(), make_plain(delta) or {})
-        text, reasoning = assembly.add(delta)
+        text, reasoning = assembly.add(delta, whole=whole)
         if whole:
             text += assembly.end()
             reasoning = reasoning if assembly.words.thought else ""

@@ -1,0 +1,195 @@
+"""The same scripts on LiteLLM's own Tool Loop and on ours: every difference is of a class of the differences table.
+
+The scripts are what both have a word for: whole answers (LiteLLM's loop does not stream), tools that return and raise,
+`on_approval`, `max_turns`. The classes are rules over paths, as the scenarios of `tests/system/parity` have them; what no
+rule explains is printed, made small.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
+from hypothesis import strategies as st
+
+from support.servers import Entry
+from system.parity.differences import DIFFERENCES
+from system.parity.sides import MISSING, OURS, THEIRS, Expected, Scenario, differences, observe, set_prices
+
+ARGUMENTS = st.sampled_from(
+    (
+        '{"n": 1}',
+        '{"n": 2, "s": "ü"}',
+        "{}",
+        "",
+        "null",
+        '{"n": "x"}',
+        '{"n": "3"}',
+        '{"n": 1.5}',
+        '{"n":',
+        "[1]",
+        '{"n": 1}{"n": 2}',
+        '{"n": 1, "m": 2}',
+        '{"n": 1, "n": 2}',
+        '{"n": NaN}',
+    )
+)
+CALL = st.fixed_dictionaries(
+    {
+        "name": st.sampled_from(("take", "take", "take", "later", "fail", "nobody")),
+        "id": st.sampled_from(("", "c1", "c2", "c3")),
+        "arguments": ARGUMENTS,
+    }
+)
+MESSAGE = st.fixed_dictionaries(
+    {
+        "content": st.sampled_from(("", " ", "I look.", "ü")),
+        "tool_calls": st.lists(CALL, min_size=1, max_size=2),
+        "finish": st.sampled_from(("tool_calls", "tool_calls", "stop", "length", "content_filter")),
+    }
+)
+VALUES = ("text", "", 5, None, {"a": "é"}, [1, 2], 1.5, True)
+SCRIPTS = st.fixed_dictionaries(
+    {
+        "messages": st.lists(MESSAGE, max_size=2),
+        "answer": st.sampled_from(("Done.", "Done.", "")),
+        "value": st.integers(0, len(VALUES) - 1),
+        "asks": st.sampled_from((None, None, "yes", "no", "word", "raises")),
+        "max_turns": st.sampled_from((None, None, 1, 2)),
+    }
+)
+
+
+def _has(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
+
+ANY = lambda value: True  # noqa: E731
+TEXTS = ("turns.*.events.*.output", "history.*.content", "requests.*.body.messages.*.content")
+ERRORS = "turns.*.events.*.is_error"
+RULES: tuple[Expected, ...] = (
+    Expected("blank text beside calls", "*.content", " ", lambda value: value in (MISSING, None, "")),
+    Expected("blank text beside calls", "turns.*.result.text", lambda text: str(text)[:1] == " ", ANY),
+    *(Expected("argument errors", at, ANY, _has("was not run|were not|arguments")) for at in TEXTS),
+    *(Expected("unknown tools", at, _has("unknown tool"), _has("unknown tool")) for at in TEXTS),
+    *(Expected("denials", at, _has("^denied"), _has("^denied")) for at in TEXTS),
+    *(Expected("calls cut off", at, ANY, _has("answer was cut off")) for at in TEXTS),
+    *(Expected("only True allows", at, ANY, _has("only True allows")) for at in TEXTS),
+    *(Expected("results as text", at, ANY, _has(r"^\(no output\)$|^\{|^\[|^\w")) for at in TEXTS),
+    Expected("calls cut off", ERRORS, False, True),
+    Expected("empty arguments", ERRORS, True, False),
+    Expected("argument errors", ERRORS, ANY, ANY),
+    *(
+        Expected("valid arguments in the history", at, ANY, ANY)
+        for at in ("history.*.function.arguments", "requests.*.function.arguments")
+    ),
+    *(Expected("unique call ids", at, ANY, _has("^call_")) for at in ("*.id", "*.tool_call_id")),
+    Expected("nobody is asked in vain", "turns.*.events.*", lambda event: _is(event, "Approval"), ANY),
+    Expected("nobody is asked in vain", "turns.*.events.*", ANY, lambda event: _is(event, "ToolResult")),
+    *(Expected("valid history", at, ANY, ANY) for at in ("history.*", "turns.*.events.*")),
+    Expected("empty answers", "turns.*.result.text", "", ANY),
+    Expected("empty answers", "turns.*.result.stop_reason", "done", "runtime_error"),
+    Expected("filtered answers", "turns.*.result.*", ANY, _has("filter|runtime_error")),
+)
+"""The first one that fits names the class."""
+
+
+def _is(event: object, name: str) -> bool:
+    return isinstance(event, Mapping) and event.get("event") == name
+
+
+def scenario_of(script: Mapping[str, Any]) -> Scenario:
+    """A script as a scenario of the parity suite."""
+
+    def take(n: int = 0, s: str = "") -> Any:
+        """Take it."""
+        return VALUES[script["value"]]
+
+    async def later(n: int = 0, s: str = "") -> Any:
+        """Take it later."""
+        return VALUES[script["value"]]
+
+    def fail(n: int = 0, s: str = "") -> Any:
+        """Fail."""
+        raise KeyError("no such key")
+
+    def answer_request(approval: Any) -> Any:
+        if script["asks"] == "raises":
+            raise RuntimeError("no person")
+        return {"yes": True, "no": False, "word": "yes"}[script["asks"]]
+
+    keywords: dict[str, Any] = {"tools": [take, later, fail]}
+    if script["asks"]:
+        keywords |= {"permissions": "ask", "on_approval": answer_request}
+    if script["max_turns"]:
+        keywords["max_turns"] = script["max_turns"]
+    entries = [Entry(**message) for message in script["messages"]]
+    return Scenario("fuzz", [*entries, Entry(content=script["answer"])], keywords=keywords)
+
+
+async def see_both(script: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Path -> (LiteLLM's, ours) of every difference."""
+    seen = []
+    for side in (THEIRS, OURS):
+        with tempfile.TemporaryDirectory() as folder:
+            seen.append(await observe(side, scenario_of(script), Path(folder)))
+    return differences(*seen)
+
+
+def classify(script: Mapping[str, Any], path: str, values: tuple[Any, Any]) -> str:
+    """The name of the difference in the table, or ""."""
+    return next((rule.difference for rule in RULES if rule.fits(path, values)), "") or _find_cause(script)
+
+
+def _find_cause(script: Mapping[str, Any]) -> str:
+    """What of a script makes another number of calls, and so everything behind them different, or ""."""
+    messages = [message["tool_calls"] for message in script["messages"]]
+    if any("}{" in call["arguments"] for calls in messages for call in calls):
+        return "several calls in one"
+    if any(len(calls) == 2 and calls[0] == calls[1] and calls[0]["id"] for calls in messages):
+        return "calls sent twice"
+    return ""
+
+
+def compare(inputs: int, first: int) -> int:
+    """Run scripts on both and print how often each class was seen. Returns 1 when something is of no class."""
+    set_prices()
+    named = {difference.name for difference in DIFFERENCES}
+    assert {rule.difference for rule in RULES} <= named
+    classes, unknown, tried, began = Counter[str](), dict[str, str](), 0, time.process_time()
+
+    @seed(first)
+    @settings(
+        max_examples=inputs,
+        database=None,
+        deadline=None,
+        phases=(Phase.generate,),
+        suppress_health_check=list(HealthCheck),
+        verbosity=Verbosity.quiet,
+    )
+    @given(SCRIPTS)
+    def try_one(script: dict[str, Any]) -> None:
+        nonlocal tried
+        tried += 1
+        found = asyncio.run(see_both(script))
+        classes.update({classify(script, path, values) for path, values in found.items()})
+        for path, values in found.items():
+            if not classify(script, path, values):
+                kind, told = re.sub(r"\d+", "*", path), f"{values!r:.300}  in {json.dumps(script)}"
+                unknown[kind] = min(unknown.get(kind, told), told, key=len)
+
+    try_one()
+    print(f"{tried:,} scripts on both, {tried / (time.process_time() - began):,.0f} a second of CPU")
+    for name, count in classes.most_common():
+        print(f"{count:>7,}  {name or '(of no class)'}")
+    for path, told in unknown.items():
+        print(f"of no class: {path}: {told}")
+    return int(bool(unknown))
