@@ -131,7 +131,7 @@ def test_names_in_braces_that_stay_are_told() -> None:
     names = {"title": "x", "_titel": 1}
     assert naming.note_left("{{title}} {{ title }} {{a b}} {{1}}", names) == []
     assert naming.note_left("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
-        ("{{titel}} is no variable and went out as typed; did you mean {{title}}?", "warning"),
+        ("{{titel}} is no variable, and is sent as typed; did you mean {{title}}?", "warning"),
         ("sent as typed, for there is no such variable: {{nosuch}}, {{other}}", "info"),
     ]
 

@@ -167,7 +167,7 @@ def test_session_goes_on_and_is_listed(kernel):
         ),
         (
             "%%toolloop --model litellm_proxy/coder\nhi",
-            "toolloop: litellm_proxy/ models need the gateway URL: pass api_base=",
+            "toolloop: litellm_proxy/ models need the gateway URL: pass --api-base URL",
         ),
         ("%%toolloop --output runs\nhi", "toolloop: 'runs' is a list, not an output model"),
         (

@@ -15,7 +15,7 @@ A_MACHINE = re.compile(
     r"/home/|/Users/|/root/|/tmp/|/private/|/opt/|/usr/|\b[A-Z]:\\\\(?=\w)|site-packages|ipykernel_\d|\.venv|localhost:\d"
 )
 WIDGET = "application/vnd.jupyter.widget-view+json"
-MARKS = re.compile(r"^([✓✗⊘]) ([\w.]+)\(", re.MULTILINE)
+MARKS = re.compile(r"^([✓✗⊘⊖■]) ([\w.]+)\(", re.MULTILINE)
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

@@ -1,4 +1,4 @@
-"""What a run says while it goes on, and what it leaves behind.
+"""A request to run a tool, and what was decided about it; JSON data that cannot be changed any more.
 
 Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
 with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.

@@ -1,4 +1,4 @@
-"""What an answer has beside text, thoughts and calls: pictures, audio, sources, files; read from deltas and messages."""
+"""What a run says while it goes on: pieces of text, calls and their results, retries, and what they cost."""
 
 from __future__ import annotations
 

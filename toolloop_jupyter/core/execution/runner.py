@@ -82,7 +82,16 @@ async def attempt_apart(work: Awaitable[object]) -> Outcome:
     A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
     that comes out of a future would end all that awaits it.
     """
-    task, cancelled = asyncio.ensure_future(attempt(work)), False
+    task, outer = asyncio.ensure_future(attempt(work)), asyncio.current_task()
+    if sys.version_info >= (3, 11) and outer is not None:  # a task counts who has cancelled it
+        before = outer.cancelling()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if outer.cancelling() > before:
+                raise
+            return Outcome(error=Cancelled(WAS_CANCELLED))
+    cancelled = False
     while not task.done():
         try:
             await asyncio.wait({task})

@@ -9,15 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from typing import Any, cast
 
-from .capture import (
-    Bundle,
-    Target,
-    find_stream,
-    flush,
-    get_target,
-    redirect_output,
-    redirect_tool,
-)
+from .capture import Bundle, Target, find_stream, flush, get_target, redirect_output, redirect_tool
 from .where import Kernel, Message, get_kernel, get_shell
 
 # --- Which cell ran last.

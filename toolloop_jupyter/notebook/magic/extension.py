@@ -185,8 +185,9 @@ def _line_magic(line: str) -> object:
 class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
-    After a cell that has made a model the default that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
-    when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
+    After a cell that has made a model the default which needs it; else when the kernel has been idle for `IDLE` seconds,
+    and not at all when a model of ours was asked by then: a lesson stays small. Later runs with other models start the
+    import themselves.
     """
 
     IDLE = 1.0
@@ -258,7 +259,7 @@ class _Extension:
         return self._book
 
     def _keep_times(self, *_: object) -> None:
-        from ..transcript import keep_times
+        from ...core.text import keep_times
 
         keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
 

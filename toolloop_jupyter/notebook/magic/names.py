@@ -75,9 +75,8 @@ def fill_in(text: str, names: Names) -> str:
         filled = attempt_call(str, value)
         if isinstance(filled, Raised):
             raised = type(filled.error).__name__
-            raise Mistake(
-                f"{{{{{name}}}}} cannot be filled in: str({name}) raised {raised}; put its text into a variable of its own"
-            )
+            why = f"str({name}) raised {raised}; put its text into a variable of its own"
+            raise Mistake(f"{_in_braces(name)} cannot be filled in: {why}")
         return describe(value).text
 
     return _FILLED_IN.sub(text_of, text)
@@ -91,22 +90,23 @@ def _read_name(match: re.Match[str]) -> str:
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
     """What to tell of names in double braces that stay as they are: a warning of each that is nearly a variable's."""
-    left = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
-    told: list[tuple[str, Literal["info", "warning"]]] = []
-    unlike = []
-    for name in (name for name in left if name and name not in names):
-        if near := _find_near(names, name):
-            told.append(
-                (
-                    f"{{{{{name}}}}} is no variable and went out as typed; did you mean {{{{{near}}}}}?",
-                    "warning",
-                )
-            )
-        else:
-            unlike.append(f"{{{{{name}}}}}")
-    if unlike:
+    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    near = {name: _find_near(names, name) for name in found if name and name not in names}
+    told: list[tuple[str, Literal["info", "warning"]]] = [
+        (
+            f"{_in_braces(name)} is no variable, and is sent as typed; did you mean {_in_braces(other)}?",
+            "warning",
+        )
+        for name, other in near.items()
+        if other
+    ]
+    if unlike := [_in_braces(name) for name, other in near.items() if not other]:
         told.append((f"sent as typed, for there is no such variable: {list_some(unlike, 8)}", "info"))
     return told
+
+
+def _in_braces(name: str) -> str:
+    return f"{{{{{name}}}}}"
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:

@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import Mistake
-from ...core.loop import CHECKS, Check
+from ...core.events import CHECKS, Check, Mistake
 from ...core.text import holds_key, names_key
 
 Names = Mapping[str, object]

@@ -5,7 +5,6 @@ from .calls import approval_record, progress_block
 from .diagram import timeline
 from .export import to_markdown, write
 from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
-from .times import are_times_kept, duration, keep_times
 from .values import bundle_of, picture_of
 
 __all__ = [
@@ -18,11 +17,8 @@ __all__ = [
     "Steps",
     "TextStep",
     "approval_record",
-    "are_times_kept",
     "bundle_of",
-    "duration",
     "head",
-    "keep_times",
     "mimebundle",
     "money",
     "notice",

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult
+from ...core.text import tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -23,7 +24,6 @@ from ..html import (
     counted,
     dim,
     esc,
-    first_line,
     fold,
     highlight,
     in_a_line,
@@ -33,11 +33,12 @@ from ..html import (
     prose,
     shorten,
 )
-from .times import tell_duration
 
 LONGEST_TEXT = 200_000
 """Characters of one text of the model; the whole one is in the Result."""
 _MOST_TOOLS = 50
+_FIRST_WORDS = 80
+"""Characters of a thought that are always to be seen."""
 _LAST_WORDS = 160
 """Characters that are shown of a thought while it grows."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -113,10 +114,23 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
         return Block(block("tlj-reason", line, f"{CALL};{DIM}"), f"(thinking…) {prose(last)}")
     text = _within(text, "result.events")
-    beginning = f'<span class="tlj-args" style="{DIM}">{inline(first_line(prose(text), 80))}</span>'
-    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(text)}</div>'
-    html = fold(f"{dim('thought', 'span')} {beginning}", body, "tlj-call tlj-reason")
+    beginning, rest = _split_beginning(text)
+    title = f'{dim("thought", "span")} <span class="tlj-args" style="{DIM}">{inline(beginning)}</span>'
+    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(rest)}</div>'
+    html = fold(title, body, "tlj-call tlj-reason") if rest else block("tlj-reason", title, CALL)
     return Block(html, f"(thought) {prose(text).strip()}")
+
+
+def _split_beginning(text: str) -> tuple[str, str]:
+    """(the first words, the rest) of a thought: opened, it does not repeat them."""
+    line, _, rest = text.strip().partition("\n")
+    if line.startswith(("```", "~~~")):
+        return "", text
+    if len(line) <= _FIRST_WORDS:
+        return line, rest.strip("\n")
+    cut = line.rfind(" ", 1, _FIRST_WORDS)
+    cut = _FIRST_WORDS if cut < 0 else cut
+    return line[:cut], text.strip()[cut:].lstrip(" ")
 
 
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}

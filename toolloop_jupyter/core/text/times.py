@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import replace
-
-from ...core.events import Span
 
 _OFF = ("0", "false", "no", "off")
 
@@ -45,10 +41,3 @@ def tell_duration(seconds: float) -> str:
 def tell_clock(at: float) -> str:
     """Local time of day of a moment in seconds since the epoch, for the record; "" where times are left out."""
     return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""
-
-
-def tell_spans(spans: Sequence[Span]) -> list[Span]:
-    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
-    if are_times_kept():
-        return list(spans)
-    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]
