@@ -12,7 +12,7 @@ POINTS = {
     "streaming": ([{**answer("word " * 300), "delay": 0.1}], ""),
     "async tool": ([calls(("waits", {"s": 300}))], "waits"),
     "sync tool": ([calls(("naps", {"s": 300}))], "naps"),
-    "deaf tool": ([calls(("sleeps", {"s": 8}))], "sleeps"),
+    "deaf tool": ([calls(("sleeps", {"s": 5}))], "sleeps"),
     "approval": ([calls(("double", {"x": 7}))], "double"),
     "twice": ([calls(("double", {"x": 7}))], "double"),
     "twice at once": ([calls(("double", {"x": 7}))], "double"),

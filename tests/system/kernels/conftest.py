@@ -188,6 +188,10 @@ def product(stack_kernel):
         assert run(kernel, "runs.clear(); m = scripted()").status == "ok"
 
     def left_changed(kernel):
-        return ast.literal_eval(printed(kernel, "left_changed()"))
+        for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends
+            if (changed := ast.literal_eval(printed(kernel, "left_changed()"))) == []:
+                break
+            kernel.settle(0.25)
+        return changed
 
     yield from stack_kernel.lend(prepare, left_changed)

@@ -57,9 +57,8 @@ def test_an_idle_kernel_imports_it(kernel):
     """Before the first run a kernel that is idle imports LiteLLM, and the garbage collector is on again afterwards."""
     kernel.execute(LOAD)
     assert kernel.execute(STATE).stdout == "False True False\n"
-    kernel.settle(2.5)
-    assert begun(kernel)
-    kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", 60, "litellm")
+    kernel.wait_until(lambda: kernel.settle(2.5) or begun(kernel), what="the import of an idle kernel")
+    kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")
 
 
 def begun(kernel) -> bool:
@@ -87,11 +86,11 @@ def test_a_name_that_needs_it_starts_the_import(kernel, cell):
 def test_the_import_is_none_of_a_runs_time(kernel):
     """A cell whose model needs LiteLLM says that it is loaded, and has its whole --timeout after that."""
     with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT, LOAD)
+        kernel.run_all(SLOW_IMPORT.replace("sleep(3)", "sleep(10)"), LOAD)
         run = kernel.submit(
-            f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 2.5\nHi"
+            f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 9\nHi"
         )
-        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
+        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
         kernel.wait(run)
     assert "Hello." in run.text
     assert "loading litellm" not in run.text
@@ -107,7 +106,7 @@ def test_a_call_of_the_api_says_so_too(kernel, way):
         kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *")
         model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
         run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
-        kernel.wait_until(lambda: "loading litellm" in run.text, 30, "the line")
+        kernel.wait_until(lambda: "loading litellm" in run.text, what="the line")
         kernel.wait(run)
     assert "loading litellm" not in run.text
     assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
@@ -117,7 +116,7 @@ def test_stopped_while_it_waits(kernel):
     """An interrupt during the import ends the run: no call, no cost, nothing left behind."""
     kernel.run_all(SLOW_IMPORT, LOAD)
     run = kernel.submit("%%toolloop -m openai/m --api-base http://127.0.0.1:9 --api-key key\nHi")
-    kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
+    kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
     kernel.interrupt()
     kernel.wait(run)
     after = kernel.execute("import gc; gc.collect()")
