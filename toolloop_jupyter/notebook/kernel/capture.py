@@ -163,14 +163,12 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler made before holds ipykernel's stream itself, and would write past the hook above.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
-        publisher = getattr(get_shell(), "display_pub", None)
+        shell: Any = get_shell()
+        publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
-        shell = get_shell()
-        results = getattr(shell, "displayhook", None)
-        if (
-            shell is not None and results is not None and hasattr(results, "pub_socket")
-        ):  # a kernel's; others print
+        results: Any = getattr(shell, "displayhook", None)
+        if hasattr(results, "pub_socket"):  # a kernel's; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:

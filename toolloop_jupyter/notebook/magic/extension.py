@@ -259,7 +259,7 @@ class _Extension:
         return self._book
 
     def _keep_times(self, *_: object) -> None:
-        from ..transcript import keep_times
+        from ...core.text import keep_times
 
         keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
 

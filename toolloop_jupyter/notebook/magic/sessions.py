@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...core import conversation
 from ...core.events import Mistake
-from ...core.text import hide_in, list_some
+from ...core.text import are_times_kept, hide_in, list_some
 from ..html import first_line, shorten
-from ..transcript import are_times_kept
 from .options import OPTIONS, Options
 
 if TYPE_CHECKING:

@@ -1,18 +1,6 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import (
-    WIDGET,
-    Block,
-    are_times_kept,
-    duration,
-    head,
-    keep_times,
-    money,
-    notice,
-    text_block,
-    without_style,
-    written,
-)
+from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
 from .calls import approval_record, progress_block
 from .diagram import timeline
 from .export import to_markdown, write
@@ -29,11 +17,8 @@ __all__ = [
     "Steps",
     "TextStep",
     "approval_record",
-    "are_times_kept",
     "bundle_of",
-    "duration",
     "head",
-    "keep_times",
     "mimebundle",
     "money",
     "notice",

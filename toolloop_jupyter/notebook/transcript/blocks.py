@@ -7,13 +7,12 @@ can run, load, or end the block. Calls of tools are in `calls`, values in `value
 from __future__ import annotations
 
 import math
-import os
-import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from ...core.events import Decision, FileChange, Result, Retry, Span, ToolResult
+from ...core.events import Decision, FileChange, Result, Retry, ToolResult
+from ...core.text import tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -293,50 +292,3 @@ def take_beginning(text: str, where: str = "") -> tuple[str, str]:
         shown = shown[:MOST_CHARACTERS]
         left_out = counted(len(text) - len(shown), "more character")
     return shown + "\n", f"… {left_out}" + (f": {where}" if where else "")
-
-
-# --- times: durations and times of day are written, or left out, so that a run that runs again leaves the same file ---
-
-_OFF = ("0", "false", "no", "off")
-
-
-class _Setting:
-    """What `%config ToolLoop.times` says in this process."""
-
-    keeps = True
-
-
-def keep_times(*, keep: bool) -> None:
-    """Write times into records from now on, or leave them out."""
-    _Setting.keeps = keep
-
-
-def are_times_kept() -> bool:
-    """Whether records have times: unless the setting or the environment variable TOOLLOOP_TIMES says no."""
-    return _Setting.keeps and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
-
-
-def duration(seconds: float, *, whole: bool = False) -> str:
-    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there. `whole`: "5 s", for a clock that runs."""
-    if seconds < 10:
-        return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
-    minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def tell_duration(seconds: float) -> str:
-    """How long something took, for the record; "" where times are left out."""
-    return duration(seconds) if are_times_kept() else ""
-
-
-def tell_clock(at: float) -> str:
-    """Local time of day of a moment in seconds since the epoch, for the record; "" where times are left out."""
-    return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""
-
-
-def tell_spans(spans: Sequence[Span]) -> list[Span]:
-    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
-    if are_times_kept():
-        return list(spans)
-    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

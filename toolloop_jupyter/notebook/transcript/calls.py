@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
+from ...core.text import duration, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -34,12 +35,9 @@ from .blocks import (
     OF_ARGUMENTS,
     OF_CALL,
     Block,
-    duration,
     is_approval,
     status_of,
     take_beginning,
-    tell_clock,
-    tell_duration,
 )
 from .values import (
     MOST_PARTS,

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
+from ...core.text import are_times_kept, tell_duration
 from ..html import block, esc, fold, in_a_line, pre, shorten
-from .blocks import Block, are_times_kept, tell_duration, tell_spans
+from .blocks import Block
 
 MOST = 60
 """Rows of a picture; of a longer run the first and the last calls are shown."""
@@ -73,7 +74,7 @@ def picture(result: Result) -> str:
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """The lines of the picture, and the seconds that it spans."""
-    spans = tell_spans(result.spans)
+    spans = _tell_spans(result.spans)
     rows = [_row(span, result.model) for span in spans]
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
@@ -158,3 +159,10 @@ def _bar(start: float, end: float) -> str:
     first = min(int(start * _BAR), _BAR - 1)
     length = max(round((end - start) * _BAR), 1)
     return ("·" * first + "█" * length)[:_BAR].ljust(_BAR, "·")
+
+
+def _tell_spans(spans: Sequence[Span]) -> list[Span]:
+    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
+    if are_times_kept():
+        return list(spans)
+    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]
