@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +36,9 @@ def run_notebook(path: Path, *, timeout: float = 120) -> Any:
         for number, cell in enumerate(cells):
             run = _run_cell(kernel, cell, timeout)
             cell.execution_count = run.reply["execution_count"]
-            cell.outputs = [output for one in run.outputs if (output := _as_output(one, cell.execution_count))]
+            cell.outputs = [
+                output for one in run.outputs if (output := _as_output(one, cell.execution_count))
+            ]
             if run.status != "ok" and "raises-exception" not in cell.metadata.get("tags", []):
                 raise CellFailed(f"{path.name}: {run.error}\n{cell.source}")
             if number == 0:  # a person reads on while the import that it began goes on in the background
@@ -66,7 +67,9 @@ def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
     """Do at the card that waits what a tag says."""
     kernel.button("Approve")
     if verb == "deny":
-        (why,) = [text for text in kernel.open_widgets("TextModel") if "tlj-why" in text.state["_dom_classes"]]
+        (why,) = [
+            text for text in kernel.open_widgets("TextModel") if "tlj-why" in text.state["_dom_classes"]
+        ]
         kernel.set_state(why, value=rest)
         kernel.click("Deny")
         return
