@@ -166,7 +166,7 @@ JUNK = st.one_of(
             {"tool_calls": None, "function_call": None},
             {"function_call": {"name": "g", "arguments": '{"n":'}},
             {"tool_calls": [{}]},
-            {"tool_calls": [{"custom": {"name": "f", "input": '{"n": 8}'}}]},
+            {"tool_calls": [{"custom": {"name": "f", "input": '{"m": 8}'}}]},
             {"thinking_blocks": [{"type": "thinking", "thinking": "t", "signature": "S"}]},
             {"thinking_blocks": [{"type": "redacted_thinking", "data": "D"}]},
             {"reasoning_details": [{"a": 1}], "reasoning_items": [{"b": 2}]},
