@@ -95,6 +95,7 @@ def main() -> int:
     os.environ.update(
         LITELLM_LOCAL_MODEL_COST_MAP="True",
         PYDEVD_DISABLE_FILE_VALIDATION="1",
+        TOOLLOOP_TIMES="0",  # the same outputs each time
         IPYTHONDIR=tempfile.mkdtemp(prefix="toolloop-ipython-"),
     )
     failed = False

@@ -20,6 +20,9 @@ os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 
 from support.house import House, count_attributes, count_floors, find_circles, read_modules
 
+PUBLIC_RECORDS = {"Approval", "Keywords", "Result", "ToolResult"}
+"""Their fields are what people read and write: a contract, and no state of ours."""
+
 
 def print_sizes(house: House) -> None:
     """Modules and lines, whole and by room."""
@@ -59,7 +62,9 @@ def print_code(house: House) -> None:
         f"functions {len(lengths)}: p50 {statistics.median(lengths):.0f}, p95 {p95}, max {lengths[-1]} lines"
     )
     holders = Counter({f"{m.name}:{c.name}": count_attributes(c) for m in house.modules for c in m.classes})
+    records = {name: holders.pop(name) for name in list(holders) if name.rpartition(":")[2] in PUBLIC_RECORDS}
     print("largest state holders:", ", ".join(f"{name} {n}" for name, n in holders.most_common(5)))
+    print("public records:", ", ".join(f"{name} {n}" for name, n in records.items()))
 
 
 def count_call() -> tuple[Counter[str], list[str]]:

@@ -10,9 +10,9 @@ from support.stack_cells import wait_until_begun
 POINTS = {
     "silent model": ([{**answer("late"), "stall": 20}], ""),
     "streaming": ([{**answer("word " * 300), "delay": 0.1}], ""),
-    "async tool": ([calls(("waits", {"s": 20}))], "waits"),
-    "sync tool": ([calls(("naps", {"s": 20}))], "naps"),
-    "deaf tool": ([calls(("sleeps", {"s": 3}))], "sleeps"),
+    "async tool": ([calls(("waits", {"s": 300}))], "waits"),
+    "sync tool": ([calls(("naps", {"s": 300}))], "naps"),
+    "deaf tool": ([calls(("sleeps", {"s": 5}))], "sleeps"),
     "approval": ([calls(("double", {"x": 7}))], "double"),
     "twice": ([calls(("double", {"x": 7}))], "double"),
     "twice at once": ([calls(("double", {"x": 7}))], "double"),

@@ -30,6 +30,8 @@ from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
+PATIENCE = 120.0
+"""Seconds that anything waited for may take to come; a machine with much else to do is in them. Only a failure takes so long."""
 QUIET = {
     "JPY_SESSION_NAME": "",  # set by a Jupyter server for its own kernels; a test may run in one
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the debugger's note about frozen modules, at every start
@@ -164,7 +166,7 @@ class LiveKernel:
         *,
         cwd: str | os.PathLike[str] | None = None,
         env: Mapping[str, str | None] | None = None,
-        start_timeout: float = 60.0,
+        start_timeout: float = PATIENCE,
     ) -> None:
         """Describe the kernel; `start()` starts it. A None in `env` removes a variable."""
         self.python = str(python or sys.executable)
@@ -266,17 +268,17 @@ class LiveKernel:
         self.client.shell_channel.send(message)
         return execution
 
-    def wait(self, *executions: Execution, timeout: float = 60.0) -> None:
+    def wait(self, *executions: Execution, timeout: float = PATIENCE) -> None:
         """Wait until these cells are done; raise KernelTimeout, with what they put out so far."""
         self.wait_until(lambda: all(e.done for e in executions), timeout, "the end of " + _shown(executions))
 
-    def execute(self, code: str, timeout: float = 60.0, **options: Any) -> Execution:
+    def execute(self, code: str, timeout: float = PATIENCE, **options: Any) -> Execution:
         """Send a cell and wait for its end."""
         execution = self.submit(code, **options)
         self.wait(execution, timeout=timeout)
         return execution
 
-    def run_all(self, *cells: str, timeout: float = 60.0, **options: Any) -> list[Execution]:
+    def run_all(self, *cells: str, timeout: float = PATIENCE, **options: Any) -> list[Execution]:
         """Queue cells at once and wait for all."""
         executions = [self.submit(cell, **options) for cell in cells]
         self.wait(*executions, timeout=timeout)
@@ -284,7 +286,7 @@ class LiveKernel:
 
     # --- waiting ------------------------------------------------------------------------------------------
 
-    def wait_until(self, condition: Callable[[], Any], timeout: float = 60.0, what: str = "") -> Any:
+    def wait_until(self, condition: Callable[[], Any], timeout: float = PATIENCE, what: str = "") -> Any:
         """Handle messages until `condition()` is true, and return it; raise KernelTimeout after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not (found := condition()):
@@ -297,7 +299,7 @@ class LiveKernel:
                 )
         return found
 
-    def wait_for_text(self, text: str, timeout: float = 60.0) -> Execution:
+    def wait_for_text(self, text: str, timeout: float = PATIENCE) -> Execution:
         """Wait until an output of any cell contains `text`; return that cell's execution."""
 
         def found() -> Execution | None:
@@ -329,7 +331,7 @@ class LiveKernel:
                 left += [child.removeprefix("IPY_MODEL_") for child in children]
         return found
 
-    def button(self, label: str, timeout: float = 60.0) -> Widget:
+    def button(self, label: str, timeout: float = PATIENCE) -> Widget:
         """Wait for a button that a person can click (on the page, open, enabled), with `label` in its description.
 
         The newest. One that is made is not on the page yet: it may be disabled before it gets there.
@@ -354,7 +356,7 @@ class LiveKernel:
             if found() is button:
                 return button
 
-    def click(self, label: str, *, timeout: float = 60.0, subshell: str | None = None) -> Widget:
+    def click(self, label: str, *, timeout: float = PATIENCE, subshell: str | None = None) -> Widget:
         """Click the newest open button with `label` in its description, once it is there."""
         button = self.button(label, timeout)
         self.click_widget(button, subshell=subshell)
@@ -379,7 +381,7 @@ class LiveKernel:
     # --- other requests -----------------------------------------------------------------------------------
 
     def request(
-        self, kind: str, content: Mapping[str, Any], *, timeout: float = 30.0, control: bool = False
+        self, kind: str, content: Mapping[str, Any], *, timeout: float = PATIENCE, control: bool = False
     ) -> dict[str, Any]:
         """Send any request, such as `complete_request`; return its reply's content."""
         return self.wait_for_reply(self.send(kind, content, control=control), timeout)
@@ -390,7 +392,7 @@ class LiveKernel:
         (self.client.control_channel if control else self.client.shell_channel).send(message)
         return str(message["header"]["msg_id"])
 
-    def wait_for_reply(self, msg_id: str, timeout: float = 30.0) -> dict[str, Any]:
+    def wait_for_reply(self, msg_id: str, timeout: float = PATIENCE) -> dict[str, Any]:
         return self.wait_until(lambda: self.replies.get(msg_id), timeout, f"the reply to message {msg_id}")[
             "content"
         ]

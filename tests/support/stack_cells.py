@@ -92,6 +92,21 @@ def as_found():
         "threads": sorted(t.name for t in threading.enumerate() if t.name != "toolloop-idle"),
         "tasks": len(asyncio.all_tasks()),
     }
+
+def lasting():
+    """What no test may leave changed for the next one."""
+    settings = [one.trait_values() for one in get_ipython().configurables if type(one).__name__ == "ToolLoop"]
+    return {name: as_found()[name] for name in ("asyncio", "streams", "publisher")} | {"settings": settings}
+
+def left_changed():
+    """Names of what is not as it was; the names that the test has defined go."""
+    for name in set(globals()) - NAMES:
+        if not name.startswith("_"):
+            del globals()[name]
+    return [name for name, value in lasting().items() if value != LASTING[name]]
+
+m = scripted()
+LASTING, NAMES = None, set(globals()) | {"LASTING", "NAMES"}
 '''
 
 
@@ -105,7 +120,7 @@ def wait_until_begun(kernel: LiveKernel, tool: str) -> None:
 def run(kernel: LiveKernel, code: str, **options) -> Execution:
     """A cell to its end, sent again while the kernel still aborts what comes behind a failed one."""
     for _ in range(20):
-        done = kernel.execute(code, timeout=90, **options)
+        done = kernel.execute(code, **options)
         if done.status != "aborted":
             break
     return done

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import signal
+import shutil
 import sys
 import time
 
@@ -136,10 +136,10 @@ def test_widget_state_both_ways(kernel):
 
 def test_interrupt(kernel):
     """An interrupt ends a cell with KeyboardInterrupt, long before it would end."""
-    run = kernel.submit("import time; print('started'); time.sleep(60)")
+    run = kernel.submit("import time; print('started'); time.sleep(300)")
     kernel.wait_for_text("started")
     kernel.interrupt()
-    kernel.wait(run, timeout=10)
+    kernel.wait(run)
     assert run.error.startswith("KeyboardInterrupt")
 
 
@@ -162,24 +162,24 @@ def test_other_requests(kernel):
 
 def test_waits_end(kernel):
     """A wait for a cell that goes on ends in KernelTimeout, which tells what it put out."""
-    run = kernel.submit("print('so far'); import time; time.sleep(60)")
+    run = kernel.submit("print('so far'); import time; time.sleep(300)")
     began = time.monotonic()
     with pytest.raises(KernelTimeout, match=r"time\.sleep.*so far"):
         kernel.wait(run, timeout=1)
     assert time.monotonic() - began < 5
     kernel.interrupt()
-    kernel.wait(run, timeout=10)
+    kernel.wait(run)
 
 
 def test_death_is_noticed():
     """When the process dies, a wait ends in KernelDied instead of running to its timeout."""
     with LiveKernel(env={"LIVE_TEST": "yes", "HOME": os.environ.get("HOME")}) as kernel:
         assert kernel.execute("import os; os.environ['LIVE_TEST']").value == "'yes'"
-        run = kernel.submit("import time; time.sleep(60)")
+        run = kernel.submit("import time; time.sleep(300)")
         kernel.settle(0.2)
-        os.kill(kernel.pid, signal.SIGKILL)
+        kernel.manager.provisioner.process.kill()
         with pytest.raises(KernelDied):
-            kernel.wait(run, timeout=30)
+            kernel.wait(run)
 
 
 def test_starts_apart_from_the_source_tree(kernel):
@@ -190,7 +190,8 @@ def test_starts_apart_from_the_source_tree(kernel):
     assert "toolloop_jupyter" not in files
 
 
+@pytest.mark.skipif(not shutil.which("false"), reason="a command that fails, which Unix has")
 def test_a_python_without_ipykernel_fails_soon(tmp_path):
     """A kernel that cannot start raises, and leaves nothing behind."""
     with pytest.raises(Exception, match=r"(?i)kernel died|ready"):
-        LiveKernel(python="/bin/false", start_timeout=20).start()
+        LiveKernel(python=shutil.which("false"), start_timeout=60).start()

@@ -74,10 +74,7 @@ class Recorder(Observer):
         self._deltas: list[tuple[float, Delta]] = []
 
     def record(
-        self,
-        request: ReadObject,
-        deltas: Sequence[tuple[float, ReadObject]],
-        final: ReadObject,
+        self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
         """Write one call, whole or not at all. Raises OSError, or RecordingError where somebody else has written the file.
 

@@ -23,17 +23,7 @@ from typing import Any
 
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
-from .parts import (
-    Content,
-    Error,
-    Expect,
-    Messages,
-    Part,
-    ScriptedTurn,
-    ScriptError,
-    parts_of,
-    words,
-)
+from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, parts_of, words
 
 _numbers = itertools.count(1)
 

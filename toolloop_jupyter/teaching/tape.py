@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -73,23 +74,19 @@ def load_tape(path: Path) -> list[Call]:
         try:
             entry = json.loads(line)
             if is_deeper(entry, DEEPEST_LINE):
-                raise RecordingError(
-                    f"{path.name}, line {number} is nested too deep to be one of a recording"
-                )
+                raise RecursionError
             _take_line(entry, calls, first=number == 1)
         except RecordingError:
             raise
         except RecursionError:
-            raise RecordingError(
-                f"{path.name}, line {number} is nested too deep to be one of a recording"
-            ) from None
+            why = "is nested too deep to be one of a recording"
+            raise RecordingError(f"{path.name}, line {number} {why}") from None
         except (ValueError, KeyError, IndexError, TypeError, AttributeError) as error:
-            said = f"{type(error).__name__}: {error}"
-            raise RecordingError(f"{path.name}, line {number} is no line of a recording ({said})") from None
+            why = f"is no line of a recording ({type(error).__name__}: {error})"
+            raise RecordingError(f"{path.name}, line {number} {why}") from None
     if not lines:
-        raise RecordingError(
-            f"{path.name} is empty; a recording begins with {{'toolloop-recording': {VERSION}}}"
-        )
+        begin = f"{{'toolloop-recording': {VERSION}}}"
+        raise RecordingError(f"{path.name} is empty; a recording begins with {begin}")
     if cut := [str(number) for number, call in enumerate(calls, 1) if not call.is_whole]:
         raise RecordingError(
             f"{path.name}: model call {list_some(cut)} was cut (there is no line with its end); record it again"
@@ -152,11 +149,8 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
 
 
 def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
-    kept = 0
-    for old, new in zip(before.messages if before else (), call.messages, strict=False):
-        if old != new:
-            break
-        kept += 1
+    pairs = zip(before.messages if before else (), call.messages, strict=False)
+    kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
     head |= {"kept": kept} if kept else {}
@@ -180,28 +174,20 @@ def options_of(request: ReadObject) -> JsonObject:
     """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
-    return {**_without_keys(kept), **({"response_format": clean(schema)} if schema is not None else {})}
+    options: JsonObject = clean(kept, without=lambda name: names_key(name) or name.lower() in _ADDRESSES)
+    return {**options, **({"response_format": clean(schema)} if schema is not None else {})}
 
 
-def _without_keys(value: object) -> Any:
+def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
+    """Copy plain data; in texts, what looks like a key is replaced. `without` tells the names that are left out."""
     if isinstance(value, Mapping):
-        names = (k for k in value if not (names_key(str(k)) or str(k).lower() in _ADDRESSES))
-        return {str(k): _without_keys(value[k]) for k in names}
+        return {str(k): clean(v, without) for k, v in value.items() if not without(str(k))}
     if isinstance(value, (list, tuple)):
-        return [_without_keys(item) for item in value]
-    return clean(value)
-
-
-def clean(value: Any) -> Any:
-    """Copy plain data; in texts, what looks like a key is replaced."""
-    if isinstance(value, Mapping):
-        return {str(k): clean(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [clean(item) for item in value]
+        return [clean(item, without) for item in value]
+    if isinstance(value, str) and value.startswith("data:image/"):
+        return f"{value[:22].partition(',')[0]},…"
     if isinstance(value, str):
-        return (
-            f"{value[:22].partition(',')[0]},…" if value.startswith("data:image/") else hide_suspected(value)
-        )
+        return hide_suspected(value)
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
 
 
@@ -212,8 +198,7 @@ def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float
         for seconds, delta in deltas
     ]
     message = _assembled(kept)
-    cleaned = clean(message)
-    if cleaned != message:
+    if (cleaned := clean(message)) != message:
         return [(kept[-1][0], as_delta(cleaned))]
     return [(seconds, delta) for seconds, delta in kept if delta]
 

@@ -527,6 +527,8 @@ async def test_stop_while_an_approval_waits():
 
     events = await read()
     assert events[-1].stop_reason == "cancelled"
+    cut = events[-1].result.tool_results[0]
+    assert (cut.status, cut.decision.by, cut.decision.allowed) == ("cancelled", "stop", False)
     asked[0].allow()
     messages = await session.history()
     assert "cancelled before it ran" in messages[2]["content"]

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from toolloop_jupyter import Harness, HarnessError, ToolLoopOptions, aagent
-from toolloop_jupyter.core.loop import CHECKS
+from toolloop_jupyter.core.events import CHECKS
 
 CHOICE = r'on_limit must be "stop" or "answer", got '
 

@@ -160,3 +160,59 @@ async def test_a_retry_is_no_model_call(serve):
     )
     result = await session.arun("Go.")
     assert (result.text, result.usage.calls) == ("Hi", 1)
+
+
+FORCED = [
+    "required",
+    "any",
+    {"type": "function", "function": {"name": "f"}},
+]
+
+
+@pytest.mark.parametrize("choice", FORCED, ids=["required", "any", "named"])
+@pytest.mark.parametrize("on_limit", ["stop", "answer"])
+async def test_a_forced_call_that_only_repeats_itself_ends_the_turn(choice, on_limit):
+    """The third time of the same call with the same result is the last, and the error names what to set; or the model answers."""
+    options = {"completion_kwargs": {"tool_choice": choice}, "on_limit": on_limit}
+    model, session = session_with(
+        call("f", a=1), call("f", a=1), call("f", a=1), "In short.", options=options
+    )
+    result = await session.arun("Go")
+    assert (result.stop_reason, len(result.calls)) == ("runtime_error", 3)
+    assert "tool_choice" in result.error
+    assert "--set tool_choice=auto" in result.error
+    assert (result.text == "In short.") is (on_limit == "answer")
+    assert len(model.requests) == 3 + (on_limit == "answer")
+    await goes_on(session, model)
+
+
+@pytest.mark.parametrize(
+    ("turns", "choice"),
+    [
+        ([call("f", a=n) for n in (1, 2, 3, 4)], "required"),
+        ([[call("f", a=1)] * 4], "required"),
+        ([call("f", a=1)] * 5, "auto"),
+        ([call("f", a=1)] * 5, None),
+    ],
+    ids=["other arguments", "in one answer", "not forced", "not set"],
+)
+async def test_calls_that_may_still_end_go_on(turns, choice):
+    """Other arguments, one answer with the same call several times, and a model that may answer end nothing."""
+    options = {"completion_kwargs": {"tool_choice": choice} if choice else {}}
+    _, session = session_with(*turns, "Done.", options=options)
+    result = await session.arun("Go")
+    assert (result.stop_reason, result.text) == ("done", "Done.")
+
+
+async def test_another_result_is_no_repetition():
+    """A forced call whose result changes (a queue that empties) goes on."""
+    left = list(range(5))
+
+    def take() -> int:
+        """Take one."""
+        return left.pop()
+
+    model = ScriptedModel(*[call("take")] * 5, "Done.")
+    options = ToolLoopOptions(completion_kwargs={"tool_choice": "required"})
+    async with aagent_session(Harness.TOOL_LOOP, model=model, tools=[take], options=options) as session:
+        assert (await session.run("Go")).text == "Done."

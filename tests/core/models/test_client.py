@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gc
+import io
+import logging
 import subprocess
 import sys
 from pathlib import Path
@@ -199,3 +201,25 @@ async def test_another_refusal_is_no_reason_to_ask_again(serve):
     assert result.stop_reason == "runtime_error"
     assert len(server.requests) == 1
     assert (server.base_url, "openai/m") not in model._refused
+
+
+@pytest.mark.parametrize(("level", "passes"), [(logging.WARNING, False), (logging.DEBUG, True)])
+def test_lines_on_the_price_list_stay_out(
+    monkeypatch: pytest.MonkeyPatch, level: int, *, passes: bool
+) -> None:
+    """What LiteLLM says of its price list is in no cell, whoever imported it; other warnings are, and all that was asked for."""
+    client.leave_out_price_list()
+    client.leave_out_price_list()
+    logger, said = logging.getLogger("LiteLLM"), io.StringIO()
+    handler = logging.StreamHandler(said)
+    monkeypatch.setattr(logger, "level", level)
+    logger.addHandler(handler)
+    logger._cache.clear()  # type: ignore[attr-defined]
+    try:
+        logger.warning("LiteLLM: model cost map fetch attempt %s/3 failed", 2)
+        logger.warning("LiteLLM: Failed to fetch remote model cost map from %s", "an address")
+        logger.warning("something else")
+    finally:
+        logger.removeHandler(handler)
+    assert said.getvalue().count("cost map") == (2 if passes else 0)
+    assert "something else" in said.getvalue()

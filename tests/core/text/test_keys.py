@@ -310,3 +310,14 @@ def test_two_bytes_of_one_character():
     remember(["naïve-Schlüssel-7ß"])
     once = quote("naïve-Schlüssel-7ß", safe="")
     assert hide(f"{once}; {quote(once, safe='')};") == "[key]; [key];"
+
+
+def test_keys_that_litellm_finds_by_itself_are_known(monkeypatch):
+    """A key of the environment, one of LiteLLM's own attributes, and one under a name that LiteLLM has only now."""
+    litellm = pytest.importorskip("litellm")
+    keys = {name: f"made-up-{name}-Zp3wVtAB" for name in ("variable", "openai", "new")}
+    assert not set(keys.values()) & set(hiding.find_environment_keys())
+    monkeypatch.setenv("SOME_API_KEY", keys["variable"])
+    monkeypatch.setattr(litellm, "openai_key", keys["openai"])
+    monkeypatch.setattr(litellm, "some_new_key", keys["new"], raising=False)
+    assert set(keys.values()) <= set(hiding.find_environment_keys())

@@ -68,7 +68,7 @@ def again(result):
     return [mimebundle(block) for block in render(result, "r")][1:]
 
 
-words = st.text("ab *`\n<$", max_size=12)
+words = st.text("ab *`\n<$\u202e\x1b", max_size=12)
 
 
 @st.composite
@@ -95,7 +95,7 @@ def runs(draw, *, has_hooks):
     for number in range(draw(st.integers(0, 6))):
         match draw(st.sampled_from(["text", "thought", "call", "retry", "begin again", "picture", "file"])):
             case "text":
-                events += [Text(draw(words)) for _ in range(3)]
+                events += [Text(draw(words), begins=draw(st.booleans())) for _ in range(3)]
             case "thought":
                 events += [Reasoning(draw(words)) for _ in range(2)]
             case "call":
@@ -167,3 +167,15 @@ async def test_a_scripted_run_says_the_same(name):
         " ".join(one["text/plain"] for one in blocks) for blocks in (cell.blocks, again(result))
     )
     assert shown.split() == expected.split()
+
+
+async def test_a_terminal_says_the_same(capsys):
+    """Where nothing can be replaced, answers that begin anew stand apart, and what hides is shown, too."""
+    cell = Cell()
+    cell.can_update = False
+    run = CellRun(cell, head("m", []), ViewOptions(name="r"))
+    events = [Text("no", begins=True), Text("\u202epe"), Text("no", begins=True)]
+    await run.follow(
+        stream_of([*events, Done(Result("no", None, [], events, Usage(), None, "done", "s"))]), lambda: None
+    )
+    assert capsys.readouterr().out == "no⟨U+202E⟩pe\nno\n"

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from toolloop_jupyter.core.events.errors import Mistake
+from toolloop_jupyter.core.events.events import Usage
+from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.results.text import describe
 from toolloop_jupyter.notebook.magic import names as naming
+from toolloop_jupyter.notebook.magic.names import fill_in
 from toolloop_jupyter.notebook.magic.options import find_option
 
 KEYS = [
@@ -127,6 +131,38 @@ def test_names_in_braces_that_stay_are_told() -> None:
     names = {"title": "x", "_titel": 1}
     assert naming.note_left("{{title}} {{ title }} {{a b}} {{1}}", names) == []
     assert naming.note_left("{{titel}}, {{nosuch}}, {{titel}}, {{other}}", names) == [
-        ("{{titel}} is no variable and went out as typed; did you mean {{title}}?", "warning"),
+        ("{{titel}} is no variable, and is sent as typed; did you mean {{title}}?", "warning"),
         ("sent as typed, for there is no such variable: {{nosuch}}, {{other}}", "info"),
     ]
+
+
+class Broken(Exception):
+    """An error with a cause."""
+
+
+def _table():
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame({"n": range(100), "word": [f"w{n}" for n in range(100)]})
+
+
+def test_a_value_in_a_prompt_is_told_as_a_tools_result():
+    """A table, an error, data and a Result are what a tool's result would tell the model; a text is whole, however long."""
+    error = Broken("outer")
+    error.__cause__ = KeyError("inner")
+    result = Result("The answer.", None, [], [], Usage(), 0.0, "done", "s")
+    names = {
+        "df": _table(),
+        "err": error,
+        "r": result,
+        "data": {"a": [1, None, True]},
+        "long": "x" * 100_000,
+        "n": 7,
+    }
+    told = {name: fill_in(f"{{{{{name}}}}}", names) for name in names}
+    assert told["r"] == "The answer."
+    assert told["long"] == names["long"]
+    assert (told["n"], told["data"]) == ("7", '{"a": [1, null, true]}')
+    assert "Broken: outer" in told["err"]
+    assert "caused by KeyError" in told["err"]
+    assert "100 rows" in told["df"]
+    assert told["df"] == describe(names["df"]).text

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +377,12 @@ def test_commands_come_before_options() -> None:
 def test_advice_names_the_option_as_it_is_typed(message: str, typed: str) -> None:
     """A keyword of the API in a message becomes the option of the table; what is none stays."""
     assert options.in_flags(message) == typed
+
+
+def test_the_extension_is_light() -> None:
+    """Loading it imports neither pydantic nor litellm, which take seconds."""
+    code = "import sys, toolloop_jupyter.notebook.magic; print([m for m in ('pydantic', 'litellm') if m in sys.modules])"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )

@@ -22,13 +22,13 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.text.times import duration
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import steps as t
 from toolloop_jupyter.notebook.transcript.blocks import (
     MOST_CHARACTERS,
     MOST_LINES,
     OF_CALL,
-    duration,
     file_block,
     foot,
     head,
@@ -594,3 +594,112 @@ def test_what_is_left_out_of_a_long_text_is_said():
 def test_a_quoted_prompt_ends_with_its_words():
     """A cell's last line break, and empty lines within, make no lines of blanks."""
     assert head("m", [], prompt="Do it.\n\nNow.\n\n").text == "m\n> Do it.\n>\n> Now."
+
+
+# -- what went otherwise -------------------------------------------------------------------------------------------
+
+APPROVED = Decision(True, by="click", at=0.0)
+
+
+def ended(status, decision=None, **more):
+    """The result of a call that has no value."""
+    return ToolResult("c1", "Why.", is_error=True, status=status, decision=decision, **more)
+
+
+@pytest.mark.parametrize(
+    ("status", "decision", "line"),
+    [
+        ("failed", None, "✗ search()  0.00 s · failed: Why."),
+        ("invalid", None, "✗ search()  Why."),
+        ("refused", None, "⊖ search()  refused: Why."),
+        ("cancelled", None, "■ search()  cancelled: Why."),
+        ("denied", Decision(False, "no", by="click", at=0.0), "⊘ search()  denied by click"),
+    ],
+)
+def test_each_end_of_a_call_has_its_mark_and_word(status, decision, line):
+    """Failed, refused, cancelled and denied calls differ by more than their text, in both forms."""
+    block = call_block(call(), result=ended(status, decision, ran=status == "failed"))
+    assert block.text.startswith(line)
+    assert words(block.html).startswith(line[:10].replace("()", "").strip())
+    assert ("tlj-bad" in block.html) == (status in ("failed", "invalid"))
+
+
+@pytest.mark.parametrize("status", ["cancelled", "refused"])
+def test_a_call_that_was_cut_keeps_its_decision(status):
+    """What a person has approved says so, also where the run ended before it was over."""
+    block = call_block(call(), result=ended(status, APPROVED))
+    assert "approved by click" in block.text
+    assert f"approved · {status}: Why." in words(block.html)
+
+
+def test_the_foot_counts_what_the_rows_say():
+    """An earlier approval of all calls counts for each, a policy's leave for none; a callable's deny is a denial, a stop no error."""
+    decisions = [APPROVED, APPROVED, Decision(True, by="policy")]
+    events = [event for one in decisions for event in (call(), ToolResult("c1", "x", decision=one))]
+    events += [call(), ended("denied", Decision(False, "not here", by="policy")), call(), ended("cancelled")]
+    rows = [block.text for block in t.render(result_of(events))]
+    assert sum("approved by click" in row for row in rows) == 2
+    assert "5 tool calls (2 approved, 1 denied, 1 cancelled)" in rows[-1]
+
+
+@pytest.mark.parametrize(
+    ("stop", "css"), [("done", ""), ("cancelled", ""), ("max_turns", "tlj-ask"), ("runtime_error", "tlj-bad")]
+)
+def test_stop_is_no_error(stop, css):
+    """Red is for a failure alone."""
+    html = foot(result_of(stop_reason=stop)).html
+    assert re.findall("tlj-ask|tlj-bad", html) == ([css] if css else [])
+
+
+def test_a_run_that_failed_at_once_says_only_that():
+    """Where nothing was called, nothing is counted, and no second rule stands below the head's."""
+    block = foot(result_of(usage=Usage(), cost=0.0, stop_reason="runtime_error"))
+    assert block.text == "failed"
+    assert "border-top:0" in block.html
+    assert "border-top:0" not in foot(result_of([Text("x")], stop_reason="runtime_error")).html
+
+
+def test_output_that_never_fits_is_a_failure():
+    """The last line says so; an output that is None is one."""
+    assert foot(result_of(output_attempts=3)).text.startswith("failed: the answer does not fit output · ")
+    assert foot(result_of(output_attempts=1, text="null")).text.startswith("done")
+    assert foot(result_of(output_attempts=1, output=1)).text.startswith("done")
+
+
+def test_answers_that_begin_anew_stand_apart():
+    """Each try at an output is a text of its own."""
+    events = [Text("no", begins=True), Text("pe"), Text("no", begins=True)]
+    assert [block.text for block in t.render(result_of(events))][1:3] == ["nope", "no"]
+
+
+def test_a_short_result_is_shown_itself():
+    """A count of characters says less than the characters."""
+    for value, said in [("sunny", "sunny"), (8, "8"), (" ", "1 character"), ("x" * 41, "41 characters")]:
+        made = ToolResult("c1", str(value), value=value, ran=True)
+        assert call_block(call(), result=made).text.split("\n")[0] == f"✓ search()  0.00 s · {said}"
+
+
+def test_what_hides_is_shown_in_text_as_on_the_page():
+    """An approved `a<U+202E>b` is recorded as that, and as no `ab`: in the line, an edit, a result, an answer and an output."""
+    hidden, shown = "a\u202eb\x1bc", "a⟨U+202E⟩b␛c"
+    edited = Decision(True, "", {"x": hidden + "!"}, "click")
+    made = ToolResult("c1", hidden, value=hidden, ran=True)
+    for block in (
+        call_block(call(x=hidden), result=made, decision=edited),
+        text_block(hidden),
+        notice(hidden),
+        answer_block("", {"x": hidden}),
+        head(hidden, [hidden]),
+    ):
+        assert shown in block.text
+        assert shown in words(block.html)
+        assert "ab" not in block.text
+
+
+@pytest.mark.parametrize(
+    "text", ["Short.", "One line.\nAnother.", "word " * 60, "x" * 300, "```python\nx = 1\n```", "a\n\nb\n\nc"]
+)
+def test_an_opened_thought_does_not_repeat_its_beginning(text):
+    """Its first words stand in the line, the rest behind it: together they are the thought, and no word is there twice."""
+    said = words(reasoning_block(text).html).removeprefix("thought ")
+    assert re.sub(r"\s", "", said) == re.sub(r"```(python)?|\s", "", text)

@@ -51,3 +51,12 @@ def test_what_is_no_data_is_exported_as_it_prints() -> None:
     result = agent(Harness.TOOL_LOOP, "Go.", model=ScriptedModel("1"), output=int)
     told = json.loads(as_json(dataclasses.replace(result, output={"a": 1 + 2j, ("b", 1): object})))["output"]
     assert str(1 + 2j).strip("()") in str(told["a"])
+
+
+def test_what_hides_is_an_escape():
+    """No character of a JSON file hides or reorders others; what is read of it is what was said."""
+    made = agent(Harness.TOOL_LOOP, "Go\u202e", model=ScriptedModel("a\u202eb\u200b"))
+    text = as_json(made)
+    assert not set("\u202e\u200b") & set(text)
+    assert json.loads(text)["prompt"] == "Go\u202e"
+    assert json.loads(text)["text"] == "a\u202eb\u200b"

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import nbformat
 import pytest
 
+from support.diagrams import a_run
 from support.hostile import blocks
 from support.payloads import PAYLOADS
-from toolloop_jupyter.notebook.transcript.steps import mimebundle
+from toolloop_jupyter.notebook.html.style import STYLE
+from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
 
 SOURCE = "%%toolloop\nx"
 
@@ -74,3 +77,28 @@ def test_a_line_break_that_counts_is_one_for_the_reader():
     Words().feed(mimebundle(block)["text/html"])
     assert "\n" not in mimebundle(block)["text/html"]
     assert any("first\n\n  second\tthird" in words for words in said)
+
+
+TAG_FILTER = re.compile(
+    r"<(?=/?(?:title|textarea|style|xmp|iframe|noembed|noframes|script|plaintext)(?:\s|/?>))", re.IGNORECASE
+)
+"""What GitHub-flavoured Markdown writes as text (its specification, 6.11)."""
+
+
+def visible_on_a_code_host(*outputs):
+    """What is to be read of a notebook's Markdown where the tag filter is, styles are taken out and folds are closed."""
+    page = TAG_FILTER.sub("&lt;", exporter().from_notebook_node(notebook(*outputs))[0])
+    while (
+        inner := re.sub(r"(<summary[^>]*>.*?</summary>)(?:(?!<details).)*?</details>", r"\1", page)
+    ) != page:
+        page = inner
+    return " ".join(re.sub(r"<[^>]*>", " ", page).split())
+
+
+def test_a_run_is_readable_on_a_code_host():
+    """No text of a style sheet is seen in `nbconvert --to markdown`; the run's words are."""
+    for outputs in (render(a_run()), [render(a_run())]):
+        seen = visible_on_a_code_host(*map(mimebundle, outputs))
+        assert "done · 3 model calls" in seen
+        assert "{" not in seen
+    assert "{" in visible_on_a_code_host({"text/html": f"{STYLE}<p>x</p>"}), "the check is able to fail"

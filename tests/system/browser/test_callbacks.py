@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 SET_UP = '''%load_ext toolloop_jupyter
 import ipywidgets as widgets
@@ -35,8 +35,8 @@ _ = agent(Harness.TOOL_LOOP, "Hello.", model=ScriptedModel("Hello.")).text'''
 
 def press(desk, label):
     desk.page.locator(f".jp-OutputArea button:text-is('{label}')").click()
-    desk.click("Approve", 60)
-    desk.page.wait_for_selector(".tlj-call >> text=approved", timeout=30_000)
+    desk.click("Approve")
+    desk.page.wait_for_selector(".tlj-call >> text=approved")
 
 
 def test_the_card_of_a_callbacks_run(jupyter, desk):

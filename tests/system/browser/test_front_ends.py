@@ -77,7 +77,7 @@ def approve(desk):
 
 
 def deny(desk):
-    card_about(desk, "paper").locator(".tlj-why input").fill("too much paper already", timeout=20_000)
+    card_about(desk, "paper").locator(".tlj-why input").fill("too much paper already")
     desk.click("Deny")
     desk.wait_for("too much paper already")
 
@@ -89,7 +89,7 @@ def edit(desk):
     desk.see(fields.nth(1), "the form")
     fields.nth(0).fill("blue ink")
     fields.nth(1).fill("12")
-    fields.nth(2).check(timeout=20_000)
+    fields.nth(2).check()
     desk.click("Approve edited")
     desk.wait_for("approved with edits by click")
 

@@ -143,7 +143,7 @@ def test_nothing_of_the_corpus_acts(jupyter, desk, context):
     desk.open("payloads.ipynb")
     desk.run_all()
     began = time.monotonic()
-    desk.see(desk.button("Approve"), "the card", 300)
+    desk.see(desk.button("Approve"), "the card", 600)
     print(f"\nran in {time.monotonic() - began:.0f} s")
     desk.page.locator(".tlj-card button:has-text('Show all')").click()
     desk.has_gone("Show all")

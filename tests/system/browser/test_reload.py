@@ -37,7 +37,7 @@ def waiting(jupyter, desk, name, app="lab"):
     desk.page.evaluate(RUN, 0)
     desk.wait_until_done()
     start(desk, 1)
-    desk.button("Approve").wait_for(timeout=90_000)
+    desk.button("Approve").wait_for()
 
 
 def start(desk, number):
@@ -51,8 +51,8 @@ def test_a_saved_card_is_back_and_works(jupyter, desk, app):
     waiting(jupyter, desk, f"reload-saved-{app}.ipynb", app)
     desk.save()
     desk.page.reload()
-    desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
-    desk.button("Approve").wait_for(timeout=90_000)
+    desk.page.wait_for_selector(".jp-Notebook .jp-Cell")
+    desk.button("Approve").wait_for()
     assert "pens" in desk.page.locator(".tlj-card:visible").inner_text()
     if app == "lab":
         desk.screenshot("reload-card-is-back")
@@ -74,7 +74,7 @@ def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
     name = f"reload-{how}-{app}.ipynb"
     waiting(jupyter, desk, name, app)
     desk.page.reload()
-    desk.page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=90_000)
+    desk.page.wait_for_selector(".jp-Notebook .jp-Cell")
     desk.until(f"() => {KERNEL}?.connectionStatus === 'connected'", "a connected kernel")
     assert desk.button("Approve").count() == 0
     if how == "menu":

@@ -6,11 +6,13 @@ they found them.
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from support import stacks
 from support.kernels import LiveKernel
-from support.stack_cells import SET_UP, run
+from support.stack_cells import SET_UP, printed, run
 
 LAB = '''
 import asyncio, contextlib, contextvars, functools, io, signal, sys, threading, time
@@ -18,7 +20,7 @@ import ipywidgets as widgets
 from IPython.display import display
 from toolloop_jupyter.notebook import kernel
 
-async def ask(label="Approve", seconds=20):
+async def ask(label="Approve", seconds=300):
     """Show a button in this cell and wait for its click."""
     loop, clicked = asyncio.get_running_loop(), asyncio.get_running_loop().create_future()
     button = widgets.Button(description=label)
@@ -107,8 +109,8 @@ class _Shared:
             self.kernel.stop()
         self.kernel = None
 
-    def lend(self, prepare=lambda kernel: None):
-        """Give the kernel to one test, and throw it away where that leaves a cell running or a widget open."""
+    def lend(self, prepare=lambda kernel: None, left_changed=lambda kernel: []):
+        """Give the kernel to one test, and throw it away where that leaves a cell running, a widget open or a thing changed."""
         kernel = self.take()
         before = {widget.comm_id for widget in kernel.open_widgets()}
         try:
@@ -120,9 +122,10 @@ class _Shared:
         kernel.settle(0.05)
         running = [execution.code for execution in kernel.executions.values() if not execution.done]
         left = [w.description or w.model for w in kernel.open_widgets() if w.comm_id not in before]
-        if running or left:
+        changed = [] if running or left else left_changed(kernel)
+        if running or left or changed:
             self.drop()
-        assert (running, left) == ([], [])
+        assert (running, left, changed) == ([], [], [])
 
 
 def start_lab(python):
@@ -157,7 +160,11 @@ def start_product(python):
     kernel = LiveKernel(python).start()
     loaded = kernel.execute("%load_ext toolloop_jupyter\nimport sys\nprint('litellm' in sys.modules)")
     assert (loaded.status, loaded.stdout, loaded.stderr) == ("ok", "False\n", "")
-    for cell in (SET_UP, "agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])"):
+    for cell in (
+        SET_UP,
+        "_ = agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double])",
+        "LASTING = lasting()",
+    ):
         done = kernel.execute(cell, timeout=120)
         assert done.status == "ok", done.text
     return kernel
@@ -172,5 +179,19 @@ def stack_kernel(stack):
 
 @pytest.fixture
 def product(stack_kernel):
-    """The stack's kernel, with a fresh model `m`; fails the test that leaves a widget open or a cell running."""
-    yield from stack_kernel.lend(lambda kernel: run(kernel, "runs.clear(); m = scripted()"))
+    """The stack's kernel, with a fresh model `m` and none of another test's names.
+
+    Fails the test that leaves a widget open, a cell running, or streams, display, asyncio or settings changed.
+    """
+
+    def prepare(kernel):
+        assert run(kernel, "runs.clear(); m = scripted()").status == "ok"
+
+    def left_changed(kernel):
+        for _ in range(60):  # a tool that cannot be stopped keeps the streams' hook until it ends
+            if (changed := ast.literal_eval(printed(kernel, "left_changed()"))) == []:
+                break
+            kernel.settle(0.25)
+        return changed
+
+    yield from stack_kernel.lend(prepare, left_changed)

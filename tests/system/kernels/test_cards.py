@@ -58,7 +58,7 @@ def ask(kernel, turns="call('f', x=1)", options=""):
         f"m = script({turns})\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r {options}', 'Go.')",
         allow_stdin=True,
     )
-    kernel.button("Approve", timeout=60)
+    kernel.button("Approve")
     kernel.settle(0.2)
     return cell
 
@@ -78,6 +78,35 @@ def test_a_second_click_does_nothing(kernel):
     assert cell.stderr == ""
     assert "approved by click" in cell.text
     assert ran(kernel) == "[1]"
+
+
+@pytest.mark.parametrize("label", ["Approve", "Deny"])
+@pytest.mark.parametrize("way", ["button.click()", "button._click_handlers(button)"])
+def test_a_click_by_code_is_recorded_as_one(kernel, label, way):
+    """A button that a thread of a tool works decides, as code of the kernel can; the record says that nobody clicked."""
+    kernel.execute(f"""
+import threading, time, ipywidgets
+def leave() -> str:
+    'Leave a thread that waits for the next card.'
+    def work():
+        while not (found := [w for w in list(ipywidgets.widgets.widget._instances.values())
+                             if getattr(w, "description", "") == {label!r} and not w.disabled]):
+            time.sleep(0.05)
+        button = found[0]
+        {way}
+    threading.Thread(target=work, daemon=True).start()
+    return 'left'
+m = script(call('leave'), call('f', x=5))
+""")
+    kernel.execute("only_f = lambda asked: 'ask' if asked.name == 'f' else 'full'")
+    shown = kernel.execute("%%toolloop -m m -t leave f -p only_f --as r\nGo.", allow_stdin=True)
+    assert "by code, without a click" in shown.html
+    decided = kernel.execute("print(r.approvals[0].decision.by, ran)").stdout.split()
+    assert decided == (["code", "[5]"] if label == "Approve" else ["code", "[]"])
+    cell = ask(kernel, "call('f', x=6)")
+    kernel.click_widget(kernel.button(label))
+    kernel.wait(cell)
+    assert kernel.execute("print(r.approvals[0].decision.by)").stdout.strip() == "click"
 
 
 def test_a_double_click_is_not_for_the_next_card(kernel):
@@ -250,6 +279,7 @@ def test_approval_by_a_subshell(kernel):
     kernel.delete_subshell(shell)
     assert cell.stderr == ""
     assert ran(kernel) == "[1]"
+    assert kernel.execute("print(r.approvals[0].decision.by)").stdout.strip() == "click"
 
 
 def test_changes_from_elsewhere_while_the_card_is_open(kernel):
@@ -267,7 +297,7 @@ def test_changes_from_elsewhere_while_the_card_is_open(kernel):
         "m = script(call('f', x=1))\nget_ipython().run_cell_magic('toolloop', '-m m -t f -p ask --as r', 'Go.')",
         allow_stdin=True,
     )
-    kernel.button("Approve", timeout=60)
+    kernel.button("Approve")
     kernel.settle(2.5)
     kernel.click("Approve")
     kernel.wait(cell)
@@ -364,7 +394,7 @@ def test_sizes_are_bounded(kernel):
         "get_ipython().run_cell_magic('toolloop', '-m m -t big -p ask --as r', 'Go.')",
         allow_stdin=True,
     )
-    kernel.click("Approve", timeout=60)
+    kernel.click("Approve")
     kernel.wait(cell)
     size = sum(len(str(output.data)) for output in cell.outputs)
     assert size < 500_000, f"{size:,} characters"

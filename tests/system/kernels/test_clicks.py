@@ -31,7 +31,7 @@ def test_click_arrives_within_50_ms(live, way):
         "    slider = widgets.FloatText(description='now')\n"
         "    slider.observe(lambda change: clicked.set_result(time.time() - change.new), 'value')\n"
         "    with kernel.Cell.here().outputs(): display(slider)\n"
-        "    try: took.append(await asyncio.wait_for(clicked, 10))\n"
+        "    try: took.append(await asyncio.wait_for(clicked, 300))\n"
         "    finally: [part.close() for part in (slider.layout, slider.style, slider)]\n"
         f"for _ in range(20): {way('timed')}\n"
         "print(sorted(took)[10])"

@@ -86,10 +86,8 @@ def test_cells_that_cannot_await(kernel):
 
 def test_a_model_that_answers_and_one_that_is_not_there(kernel):
     """`--model` says whether the model answers, and for a wrong name what to write."""
-    assert (
-        "toolloop/demo answers" in kernel.execute("%toolloop doctor --model toolloop/demo", timeout=60).text
-    )
-    assert "provider/name" in kernel.execute("%toolloop doctor --model nonsense", timeout=60).text
+    assert "toolloop/demo answers" in kernel.execute("%toolloop doctor --model toolloop/demo").text
+    assert "provider/name" in kernel.execute("%toolloop doctor --model nonsense").text
 
 
 def test_a_mistake(kernel):

@@ -42,7 +42,7 @@ def kernel():
 
 def test_a_lesson_stays_small(kernel):
     """Runs of models of ours are answered without LiteLLM, also when the kernel is idle after them: under 120 MB."""
-    runs = kernel.run_all(LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi", timeout=60)
+    runs = kernel.run_all(LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%%toolloop\nHi")
     assert [run.status for run in runs] == ["ok"] * 4
     assert "Hello." in runs[2].text
     kernel.settle(2.5)  # longer than the warm-up waits
@@ -57,9 +57,8 @@ def test_an_idle_kernel_imports_it(kernel):
     """Before the first run a kernel that is idle imports LiteLLM, and the garbage collector is on again afterwards."""
     kernel.execute(LOAD)
     assert kernel.execute(STATE).stdout == "False True False\n"
-    kernel.settle(2.5)
-    assert begun(kernel)
-    kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", 60, "litellm")
+    kernel.wait_until(lambda: kernel.settle(2.5) or begun(kernel), what="the import of an idle kernel")
+    kernel.wait_until(lambda: kernel.execute(STATE).stdout == "True True False\n", what="litellm")
 
 
 def begun(kernel) -> bool:
@@ -78,7 +77,7 @@ def begun(kernel) -> bool:
 )
 def test_a_name_that_needs_it_starts_the_import(kernel, cell):
     """A default or a session with another model starts the import at once, also after runs of ours."""
-    kernel.run_all(SLOW_IMPORT, LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%toolloop --model m", timeout=60)
+    kernel.run_all(SLOW_IMPORT, LOAD, SCRIPTED, "%%toolloop -m m\nHi", "%toolloop --model m")
     assert not begun(kernel)
     kernel.execute(cell)
     assert begun(kernel)
@@ -87,12 +86,12 @@ def test_a_name_that_needs_it_starts_the_import(kernel, cell):
 def test_the_import_is_none_of_a_runs_time(kernel):
     """A cell whose model needs LiteLLM says that it is loaded, and has its whole --timeout after that."""
     with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT, LOAD, timeout=60)
+        kernel.run_all(SLOW_IMPORT.replace("sleep(3)", "sleep(10)"), LOAD)
         run = kernel.submit(
-            f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 2.5\nHi"
+            f"%%toolloop -m openai/m --api-base {server.base_url} --api-key key --timeout 9\nHi"
         )
-        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
-        kernel.wait(run, timeout=60)
+        kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
+        kernel.wait(run)
     assert "Hello." in run.text
     assert "loading litellm" not in run.text
     assert "1 model call" in run.text
@@ -104,22 +103,22 @@ def test_the_import_is_none_of_a_runs_time(kernel):
 def test_a_call_of_the_api_says_so_too(kernel, way):
     """`agent()` and `aagent()`, which show nothing by themselves, say that they wait for the import, and take it back."""
     with ScriptedServer([answer("Hello.")]) as server:
-        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *", timeout=60)
+        kernel.run_all(SLOW_IMPORT, "from toolloop_jupyter import *")
         model = f"model='openai/m', api_base={server.base_url!r}, api_key=key"
         run = kernel.submit(f"result = {way}(Harness.TOOL_LOOP, 'Hi', {model})\nprint(result.text)")
-        kernel.wait_until(lambda: "loading litellm" in run.text, 30, "the line")
-        kernel.wait(run, timeout=60)
+        kernel.wait_until(lambda: "loading litellm" in run.text, what="the line")
+        kernel.wait(run)
     assert "loading litellm" not in run.text
     assert (run.status, run.stdout, run.stderr) == ("ok", "Hello.\n", "")
 
 
 def test_stopped_while_it_waits(kernel):
     """An interrupt during the import ends the run: no call, no cost, nothing left behind."""
-    kernel.run_all(SLOW_IMPORT, LOAD, timeout=60)
+    kernel.run_all(SLOW_IMPORT, LOAD)
     run = kernel.submit("%%toolloop -m openai/m --api-base http://127.0.0.1:9 --api-key key\nHi")
-    kernel.wait_until(lambda: "loading litellm" in run.text + run.html, 30, "the line")
+    kernel.wait_until(lambda: "loading litellm" in run.text + run.html, what="the line")
     kernel.interrupt()
-    kernel.wait(run, timeout=30)
+    kernel.wait(run)
     after = kernel.execute("import gc; gc.collect()")
     assert "0 model calls" in run.text or "model call" not in run.text
     assert "not reported" not in run.text

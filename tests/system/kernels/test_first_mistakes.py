@@ -44,7 +44,7 @@ def kernel():
 
 def last_line(kernel, cell):
     """The error of a cell, which must be all that it says on one line (or a few, of a difference)."""
-    done = kernel.execute(cell, timeout=60)
+    done = kernel.execute(cell)
     assert done.status == "error", done.text
     assert "Traceback" not in done.text
     assert done.stdout == ""

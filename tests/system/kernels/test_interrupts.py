@@ -93,7 +93,7 @@ def test_blocking_code_on_the_loop(live, way):
     """Inside `allow_interrupts()` Stop breaks into a sync call on the loop's own thread; the run sees a cancel."""
     live.execute(
         RUN + "\nasync def blocks():\n    print('waiting', flush=True)\n"
-        "    try:\n        with kernel.allow_interrupts(): time.sleep(10)\n"
+        "    try:\n        with kernel.allow_interrupts(): time.sleep(300)\n"
         "    except asyncio.CancelledError:\n"
         "        global noticed\n        noticed = time.time(); log.append('cancelled')\n        raise"
     )
@@ -105,7 +105,7 @@ def test_blocking_code_on_the_loop(live, way):
 
 def test_blocked_loop_gives_way_to_the_second_interrupt(live):
     """In the sync way, a callback that blocks the loop is broken by a second press, and the run still cleans up."""
-    live.execute(RUN + "\ndef block():\n    print('blocked', flush=True); time.sleep(10)")
+    live.execute(RUN + "\ndef block():\n    print('blocked', flush=True); time.sleep(300)")
     cell = live.submit(
         "async def late():\n    asyncio.get_running_loop().call_later(0.1, block)\n    return await run(result=1)\n"
         "print(kernel.run_sync(late))"
@@ -125,7 +125,7 @@ def test_the_handler_is_put_back(live, way):
     live.wait(cell)
     stop(live, live.submit(way("run")))
     assert live.execute(idle).stdout == before
-    cell = live.submit("print('waiting', flush=True)\ntime.sleep(10)")
+    cell = live.submit("print('waiting', flush=True)\ntime.sleep(300)")
     stop(live, cell)
     assert cell.error.startswith("KeyboardInterrupt")
 

@@ -44,7 +44,7 @@ def test_no_output_has_it(kernel, tmp_path, mode):
     kernel.execute(f"%xmode {mode}")
     with echoing() as server:
         for cell in CELLS.values():
-            kernel.execute(cell.format(base=server.base_url, folder=tmp_path), timeout=60)
+            kernel.execute(cell.format(base=server.base_url, folder=tmp_path))
         assert KEY in str([r.headers for r in server.requests])
     said = json.dumps([m["content"] for m in kernel.messages], default=str)
     files = "".join(path.read_text() for path in tmp_path.iterdir())

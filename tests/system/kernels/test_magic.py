@@ -70,7 +70,7 @@ def test_click_while_the_cell_runs(kernel, click, ran):
     run(kernel, "runs.clear()")
     cell = kernel.submit("%%toolloop -p ask -t double --as r\nDouble 7", allow_stdin=True)
     after = kernel.submit("print(runs, r.approvals[0].decision.by, r.stop_reason)")
-    kernel.click(click, timeout=60)
+    kernel.click(click)
     kernel.wait(cell, after)
     assert (cell.status, after.stdout) == ("ok", f"{ran} click done\n")
     assert kernel.open_widgets() == [], "a finished run leaves no widget"
@@ -167,7 +167,7 @@ def test_session_goes_on_and_is_listed(kernel):
         ),
         (
             "%%toolloop --model litellm_proxy/coder\nhi",
-            "toolloop: litellm_proxy/ models need the gateway URL: pass api_base=",
+            "toolloop: litellm_proxy/ models need the gateway URL: pass --api-base URL",
         ),
         ("%%toolloop --output runs\nhi", "toolloop: 'runs' is a list, not an output model"),
         (
@@ -271,7 +271,7 @@ def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
     cell = kernel.submit(f"%%toolloop {line} {'-p ask' if where == 'approval' else ''}\ngo", allow_stdin=True)
     after = kernel.submit("print('AFTER', r.stop_reason)")
     if where == "approval":
-        kernel.button("Approve", timeout=30)
+        kernel.button("Approve")
     else:
         server.wait_for_requests(1)
         kernel.settle(0.7)
@@ -319,7 +319,7 @@ def test_step_mode_holds_before_each_call(kernel, serve):
         f"%%toolloop --step --model openai/stub --api-base {server.base_url} --api-key KEY -t double --as r\nDouble 4",
         allow_stdin=True,
     )
-    kernel.button("Next", timeout=60)
+    kernel.button("Next")
     assert server.requests == []
     kernel.click("Next")
     kernel.wait_for_text("next: run double")
@@ -399,7 +399,7 @@ def test_show_renders_litellms_own_streams(kernel, serve):
         "print(type(await show(theirs)).__module__, runs)",
         allow_stdin=True,
     )
-    kernel.click("Approve", timeout=60)
+    kernel.click("Approve")
     kernel.wait(cell)
     assert "litellm.harness.types [8]" in cell.stdout, cell.text
     for text in (cell.text, run(kernel, "_ = await show(theirs)").text):
@@ -415,7 +415,7 @@ def test_sync_agent_asks_by_card_and_shows_nothing_else(kernel):
         allow_stdin=True,
     )
     after = kernel.submit("print('AFTER')")
-    kernel.click("Approve", timeout=30)
+    kernel.click("Approve")
     kernel.wait(cell, after)
     assert "22" in cell.stdout, cell.text
     assert "`double` says" not in cell.text
@@ -495,7 +495,7 @@ def test_a_session_asks_by_card_only_where_nobody_reads_its_stream(kernel):
         "def fresh(): return agent_session(Harness.TOOL_LOOP, model=M, tools=[double], permissions='ask')",
     )
     cell = kernel.submit("print(fresh().run('Double 3').tool_results[0].value)", allow_stdin=True)
-    kernel.click("Approve", timeout=30)
+    kernel.click("Approve")
     kernel.wait(cell)
     assert "6\n" in cell.stdout
     read = run(
@@ -506,6 +506,6 @@ def test_a_session_asks_by_card_only_where_nobody_reads_its_stream(kernel):
     )
     assert read.stdout == "8\n", read.text
     cell = kernel.submit("print(show(fresh().stream('Double 5')).tool_results[0].value)", allow_stdin=True)
-    kernel.click("Approve", timeout=30)
+    kernel.click("Approve")
     kernel.wait(cell)
     assert "10\n" in cell.stdout

@@ -19,7 +19,7 @@ from toolloop_jupyter.notebook import kernel
 
 log, loops = [], []
 
-async def waits(seconds=20, result=None):
+async def waits(seconds=300, result=None):
     loops.append(asyncio.get_running_loop())
     print("waiting", flush=True)
     try:
@@ -45,7 +45,7 @@ def ipython(python, tmp_path_factory):
         str(python or sys.executable),
         ["-m", "IPython", "--simple-prompt", "--no-banner", "--colors=NoColor", "--no-confirm-exit"],
         encoding="utf-8",
-        timeout=40,
+        timeout=120,
         cwd=str(folder),
         env={**os.environ, "IPYTHONDIR": str(folder), "PYTHON_COLORS": "0", "TERM": "dumb"},
         echo=False,
@@ -68,7 +68,7 @@ def _stopped(child, code):
     child.sendline(code)
     child.expect("waiting")
     child.sendintr()
-    child.expect(r"In \[\d+\]: ", timeout=10)
+    child.expect(r"In \[\d+\]: ")
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", child.before).strip()
 
 
@@ -98,7 +98,7 @@ def test_ctrl_c_cancels_the_run(ipython, way):
 @pytest.mark.parametrize("way", FORMS)
 def test_ctrl_c_with_a_result(ipython, way):
     """A run that answers the cancel with a result gives it."""
-    came = _stopped(ipython, f"print('result', {FORMS[way].format('lambda: waits(20, 7)')})")
+    came = _stopped(ipython, f"print('result', {FORMS[way].format('lambda: waits(300, 7)')})")
     assert came.endswith("result 7"), came
 
 

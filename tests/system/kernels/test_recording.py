@@ -222,3 +222,26 @@ def test_a_full_disk_stops_the_recording_and_not_the_run(recorded, student):
     )
     said = student.execute("%toolloop save full /dev/full")
     assert said.text.strip() == "toolloop: No space left on device: /dev/full"
+
+
+def test_without_times_the_same_cells_leave_the_same_bytes(recorded, student):
+    """`%config ToolLoop.times = False`: a replayed cell, its run shown again and its export are equal to the byte each time."""
+    tape, _, _ = recorded
+    student.execute(f"%toolloop replay on {tape}\n%config ToolLoop.times = False")
+
+    def run_once() -> list[object]:
+        done = [
+            student.execute(CELLS[0][0]),
+            student.execute("%toolloop show"),
+            student.execute("a.diagram()"),
+        ]
+        student.execute("%toolloop export run.html")
+        done.append(student.execute("print(open('run.html').read())\nimport os; os.remove('run.html')"))
+        assert [one.status for one in done] == ["ok"] * 4
+        return [output.data for one in done for output in one.outputs if output.kind != "execute_result"]
+
+    first, second = run_once(), run_once()
+    assert first == second
+    assert not re.search(r"\d\.\d\d s\b", str(first))
+    student.execute("%config ToolLoop.times = True")
+    assert re.search(r"\d\.\d\d s\b", str(run_once()))

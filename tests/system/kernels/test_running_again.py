@@ -231,7 +231,7 @@ def test_what_a_cell_no_longer_shows_is_kept_by_a_later_one(kernel, tmp_path, li
     ]
     cells[0] = run(kernel, line, "l0")
     cells.append(run(kernel, say("lost", "Three.", "--keep-history"), "l2"))
-    assert kept_in(tmp_path, cells, "lost") == (0, ["One.", "Two.", "Three."])
+    assert kept_in(tmp_path, cells, "lost") == ["One.", "Two.", "Three."]
     assert conversation(kernel, "lost") == ["One.", "Two.", "Three."]
 
 
@@ -244,16 +244,16 @@ def test_the_cell_that_resumes_may_have_kept_a_turn(kernel, tmp_path):
     kept_in(tmp_path, cells, "place")
     cells[1] = run(kernel, f"%toolloop resume place {tmp_path / 'n.ipynb'}", "p1")
     cells.append(run(kernel, say("place", "Three.", "--keep-history"), "p2"))
-    assert kept_in(tmp_path, cells, "place") == (0, ["One.", "Two.", "Three."])
+    assert kept_in(tmp_path, cells, "place") == ["One.", "Two.", "Three."]
 
 
 def kept_in(folder, cells, session):
-    """What a notebook with these cells keeps of a session: (lost turns, user messages)."""
+    """What a notebook with these cells keeps of a session: the user's messages."""
     notebook = folder / "n.ipynb"
     shown = [{"outputs": [{"data": output.data} for output in done.outputs]} for done in cells]
     notebook.write_text(json.dumps({"cells": shown}))
     kept = find(session, str(notebook), {})
-    return kept.lost, [message["content"] for message in kept.messages if message["role"] == "user"]
+    return [message["content"] for message in kept.messages if message["role"] == "user"]
 
 
 def test_a_result_shown_again_is_the_same(kernel):

@@ -35,7 +35,7 @@ def test_a_click_in_an_awaited_cell(product, click, said):
     """Approve, Deny and Stop reach the cell while it runs; the queued next cell runs once, after it."""
     cell = product.submit(FORMS["awaited"], allow_stdin=True)
     after = product.submit("print(runs, r.stop_reason)")
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     product.click(click)
     product.wait(cell, after)
     assert (cell.status, after.stdout.strip()) == ("ok", said), cell.text
@@ -52,7 +52,7 @@ def test_every_way_to_call_it(product, form):
         "since = time.time()\n" + FORMS[form] if "%%" not in FORMS[form] else FORMS[form], allow_stdin=True
     )
     after = [product.submit("print(runs, r.stop_reason, r.text)"), product.submit("print('second')")]
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     product.settle(0.5)
     product.click("Approve")
     product.wait(cell, *after)
@@ -79,7 +79,7 @@ def test_in_a_widget_callback(product):
         allow_stdin=True,
     )
     product.click("Begin")
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     later = product.submit("print(runs, done)")
     product.click("Approve")
     product.wait(later)
@@ -96,7 +96,7 @@ def test_other_messages_are_neither_lost_nor_reordered(product, form):
     )
     slider = product.open_widgets("IntSliderModel")[-1]
     cell = product.submit(FORMS[form], allow_stdin=True)
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     asked = product.send("complete_request", {"code": "asynci", "cursor_pos": 6})
     info = product.send("kernel_info_request", {})
     for value in (1, 2, 3):
@@ -158,7 +158,7 @@ def test_thirty_runs_leave_nothing(product):
     cells = [product.submit(many.format(n=10), allow_stdin=True)]
     for _ in range(10):
         cells += [product.submit("m.reset()"), product.submit(magic, allow_stdin=True)]
-    product.wait(*cells, timeout=60)
+    product.wait(*cells)
     assert [cell.error for cell in cells if cell.error] == []
     run(product, settled.format(name="later"))
     assert printed(product, "[(k, before[k], later[k]) for k in before if before[k] != later[k]]") == "[]"
@@ -196,7 +196,7 @@ def test_with_somebody_elses_nest_asyncio(spare):
     for form in ("awaited", "agent"):
         spare.execute("m = scripted(); runs.clear()")
         cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")
-        spare.click("Approve", timeout=90)
+        spare.click("Approve")
         spare.wait(cell, after)
         assert after.stdout == "[7] done\n", cell.text
 

@@ -31,7 +31,7 @@ def test_interrupt_of_the_api(product, serve, point, way):
     cell = product.submit(f"{ask.format('Go.')}\nprint('not reached')", allow_stdin=True)
     after = product.submit("print('AFTER', len(runs))")
     if point == "streaming":
-        server.wait_for_requests(1, timeout=30)
+        server.wait_for_requests(1)
         product.settle(0.5)
     else:
         arrive(product, server, cell, point)
@@ -54,7 +54,7 @@ def test_an_interrupt_in_a_function(product):
     """■ while a function of the notebook waits in `agent()`: what it was to do afterwards is not done, the next cell is."""
     run(product, "def ask_it():\n    agent(Harness.TOOL_LOOP, 'Go.', **asking())\n    print('not reached')")
     cell, after = product.submit("ask_it()", allow_stdin=True), product.submit("print('AFTER', len(runs))")
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     product.settle(0.3)
     product.interrupt()
     product.wait(cell, after)
@@ -73,7 +73,7 @@ def test_an_interrupt_in_a_callback(product):
         allow_stdin=True,
     )
     product.click("Begin")
-    product.button("Approve", timeout=30)
+    product.button("Approve")
     product.settle(0.3)
     product.interrupt()
     after = product.submit("print('AFTER', ended, len(runs))")

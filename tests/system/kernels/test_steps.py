@@ -108,7 +108,7 @@ def test_nothing_goes_out_before_next(kernel, serve):
     server = serve([calls(("double", {"x": 4})), answer("It is 8.")])
     line = f"--model openai/stub --api-base {server.base_url} --api-key STUB_KEY -t double"
     cell = kernel.submit(f"%%toolloop --step {line}\nDouble 4", allow_stdin=True)
-    kernel.button("Next", timeout=30)
+    kernel.button("Next")
     kernel.settle(0.5)
     assert server.requests == []
     kernel.click("Next")
@@ -121,7 +121,7 @@ def test_nothing_goes_out_before_next(kernel, serve):
     kernel.settle(0.3)
     assert len(server.requests) == 1
     kernel.click("Next")
-    kernel.wait(cell, timeout=30)
+    kernel.wait(cell)
     assert len(server.requests) == 2
     assert cell.status == "ok"
 
@@ -130,8 +130,8 @@ def test_run_to_end_holds_no_more(kernel):
     """After "Run to end" the rest is shown as before, and not held."""
     kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
     cell = kernel.submit("%%toolloop --step --model lesson -t double\nDouble 4", allow_stdin=True)
-    kernel.click("Run to end", timeout=30)
-    kernel.wait(cell, timeout=30)
+    kernel.click("Run to end")
+    kernel.wait(cell)
     assert len(steps(cell, "→")) == 2
     assert len(steps(cell, "›")) == 1
 
@@ -145,10 +145,10 @@ def test_stop_ends_the_run_before_the_step(kernel, clicks):
     )
     for number, label in enumerate(clicks):
         kernel.wait_until(lambda n=number: len(steps(cell, "→") + steps(cell, "›")) > n, 30, "a step")
-        button = kernel.button("Next", timeout=30)
+        button = kernel.button("Next")
         kernel.click(label)
         kernel.wait_until(lambda b=button: not b.open, 10, "the card to go")
-    kernel.wait(cell, timeout=20)
+    kernel.wait(cell)
     checked = kernel.execute(
         "from toolloop_jupyter.core.conversation import history\nh = %toolloop history held\n"
         "print(r.stop_reason, ran, len(lesson.requests), history.validate(h))"
@@ -160,15 +160,15 @@ def test_in_ask_mode_the_card_comes_after_next(kernel):
     """First Next shows what is to come, then the person is asked about it; the edited call runs."""
     kernel.execute("lesson = ScriptedModel(call('double', x=4), 'It is 8.')")
     cell = kernel.submit("%%toolloop --step --model lesson -t double -p ask\nDouble 4", allow_stdin=True)
-    kernel.click("Next", timeout=30)
+    kernel.click("Next")
     kernel.wait_until(lambda: "› next: run double" in cell.text, 30, "the call to come")
     kernel.button("Next")
     assert not [b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]
     kernel.click("Next")
-    kernel.click("Approve", timeout=30)
+    kernel.click("Approve")
     kernel.wait_until(lambda: "3 messages" in cell.text, 30, "the second request")
-    kernel.click("Run to end", timeout=30)
-    kernel.wait(cell, timeout=30)
+    kernel.click("Run to end")
+    kernel.wait(cell)
     assert kernel.execute("print(ran)").stdout == "[4]\n"
     assert len(steps(cell, "›")) == 1
 
@@ -185,9 +185,7 @@ def test_at_a_keyboard(kernel):
         kernel.prompts.clear()
         left = iter(answers)
         kernel.on_input = lambda _, left=left: next(left)
-        cell = kernel.execute(
-            "%%toolloop --step --model lesson -t double --as r\nDouble 4", allow_stdin=True, timeout=30
-        )
+        cell = kernel.execute("%%toolloop --step --model lesson -t double --as r\nDouble 4", allow_stdin=True)
         assert kernel.prompts[0] == "  [Enter] to call the model, r to run to the end, s to stop: "
         assert len(kernel.prompts) == len(answers), cell.text
         assert kernel.execute("print(r.stop_reason, ran, len(lesson.requests))").stdout == f"{outcome}\n"
@@ -195,7 +193,7 @@ def test_at_a_keyboard(kernel):
 
 def test_nobody_there_is_not_waited_for(kernel):
     """An unattended run (nbconvert, papermill) shows all steps and waits at none."""
-    done = kernel.execute("%%toolloop --step -t double\nDouble 4", timeout=20)
+    done = kernel.execute("%%toolloop --step -t double\nDouble 4")
     assert len(steps(done, "→")) == 2
     assert "waiting" not in done.text
 

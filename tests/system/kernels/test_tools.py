@@ -308,7 +308,7 @@ def test_two_runs_at_once_in_one_cell(kernel):
         "def one(name, f): return show(aagent(Harness.TOOL_LOOP, 'Go.', model=models[name], tools=[f], stream=True))\n"
         "models = {n: ScriptedModel(call(n), n + ' done') for n in 'ab'}"
     )
-    cell = kernel.execute("x, y = await asyncio.gather(one('a', a), one('b', b))", timeout=60)
+    cell = kernel.execute("x, y = await asyncio.gather(one('a', a), one('b', b))")
     assert cell.status == "ok", cell.text
     blocks = [o.data["text/plain"] for o in cell.outputs if o.data.get("text/plain", "").startswith("✓")]
     assert len(blocks) == 2
@@ -523,7 +523,7 @@ def test_settings_of_the_decorator(kernel):
         "@tool(permissions='ask')\ndef f():\n    'Ask.'\n    return 'ran'\nm = ScriptedModel(call('f'), 'Answer.')"
     )
     cell = kernel.submit("%%toolloop --model m --tools f -p full\nGo.", allow_stdin=True)
-    kernel.click("Deny", timeout=20)
+    kernel.click("Deny")
     kernel.wait(cell)
     assert "ran" not in kernel.execute("print(m.requests[-1].messages[-1]['content'])").stdout
 
@@ -534,3 +534,26 @@ def test_async_behind_a_sync_wrapper(kernel):
         "async def work(): await asyncio.sleep(.01); return asyncio.get_running_loop() is loop\nloop = asyncio.get_running_loop()"
     )
     assert run(kernel, "return work()").model == "true"
+
+
+@pytest.mark.parametrize("thread", [True, False])
+def test_a_cell_that_a_tool_runs_shows_in_the_tools_block(kernel, thread):
+    """What `get_ipython().run_cell` evaluates to, displays and raises stands within the call's block, and nowhere else."""
+    kernel.execute(
+        f"@tool(thread={thread})\ndef run(code: str) -> str:\n    'Run code.'\n"
+        "    return 'ok' if get_ipython().run_cell(code).success else 'failed'\n"
+        "m = ScriptedModel(call('run', code='print(\"printed\"); 6 * 7'), call('run', code='1 / 0'), 'Done.')"
+    )
+    done = kernel.execute("%%toolloop -m m -t run --as r\nGo.")
+    assert [output.kind for output in done.outputs if output.kind != "display_data"] == []
+    first, second = (
+        html for html in re.findall(r"<details class=\"tlj tlj-call.*?</details>", done.html) if "run" in html
+    )
+    assert "printed" in first
+    assert "42" in first
+    assert "ZeroDivisionError" in second
+    assert kernel.execute("print([t.value for t in r.tool_results])").stdout == "['ok', 'failed']\n"
+    after = kernel.execute("6 * 9")
+    assert after.value == "54"
+    assert "ZeroDivisionError" in kernel.execute("1 / 0").text
+    assert kernel.execute("'finish_displayhook' in vars(get_ipython().displayhook)").value == "False"

@@ -15,7 +15,7 @@ A_MACHINE = re.compile(
     r"/home/|/Users/|/root/|/tmp/|/private/|/opt/|/usr/|\b[A-Z]:\\\\(?=\w)|site-packages|ipykernel_\d|\.venv|localhost:\d"
 )
 WIDGET = "application/vnd.jupyter.widget-view+json"
-MARKS = re.compile(r"^([✓✗⊘]) ([\w.]+)\(", re.MULTILINE)
+MARKS = re.compile(r"^([✓✗⊘⊖■]) ([\w.]+)\(", re.MULTILINE)
 
 each = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
@@ -38,6 +38,21 @@ def tool_calls(notebook):
     return [MARKS.findall("\n".join(text_of(o) for o in cell.outputs)) for cell in code_cells(notebook)]
 
 
+def record(notebook):
+    """What the runs of a notebook left, cell by cell: text and HTML, without addresses in memory and empty outputs."""
+    cells = []
+    for cell in code_cells(notebook):
+        outputs = [output for output in cell.outputs if "tlj" in output.get("data", {}).get("text/html", "")]
+        written = [(text_of(output), output.data["text/html"]) for output in outputs]
+        texts, pages = (
+            ("\n".join(part for part in form if part) for form in zip(*written, strict=True))
+            if written
+            else ("", "")
+        )
+        cells.append((re.sub(r"0x[0-9a-f]+", "0x…", texts), re.sub(r"0x[0-9a-f]+", "0x…", pages)))
+    return cells
+
+
 def errors(notebook):
     return [
         f"{o.ename}: {o.evalue}"
@@ -54,13 +69,14 @@ def offline(monkeypatch, tmp_path):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     monkeypatch.setenv("PYDEVD_DISABLE_FILE_VALIDATION", "1")
+    monkeypatch.setenv("TOOLLOOP_TIMES", "0")  # as notebooks/refresh.py has it
 
 
 @each
 @pytest.mark.notebook
 @pytest.mark.timeout(SECONDS + 30)
 def test_runs_top_to_bottom(path, offline, record_property):
-    """Each notebook runs without an error, leaves no file behind, and makes the calls that its committed copy shows."""
+    """Each notebook runs without an error, leaves no file behind, and its runs leave what its committed copy shows."""
     committed = nbformat.read(path, as_version=4)
     notebook = nbformat.read(path, as_version=4)
     files, began = sorted(path.parent.iterdir()), time.monotonic()
@@ -71,6 +87,9 @@ def test_runs_top_to_bottom(path, offline, record_property):
     record_property("seconds", round(time.monotonic() - began, 1))
     assert errors(notebook) == []
     assert tool_calls(notebook) == tool_calls(committed)
+    for cell, (now, then) in enumerate(zip(record(notebook), record(committed), strict=True)):
+        assert now[0] == then[0], f"code cell {cell}: run notebooks/refresh.py {path.name}"
+        assert now[1] == then[1], f"code cell {cell}: run notebooks/refresh.py {path.name}"
     assert [f for f in sorted(path.parent.iterdir()) if f.name != ".ipynb_checkpoints"] == files
 
 

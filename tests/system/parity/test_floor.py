@@ -12,7 +12,7 @@ from support import stacks
 
 @pytest.mark.stacks
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1300)
 def test_parity_with_the_oldest_litellm(repository):
     """Every scenario is the same or better there, too, and the tests of the differences pass."""
     floor = stacks.build(stacks.FLOOR)
@@ -37,7 +37,7 @@ def test_parity_with_the_oldest_litellm(repository):
         capture_output=True,
         text=True,
         check=False,
-        timeout=500,
+        timeout=1200,
         cwd=repository,
     )
     assert ran.returncode == 0, ran.stdout[-5000:] + ran.stderr[-2000:]

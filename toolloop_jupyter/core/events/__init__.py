@@ -1,6 +1,7 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, Decision, Scope, freeze, is_same_json, thaw
+from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json
+from .checks import CHECKS, Check, OnLimit, check_values
 from .errors import (
     STOPPED,
     ArgumentInvalid,
@@ -48,13 +49,16 @@ from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [
     "ANY",
+    "CHECKS",
     "STOPPED",
     "Approval",
     "ArgumentInvalid",
     "ArgumentTypeInvalid",
     "Attachment",
     "CapabilityUnsupported",
+    "Check",
     "Compaction",
+    "DecidedBy",
     "Decision",
     "Done",
     "Emit",
@@ -70,6 +74,7 @@ __all__ = [
     "Mistake",
     "ModelCallFailed",
     "Observer",
+    "OnLimit",
     "OptionsMismatch",
     "OutputInvalid",
     "Presenter",
@@ -95,10 +100,10 @@ __all__ = [
     "ToolResult",
     "ToolStatus",
     "Usage",
+    "check_values",
     "freeze",
     "is_same_json",
     "make_plain",
     "read_content",
     "read_fields",
-    "thaw",
 ]

@@ -1,4 +1,4 @@
-"""What a run says while it goes on, and what it leaves behind.
+"""A request to run a tool, and what was decided about it; JSON data that cannot be changed any more.
 
 Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
 with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
@@ -17,7 +17,10 @@ from typing import Any, Literal, NoReturn, TypeAlias
 
 from ..execution import is_exactly, shorten_repr
 
-DecidedBy: TypeAlias = Literal["click", "prompt", "policy", "callback", "stream", "unattended", "stop"]
+DecidedBy: TypeAlias = Literal[
+    "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
+]
+"""Who has decided. "code": a card's button, which was worked by code of this kernel and by no message of the front-end."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 
 

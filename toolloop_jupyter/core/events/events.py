@@ -1,4 +1,4 @@
-"""What an answer has beside text, thoughts and calls: pictures, audio, sources, files; read from deltas and messages."""
+"""What a run says while it goes on: pieces of text, calls and their results, retries, and what they cost."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Retry:
-    """Ours: a model call failed and is tried again.
+    """Ours: a model call failed and is tried again, or its answer was no `output=` and is asked for again.
 
     `discard` is streamed text that no longer holds ("" mostly: a try that repeats the beginning goes on behind it).
     """
@@ -154,6 +154,10 @@ class Retry:
     attempt: int
     error: str
     discard: str = ""
+    wait: float = 0.0
+    """Seconds until the next try."""
+    of_answer: bool = False
+    """Whether the call came back whole: `error` says what its answer lacks, and what comes next is another text."""
 
 
 @dataclass(frozen=True)

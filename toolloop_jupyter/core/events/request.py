@@ -86,11 +86,12 @@ def read_fields(source: object) -> Fields:
     A pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to say that a field is absent, as most
     of them are in most deltas.
     """
-    if isinstance(source, Mapping):
+    if type(source) is dict:
         return source
-    fields: Fields = getattr(source, "__dict__", None) or {}
-    extra = source.__pydantic_extra__ if hasattr(type(source), "__pydantic_fields__") else None  # type: ignore[attr-defined]  # a pydantic model has it
-    return {**extra, **fields} if extra else fields
+    if hasattr(type(source), "__pydantic_fields__"):
+        fields, extra = source.__dict__, source.__pydantic_extra__  # type: ignore[attr-defined]  # a model has it
+        return {**extra, **fields} if extra else fields
+    return source if isinstance(source, Mapping) else getattr(source, "__dict__", {})
 
 
 def make_plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a run says while it goes on, and what it leaves behind.
+"""What a turn leaves: its Result, how that looks to people, and checks of it for exercises.
 
 Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
 with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
@@ -52,7 +52,7 @@ class Presenter:
 
 @dataclass(frozen=True)
 class Result:
-    """What a turn leaves. `text` is the final answer, or the partial one with the error behind it."""
+    """What a turn leaves. `text` is the final answer, or the partial one; the error where the model said nothing (as LiteLLM)."""
 
     text: str
     output: Any
@@ -103,21 +103,49 @@ class Result:
 
         The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
         Raises AssertionError with what was called instead; TypeError for arguments that are no dict. A call counts
-        whether or not it succeeded (`tool_results[i].is_error` tells).
+        whether or not it succeeded (`tool_results[i].is_error` tells). None for no call where none must be.
         """
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(hide(f"write assert_called(tool, name=value, times=count), not {arguments!r}"))
-        return assert_called(self.calls, tool, times, {**(arguments or {}), **more})
+        wanted, name = {**(arguments or {}), **more}, find_name(tool)
+        named = [call for call in self.calls if call.name == name]
+        fitting = [call for call in named if _fits(call, wanted)]
+        if times is not None and len(fitting) != times and (fitting or not times):
+            raise _fault(
+                f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
+            )
+        if fitting or times == 0:
+            return fitting[0] if fitting else None
+        often = f" (expected {_times(times)})" if times is not None else ""
+        if named:
+            raise _fault(
+                f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}"
+            )
+        called = ", ".join(call.name for call in self.calls)
+        did = f"It called: {called}." if called else "It called no tool at all."
+        raise _fault(f"the model never called {name}{often}. {did}")
 
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
-        assert_not_called(self.calls, tool, {**(arguments or {}), **more})
+        unwanted, name = {**(arguments or {}), **more}, find_name(tool)
+        found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
+        if found:
+            raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
 
     def assert_order(self, *tools: Tool) -> None:
         """Check that these tools were called in this order, others between them or not."""
-        assert_order(self.calls, tools)
+        names = [find_name(tool) for tool in tools]
+        left = list(names)
+        for call in self.calls:
+            if left and call.name == left[0]:
+                left.pop(0)
+        if left:
+            order = ", ".join(call.name for call in self.calls) or "nothing"
+            raise _fault(
+                f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
+            )
 
     def diagram(self) -> object:
         """A picture of the run for a notebook: who spoke when, and how long each call took."""
@@ -173,50 +201,6 @@ ANY: Any = object()
 """Stands for any value: `assert_called("search", query=ANY)` wants the argument to be there."""
 
 
-def assert_called(
-    calls: Sequence[ToolCall], tool: Tool, times: int | None, wanted: Mapping[str, object]
-) -> ToolCall | None:
-    """The first call of `tool` whose arguments include `wanted`. Raises AssertionError when there is none.
-
-    With `times`, so many such calls there must be, no more and no fewer; None for no call where none must be.
-    """
-    name = find_name(tool)
-    named = [call for call in calls if call.name == name]
-    fitting = [call for call in named if _fits(call, wanted)]
-    if times is not None and len(fitting) != times and (fitting or not times):
-        raise _fault(
-            f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
-        )
-    if fitting or times == 0:
-        return fitting[0] if fitting else None
-    often = f" (expected {_times(times)})" if times is not None else ""
-    if not named:
-        raise _fault(f"the model never called {name}{often}. {_what_it_did(calls)}")
-    raise _fault(f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}")
-
-
-def assert_not_called(calls: Sequence[ToolCall], tool: Tool, unwanted: Mapping[str, object]) -> None:
-    """Raise AssertionError when `tool` was called with these arguments, or at all when there are none."""
-    name = find_name(tool)
-    found = [call for call in calls if call.name == name and _fits(call, unwanted)]
-    if found:
-        raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
-
-
-def assert_order(calls: Sequence[ToolCall], tools: Sequence[Tool]) -> None:
-    """Raise AssertionError unless these tools were called in this order (others may come between)."""
-    names = [find_name(tool) for tool in tools]
-    left = list(names)
-    for call in calls:
-        if left and call.name == left[0]:
-            left.pop(0)
-    if left:
-        order = ", ".join(call.name for call in calls) or "nothing"
-        raise _fault(
-            f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
-        )
-
-
 def _fault(message: str) -> AssertionError:
     return AssertionError(hide(message))
 
@@ -245,10 +229,6 @@ def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
 
 def _with(wanted: Mapping[str, object]) -> str:
     return " with " + ", ".join(f"{key}={_short(value)}" for key, value in wanted.items()) if wanted else ""
-
-
-def _what_it_did(calls: Sequence[ToolCall]) -> str:
-    return f"It called: {', '.join(call.name for call in calls)}." if calls else "It called no tool at all."
 
 
 def _shown(calls: Sequence[ToolCall]) -> str:

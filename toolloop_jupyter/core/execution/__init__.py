@@ -13,6 +13,7 @@ from .guard import (
 from .runner import (
     IDLE_THREAD,
     TOOL_THREAD,
+    FirstItems,
     Outcome,
     RunEnded,
     ToolTimeout,
@@ -27,6 +28,7 @@ __all__ = [
     "IDLE_THREAD",
     "MISSING",
     "TOOL_THREAD",
+    "FirstItems",
     "Outcome",
     "Raised",
     "RunEnded",

@@ -16,14 +16,15 @@ import ctypes
 import functools
 import inspect
 import queue
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from .guard import ToolStopped, describe_error, get_message, is_interrupt
+from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt
 
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
@@ -81,7 +82,16 @@ async def attempt_apart(work: Awaitable[object]) -> Outcome:
     A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
     that comes out of a future would end all that awaits it.
     """
-    task, cancelled = asyncio.ensure_future(attempt(work)), False
+    task, outer = asyncio.ensure_future(attempt(work)), asyncio.current_task()
+    if sys.version_info >= (3, 11) and outer is not None:  # a task counts who has cancelled it
+        before = outer.cancelling()
+        try:
+            return await task
+        except asyncio.CancelledError:
+            if outer.cancelling() > before:
+                raise
+            return Outcome(error=Cancelled(WAS_CANCELLED))
+    cancelled = False
     while not task.done():
         try:
             await asyncio.wait({task})
@@ -157,7 +167,7 @@ async def run_function(
     """Run a tool's function (its arguments are bound already), whatever kind of function it is.
 
     With `thread` it is called in a worker thread, else here. What it returns is awaited if it can be. The items of a
-    generator are the value, a list; each is told to `on_item` as it comes. After `limit` seconds the error is ToolTimeout.
+    generator are the value, a list (`FirstItems` where it gave more than are kept); each is told to `on_item` as it comes. After `limit` seconds the error is ToolTimeout.
     """
 
     def start() -> object:
@@ -186,21 +196,7 @@ class _Awaited:
     value: Any
 
     async def finish(self, on_item: Callable[[object], None]) -> object:
-        if not inspect.isasyncgen(self.value):
-            return await self.value
-        collected = []
-        async for item in self.value:
-            on_item(item)
-            collected.append(item)
-        return collected
-
-
-def _drain(items: Iterator[object], on_item: Callable[[object], None]) -> list[object]:
-    collected = []
-    for item in items:
-        on_item(item)
-        collected.append(item)
-    return collected
+        return await (_adrain(self.value, on_item) if inspect.isasyncgen(self.value) else self.value)
 
 
 async def _limit(running: Awaitable[object], limit: float) -> object:
@@ -225,6 +221,82 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
     raise ToolTimeout(
         took_longer if task.done() else f"{took_longer} and does not stop; its result is dropped"
     )
+
+
+# --- generators -----------------------------------------------------------------------------------------------
+
+KEPT_ITEMS = 20_000
+"""Items of a generator that are its result; of more the first ones, and how many there were."""
+KEPT_BYTES = 100_000_000
+"""About so many bytes of them, as the items themselves say."""
+MOST_ITEMS = 1_000_000
+"""Items after which a generator is ended."""
+_BREATH = 100
+"""Items of an async generator after which the loop has a turn: one that awaits nothing would hold it."""
+
+
+class FirstItems(list[Any]):
+    """The first items of a generator that gave more than are kept."""
+
+    given: int = 0
+    """How many it gave."""
+
+
+class TooManyItems(Exception):
+    """A generator gave more than MOST_ITEMS items."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            f"the generator gave more than {MOST_ITEMS:,} items and was ended; nothing of them is kept"
+        )
+
+
+class _Items:
+    """Collects what a generator gives, within bounds."""
+
+    def __init__(self, on_item: Callable[[object], None]) -> None:
+        self._on_item = on_item
+        self._kept: list[Any] = []
+        self._bytes = 0
+        self.count = 0
+
+    def take(self, item: object) -> None:
+        """Take one more. Raises TooManyItems."""
+        self.count += 1
+        if self.count > MOST_ITEMS:
+            raise TooManyItems
+        self._on_item(item)
+        if self.count > len(self._kept) + 1 or len(self._kept) == KEPT_ITEMS or self._bytes > KEPT_BYTES:
+            return
+        size = attempt_call(sys.getsizeof, item)
+        self._bytes += 0 if isinstance(size, Raised) else size
+        self._kept.append(item)
+
+    def value(self) -> list[Any]:
+        """All of them, or `FirstItems`."""
+        if self.count == len(self._kept):
+            return self._kept
+        first = FirstItems(self._kept)
+        first.given = self.count
+        return first
+
+
+def _drain(generator: Generator[Any, Any, Any], on_item: Callable[[object], None]) -> list[Any]:
+    items = _Items(on_item)
+    with contextlib.closing(generator):
+        for item in generator:
+            items.take(item)
+    return items.value()
+
+
+async def _adrain(generator: AsyncGenerator[Any, Any], on_item: Callable[[object], None]) -> list[Any]:
+    items = _Items(on_item)
+    async with contextlib.aclosing(generator):
+        async for item in generator:
+            items.take(item)
+            if items.count % _BREATH == 0:
+                await asyncio.sleep(0)
+    return items.value()
 
 
 # --- threads --------------------------------------------------------------------------------------------------

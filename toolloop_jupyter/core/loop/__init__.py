@@ -1,13 +1,10 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
 from .config import (
-    CHECKS,
     PROXY,
     Approver,
-    Check,
     Config,
     ToolLoopOptions,
-    check_values,
     find_approver,
     find_route,
     may_ask,
@@ -25,12 +22,10 @@ from .permissions import (
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
-    "CHECKS",
     "PROXY",
     "Allowed",
     "ApprovalHandler",
     "Approver",
-    "Check",
     "Config",
     "Output",
     "Permissions",
@@ -40,7 +35,6 @@ __all__ = [
     "TurnEnd",
     "check_names",
     "check_policy",
-    "check_values",
     "find_approver",
     "find_route",
     "make_request",

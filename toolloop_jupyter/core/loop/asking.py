@@ -91,6 +91,7 @@ def explain_denial(decision: Decision) -> str:
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",
         "callback": "denied",
+        "code": "denied by code in the notebook",
     }.get(decision.by, "denied by the user")
     reason = f": {decision.reason.rstrip()}" if decision.reason else ""
     stop = "" if reason.endswith((".", "!", "?")) else "."

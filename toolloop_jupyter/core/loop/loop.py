@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
@@ -19,6 +20,7 @@ from ..events import (
     PrintKeeper,
     Progress,
     Reply,
+    Retry,
     Scope,
     Span,
     ToolCall,
@@ -48,6 +50,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
     turn.history.begin_turn(turn.config.instructions)
     turn.history.add_user(turn.prompt)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
+    forced = ForcedCalls(turn)
     while True:
         if end := _limit_of_model_calls(turn):
             return await _close(turn, end)
@@ -58,8 +61,40 @@ async def run_turn(turn: Turn) -> TurnEnd:
             if turn.tool_calls == turn.config.max_turns:
                 return await _close(turn, TurnEnd("max_turns"))
             await _answer_call(turn, tools.get(sent.wire_name), sent, _why_not(turn, reply, sent, calls))
+        if end := forced.find_end(calls):
+            return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
             return end
+
+
+class ForcedCalls:
+    """Notices that a model which must call a tool in each answer (`tool_choice`) only repeats itself: it cannot end the turn."""
+
+    MOST = 3
+    """So often the same call may bring the same result."""
+
+    def __init__(self, turn: Turn) -> None:
+        self._turn = turn
+        self._choice = turn.completion_options[0].get("tool_choice")
+        self._counts: Counter[tuple[str, str, str]] = Counter()
+        """By tool, arguments and result."""
+
+    def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
+        """The end of the turn when one of these calls, which have been answered, has come MOST times."""
+        if self._choice in (None, "auto", "none"):
+            return None
+        history = self._turn.history
+        self._counts.update(
+            {(sent.wire_name, str(sent.arguments.stored()), history.answer_of(sent.id)) for sent in calls}
+        )
+        if max(self._counts.values(), default=0) < self.MOST:
+            return None
+        shown = self._choice if isinstance(self._choice, str) else "a named tool"
+        return TurnEnd(
+            "runtime_error",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
+            f"the same result {self.MOST} times. Leave it out (--set tool_choice=auto), or take --max-turns N with --on-limit answer.",
+        )
 
 
 def _limit_of_model_calls(turn: Turn) -> TurnEnd | None:
@@ -130,7 +165,8 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
     if problem := _fault_of(turn, reply, calls):
         answer.text = answer.text.strip()
         return TurnEnd("runtime_error", problem)
-    end = TurnEnd(error=CUT_ANSWER if reply.finish_reason == "length" and not calls else None)
+    cut = reply.finish_reason == "length" and not calls
+    end = TurnEnd(error=CUT_ANSWER if cut else _note_silence(turn, reply, calls))
     if output is None:
         return end
     answer.attempts += 1
@@ -144,6 +180,7 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
         return end
     if turn.asks_in_words and not turn.tools_closed:
         turn.tools_closed = True
+        turn.outlet.record(Retry(0, f"asked for the answer as {output.name}", of_answer=True))
         answer.attempts -= 1  # the answer before the question does not count
         turn.history.add_user(output.request_in_words())
         return None
@@ -151,12 +188,21 @@ def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | No
         return end
     if reply.finish_reason == "length":
         answer.problem += " (it was cut off by the token limit)"
+    told = f"answer {answer.attempts} does not fit {output.name}: {answer.problem}; asked again"
+    turn.outlet.record(Retry(answer.attempts, told, of_answer=True))
     turn.history.add_user(output.correction(answer.problem))
     return None
 
 
 RAISE = "Raise the limit: completion_kwargs={'max_tokens': …}."
 CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
+
+
+def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
+    """What a person should know of an answer without a word: its work is done, and nothing is said of it."""
+    if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
+        return None
+    return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
@@ -403,7 +449,10 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],
         number=call.number,
     )
-    decision = await ask(turn, approval)
+    try:
+        decision = await ask(turn, approval)
+    finally:
+        call.decision = approval.decision  # also of one that is cut before it runs
     if not decision.allowed:
         turn.permissions.denied[same] += 1
         return _deny(decision)

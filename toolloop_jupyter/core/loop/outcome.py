@@ -41,8 +41,10 @@ async def make_result(
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""
-    printed = "" if keeper is None else join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
-    printed = cut(printed, settings.max_result or LIMIT)
+    printed = ""
+    if keeper is not None:
+        printed = join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
+        printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""

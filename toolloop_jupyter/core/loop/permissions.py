@@ -180,9 +180,9 @@ class Allowed:
         """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
         self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
-    def knows(self, tool: Tool) -> bool:
-        """Whether there is a decision on this tool's name."""
-        return tool.name in self._kept
+    def covers(self, tool: Tool) -> bool:
+        """Whether a decision covers a call of `tool` as it is now."""
+        return tool.name in self._kept and self.decision_on(tool, Version.of(tool.function)) is not None
 
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
         """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
@@ -227,5 +227,4 @@ class Permissions:
 
     def covering(self, tool: Tool) -> list[Allowed]:
         """Those with a decision that covers a call of `tool` as it is now."""
-        kept = [one for one in (self.in_session, self.in_run) if one.knows(tool)]
-        return [one for one in kept if one.decision_on(tool, Version.of(tool.function))]
+        return [one for one in (self.in_session, self.in_run) if one.covers(tool)]

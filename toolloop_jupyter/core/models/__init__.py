@@ -3,7 +3,7 @@
 from .assembly import Assembly, find_same_call, new_call_id, split_objects
 from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
-from .client import await_litellm, litellm_loaded, load_litellm, start_loading
+from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
 from .options import MANAGED, check_completion_options, is_completion_option
 from .parts import note
@@ -36,6 +36,7 @@ __all__ = [
     "find_same_call",
     "is_completion_option",
     "is_ours",
+    "leave_out_price_list",
     "litellm_loaded",
     "load_litellm",
     "log_unexpected",

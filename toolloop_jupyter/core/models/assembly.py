@@ -41,8 +41,9 @@ from .parts import ATTACHED, Attachments, ReturnedFields, Words
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
-_READ = frozenset({"index", "id", "type", "function", "custom", "provider_specific_fields"})
-"""Fields of a call's fragment that are read; all others go back untouched."""
+_READ = frozenset({"index", "id", "type", "function", "custom"})
+_READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
+"""Fields of a call's fragment, and of the function in it, that are read; all others of a fragment go back untouched."""
 _ATTACHED = frozenset({*ATTACHED, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
@@ -63,7 +64,7 @@ class Assembly:
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
         self._refusal_is_told = False
-        self._returned = ReturnedFields()
+        self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
         self._choice: int | None = None
@@ -87,11 +88,11 @@ class Assembly:
         fields = read_fields(chunk)
         if (usage := fields.get("usage")) is not None:
             self.usage = usage
-        for choice in map(read_fields, fields.get("choices") or ()):
-            index = choice.get("index") or 0
-            if self._choice is None:
-                self._choice = min(read_fields(c).get("index") or 0 for c in fields["choices"])
-            if index == self._choice:
+        choices = fields.get("choices") or ()
+        if self._choice is None and choices:
+            self._choice = min(map(_read_index, choices)) if len(choices) > 1 else _read_index(choices[0])
+        for choice in map(read_fields, choices):
+            if (choice.get("index") or 0) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
@@ -114,6 +115,7 @@ class Assembly:
         if own or isinstance(content, list) or not _ATTACHED.isdisjoint(fields):
             self.attachments.take(fields)
         if own or not _RETURNED.isdisjoint(fields):
+            self._returned = self._returned or ReturnedFields()
             self._returned.add(fields)
         return text, reasoning
 
@@ -155,11 +157,17 @@ class Assembly:
             message["tool_calls"] = calls
         if thought := self.words.thought:
             message["reasoning_content"] = thought
-        if pictures := self.attachments.pictures():
-            message["images"] = join_surrogates_in(pictures)
-        if returned := self._returned.as_sent():
-            message.update(join_surrogates_in(returned))
+        pictures = [one.address for one in self.attachments.all() if one.kind == "picture" and one.address]
+        if pictures:
+            images = [{"type": "image_url", "image_url": {"url": address}} for address in pictures]
+            message["images"] = join_surrogates_in(images)
+        if self._returned is not None:
+            message.update(join_surrogates_in(self._returned.as_sent()))
         return message
+
+
+def _read_index(choice: object) -> int:
+    return read_fields(choice).get("index") or 0
 
 
 @dataclass
@@ -215,14 +223,11 @@ class Calls:
         self._by_id: dict[str, _Call] = {}
         self._legacy: Calls | None = None
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
+        self.are_too_many = False
+        """Whether there are more than are taken; those that come behind them are not looked at."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None
-
-    @property
-    def are_too_many(self) -> bool:
-        """Whether there are more than are taken; those that come behind them are not looked at."""
-        return len(self._all) > MOST_CALLS
 
     @property
     def are_half_sent(self) -> bool:
@@ -252,6 +257,7 @@ class Calls:
             if call is None:
                 call = _Call()
                 self._all.append(call)
+                self.are_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
             if call_id and not call.id:
                 call.id = call_id
@@ -260,7 +266,8 @@ class Calls:
                 call.name = _join_name(call, name, self._names)
             if arguments:
                 call.extend(arguments)
-            _keep_extra(call, fragment, body)
+            if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
+                _keep_extra(call, fragment, body)
 
     def add_legacy(self, function: object) -> None:
         """Take in a piece of OpenAI's old `function_call`."""
@@ -340,7 +347,7 @@ class Calls:
 
 def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
     for name, value in fragment.items():
-        if name not in _READ and value is not None:
+        if name not in _READ and name != "provider_specific_fields" and value is not None:
             call.extra[name] = make_plain(value)
     if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
         call.extra.setdefault("provider_specific_fields", {}).update(make_plain(fields))

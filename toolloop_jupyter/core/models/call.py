@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Literal, TypeAlias
 
 from ..events import (
@@ -90,18 +90,21 @@ class Shown:
     def _catch_up(self, assembly: Assembly, text: str) -> list[Text | Retry]:
         repeated = self.before[self._caught : self._caught + len(text)]
         if not text.startswith(repeated):
-            return self.take_back("the second try answers differently", assembly)
+            return self._take_back("the second try answers differently", assembly)
         self._caught += len(repeated)
         if self._caught < len(self.before):
             return []
         self.before = ""
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
-    def take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
+    def end(self, assembly: Assembly) -> list[Text | Retry]:
+        """The try is whole, and there will be no other."""
+        return self._take_back("the second try says less", assembly) if self.before else []
+
+    def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
         """Take back what a broken try has shown and this one has not repeated, and show this one's text instead."""
         gone, self.before = self.before, ""
-        text = [Text(assembly.text)] if assembly.text else []
-        return [Retry(0, why, discard=gone), *text] if gone else []
+        return [Retry(0, why, discard=gone), *([Text(assembly.text)] if assembly.text else [])]
 
 
 class ModelCall:
@@ -151,8 +154,8 @@ class ModelCall:
                 raise error
             if error is None or self._is_complete(error):
                 await self._show(self.assembly.end(), "")
-                if self._shown.before:
-                    await self._send(self._shown.take_back("the second try says less", self.assembly))
+                for event in self._shown.end(self.assembly):
+                    await self._emit(event)
                 return self._reply(time.monotonic() - started)
             if self._under_way == "asking" and (option := refused_option(error, keywords)):
                 # It is no try: what only streaming needs is left out, and the server is asked again at once.
@@ -180,9 +183,10 @@ class ModelCall:
         """Make ready for another try, say so, and wait as long as the server wants."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
-        await self._emit(Retry(number, explain(error, self.request)[0]))
-        wait = retry_after(error)
-        await asyncio.sleep(min(0.25 * 2 ** (number - 1), 4.0) if wait is None else wait)
+        asked = retry_after(error)
+        seconds = min(0.25 * 2 ** (number - 1), 4.0) if asked is None else asked
+        await self._emit(Retry(number, explain(error, self.request)[0], wait=seconds))
+        await asyncio.sleep(seconds)
 
     def _keywords(self) -> dict[str, Any]:
         """What is sent, without what this server has refused."""
@@ -215,8 +219,12 @@ class ModelCall:
             return
         self._under_way = "answering"
         stream = None if providers.is_ours(self.request.model) else client.LiteLLMStream(response)
+        breath = client.Breath()
         try:
-            await self._read(response)
+            async for chunk in response:
+                await self._take(chunk)
+                if breath.is_due:
+                    await breath.take()
         finally:
             await client.close_stream(response)
         if stream is not None and not await self._end(stream):
@@ -226,13 +234,6 @@ class ModelCall:
             )
             keywords.pop("stream_options", None)
             await self._ask({**keywords, "stream": False})
-
-    async def _read(self, response: AsyncIterator[object]) -> None:
-        breath = client.Breath()
-        async for chunk in response:
-            await self._take(chunk)
-            if breath.is_due:
-                await breath.take()
 
     async def _end(self, stream: client.LiteLLMStream) -> bool:
         """Take in what LiteLLM hides of a stream that has ended; False where it was one JSON document, of which nothing is read."""
@@ -261,15 +262,13 @@ class ModelCall:
             text += assembly.end()
             reasoning = reasoning if assembly.words.thought else ""
         if text or reasoning or assembly.attachments.new:
-            await self._show(text, reasoning)
+            for event in self._shown.add(assembly, text, reasoning):
+                await self._emit(event)
         if assembly.calls.are_too_many:
             raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
-        await self._send(self._shown.add(self.assembly, text, reasoning))
-
-    async def _send(self, events: Iterable[Text | Reasoning | Attachment | Retry]) -> None:
-        for event in events:
+        for event in self._shown.add(self.assembly, text, reasoning):
             await self._emit(event)
 
     def _reply(self, seconds: float) -> Reply:

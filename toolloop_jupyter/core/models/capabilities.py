@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..events import read_fields
+from ..events import Fields, read_fields
 from ..execution import Raised, attempt_call
 from . import providers
 from .client import load_litellm
@@ -22,7 +23,7 @@ _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "ver
 """The providers that read pictures in a tool's result."""
 
 
-def takes_response_format(model: str, tools: list[dict[str, Any]], response_format: Any) -> bool:
+def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
     """Whether the model really takes `response_format` and stays free to call the tools.
 
     Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
@@ -32,36 +33,42 @@ def takes_response_format(model: str, tools: list[dict[str, Any]], response_form
     """
     if providers.is_ours(model):
         return True
-    litellm = load_litellm()
-    try:
-        name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, ValueError):
+    place = _find_place(model)
+    if place is None:
         return True  # the call itself will say what is wrong with the name
+    name, where = place
     if tools and (
         where.startswith("ollama") or ("gemini" in name and not re.search(r"gemini-(?:[3-9]|\d\d)", name))
     ):
         return False
     extra = {"tools": tools} if tools else {}
-    mapped = _mapped(litellm, name, where, response_format=response_format, **extra)
+    mapped = _map_options(name, where, response_format=response_format, **extra)
     return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
 
 
-def takes_no_tool_choice(model: str, tools: list[dict[str, Any]]) -> bool:
+def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
     """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
+    place = _find_place(model)
+    return place is None or _map_options(*place, tools=tools, tool_choice="none") is not None
+
+
+def _find_place(model: str) -> tuple[str, str] | None:
+    """(name, provider) of a model, as LiteLLM reads its name; None where it knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, ValueError):
-        return True
-    return _mapped(litellm, name, where, tools=tools, tool_choice="none") is not None
+    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+        return None
+    return name, where
 
 
-def _mapped(litellm: Any, name: str, where: str, **options: Any) -> dict[str, Any] | None:
+def _map_options(name: str, where: str, **options: object) -> Fields | None:
     """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    litellm = load_litellm()
     try:
-        mapped: dict[str, Any] = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
+        mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
     except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
         return None
     return mapped
@@ -81,11 +88,10 @@ def price_of(model: str, usage: object) -> float | None:
         return 0.0
     if usage is None or providers.is_ours(model) or model.startswith("litellm_proxy/"):
         return None
-    litellm = load_litellm()
-    try:
-        name, where, _, _ = litellm.get_llm_provider(model)
-    except (litellm.BadRequestError, litellm.NotFoundError, *UNMAPPED):
+    place = _find_place(model)
+    if place is None:
         return None
+    (name, where), litellm = place, load_litellm()
     # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None

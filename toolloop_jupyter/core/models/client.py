@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
 from ..events import make_plain, read_content, read_fields
@@ -36,7 +37,7 @@ _WITH_THE_FIRST_CALL = (
 Both take another second, a tokenizer most of it."""
 
 
-def load_litellm() -> Any:
+def load_litellm() -> ModuleType:
     """Import litellm (seconds, the first time) and return the module.
 
     Set before the import, and only where the user has not: `LITELLM_LOCAL_MODEL_COST_MAP=True`, without which the
@@ -50,7 +51,8 @@ def load_litellm() -> Any:
     import litellm
 
     _quieten(litellm)
-    return litellm
+    module: ModuleType = litellm
+    return module
 
 
 @contextmanager
@@ -76,12 +78,33 @@ def _quieten(litellm: Any) -> None:
     estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
     Where somebody's root logger shows INFO, LiteLLM tells each call twice; a level that was set for its own loggers stays.
     """
+    leave_out_price_list()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
         if logging.getLogger(name).level == logging.NOTSET:
             logging.getLogger(name).setLevel(logging.WARNING)
     litellm.suppress_debug_info = True
     if litellm.disable_hf_tokenizer_download is None:
         litellm.disable_hf_tokenizer_download = True
+
+
+class _WithoutPriceList(logging.Filter):
+    """Lets no line on LiteLLM's price list pass, unless somebody has set the logger to tell more."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
+        return asked or "model cost map" not in str(record.msg)
+
+
+_WITHOUT_PRICE_LIST = _WithoutPriceList()
+
+
+def leave_out_price_list() -> None:
+    """Keep LiteLLM's lines on its price list out of the cells, whoever imports it, and before it is.
+
+    Imported by the user, it tries for ten seconds to load a newer list, in a thread, and warns four times that it
+    cannot (1.110.2): in whichever cell runs then. A local list serves as well.
+    """
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # the same one a second time is none more
 
 
 def litellm_loaded() -> bool:
@@ -206,7 +229,7 @@ class _WatchedStream:
         self._iterator = self._stream.__aiter__()
         return self
 
-    async def __anext__(self) -> Any:
+    async def __anext__(self) -> object:
         # Here too: LiteLLM asks for the next chunk by itself after one that says nothing.
         if self._breath.is_due:
             await self._breath.take()
@@ -220,7 +243,7 @@ class _WatchedStream:
         return chunk
 
 
-def _make_readable(delta: Any) -> None:
+def _make_readable(delta: object) -> None:
     """Make text of what LiteLLM (1.110) drops without a word when it is none: content in parts (Mistral's form, with
     its thinking beside it), ids that are numbers, arguments that are JSON data.
     """
@@ -251,7 +274,7 @@ def _make_arguments_text(function: Any) -> None:
         fields["arguments"] = json.dumps(make_plain(arguments))
 
 
-def _carry_attachments(delta: Any) -> None:
+def _carry_attachments(delta: object) -> None:
     """Put what a delta has beside words and calls into `images`, the one of these fields that LiteLLM (1.110) passes on
     in a delta of its own.
     """

@@ -216,8 +216,8 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
     text = redact(plain(get_message(error)), secrets_of(request))
     if unset := what_is_not_set(request.model, text):
         return unset
-    for prefix in (f"litellm.{kind}: ", f"{kind}: "):
-        text = text.replace(prefix, "")
+    for name in (kind, _kind_of(original) if original is not None else kind):
+        text = text.replace(f"litellm.{name}: ", "").replace(f"{name}: ", "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
     short = text if len(text) <= MOST else text[:MOST] + " …"
     if isinstance(error, StreamCut | AnswerBroken) or (

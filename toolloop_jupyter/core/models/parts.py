@@ -58,7 +58,8 @@ class Words:
             if not self._opening:  # a server that has a field for it writes no tags
                 text, self._held, self._is_plain = self._held, "", True
         if content:
-            content, self._half = cut_half(self._half + content)
+            if self._half or not content.isascii():
+                content, self._half = cut_half(self._half + content)
             if content and not self._is_plain:
                 content, tagged = self._read_tags(content)
                 reasoning += tagged
@@ -225,11 +226,6 @@ class Attachments:
     def all(self) -> tuple[Attachment, ...]:
         """All of them, in their order."""
         return tuple(self._found)
-
-    def pictures(self) -> list[dict[str, object]]:
-        """The pictures as parts of a message, as servers send them."""
-        found = [one.address for one in self._found if one.kind == "picture" and one.address]
-        return [{"type": "image_url", "image_url": {"url": address}} for address in found]
 
     def _add(self, part: object) -> None:
         if isinstance(part, Mapping):

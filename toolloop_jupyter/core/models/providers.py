@@ -18,15 +18,20 @@ import copy
 import itertools
 import os
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
 
+from ..events import Fields
 from ..text import hide_in_repr
 from .assembly import Assembly
 from .client import close_stream, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
 from .parts import ATTACHED
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
 
 Delta: TypeAlias = dict[str, Any]
 """One OpenAI-style delta: {"content": …}, {"reasoning_content": …}, {"tool_calls": […]}, {"thinking_blocks": […]}, …
@@ -198,7 +203,7 @@ def was_one_asked() -> bool:
     return bool(_asked)
 
 
-async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
+async def ask(keywords: Fields) -> AsyncIterator[Chunk] | Chunk:
     """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
 
     Returns the chunks, or without `stream` the whole response. Raises ProviderError for a refused request; the
@@ -221,7 +226,7 @@ async def ask(keywords: Mapping[str, Any]) -> AsyncIterator[Chunk] | Chunk:
 
 
 def _make_request(
-    model: str, messages: Any, options: Mapping[str, Any], metadata: Any, *, stream: bool
+    model: str, messages: Iterable[dict[str, Any]], options: Fields, metadata: Fields | None, *, stream: bool
 ) -> ProviderRequest:
     given = dict(options)
     if isinstance(wanted := given.get("response_format"), type):
@@ -236,15 +241,15 @@ def _make_request(
     )
 
 
-def _describe_format(wanted: Any) -> dict[str, Any]:
+def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
     """A class as `response_format`, as LiteLLM sends it."""
     schema = _make_strict(wanted.model_json_schema())
     return {"type": "json_schema", "json_schema": {"name": wanted.__name__, "schema": schema, "strict": True}}
 
 
-def _make_strict(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _make_strict(schema: Fields) -> dict[str, object]:
     """The schema with all fields required and no other ones, at each depth, as OpenAI wants it."""
-    made = dict(schema)
+    made: dict[str, Any] = dict(schema)
     for key in ("properties", "$defs"):
         if isinstance(made.get(key), Mapping):
             made[key] = {name: _make_strict(inner) for name, inner in made[key].items()}
@@ -278,7 +283,7 @@ async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest)
     """The whole response out of the deltas."""
     assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
     response: Chunk = {}
-    attached: dict[str, list[Any]] = {}
+    attached: dict[str, list[object]] = {}
     async for chunk in _make_chunks(deltas):
         choice = chunk["choices"][0]
         assembly.add(choice["delta"])
@@ -354,16 +359,16 @@ def ensure(model: str) -> None:
         _priced.add(model)
 
 
-def call_options(model: str) -> dict[str, Any]:
+def call_options(model: str) -> dict[str, object]:
     """What a call through LiteLLM's door must add to its options: some are refused there for a custom provider."""
     return {"allowed_openai_params": list(_PASSED_PARAMETERS)} if is_ours(model) else {}
 
 
-def _make_handler(litellm: Any, provider: str) -> Any:
+def _make_handler(litellm: ModuleType, provider: str) -> object:
     """Make the object that LiteLLM calls. The class is made here because its base class needs LiteLLM."""
 
-    class Handler(litellm.CustomLLM):  # type: ignore[misc]  # LiteLLM is loaded lazily, so its types are unknown
-        def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[Any]:
+    class Handler(litellm.CustomLLM):  # type: ignore[name-defined,misc]  # it is loaded late, so its types are unknown
+        def astreaming(self, *, model: str, **given: Any) -> AsyncIterator[object]:
             options = dict(given["optional_params"])
             options.pop("stream_options", None)
             metadata = (given.get("litellm_params") or {}).get("metadata")
@@ -380,11 +385,11 @@ def _make_handler(litellm: Any, provider: str) -> Any:
                 raise _litellm_error(litellm, error, request.model) from error
             return _stream_to_litellm(litellm, request.model, deltas)
 
-        async def acompletion(self, *, model: str, **given: Any) -> Any:
+        async def acompletion(self, *, model: str, **given: Any) -> object:
             chunks = [chunk async for chunk in self.astreaming(model=model, **given)]
             return litellm.stream_chunk_builder(chunks, messages=given["messages"])
 
-        def completion(self, *, model: str, **_: Any) -> Any:
+        def completion(self, *, model: str, **_: object) -> NoReturn:
             name = f"{provider}/{model}"
             raise _litellm_error(
                 litellm, ProviderError(f"use `await litellm.acompletion(model={name!r}, …)`", 400), name
@@ -395,7 +400,9 @@ def _make_handler(litellm: Any, provider: str) -> Any:
     return Handler()
 
 
-async def _stream_to_litellm(litellm: Any, model: str, deltas: AsyncIterator[Delta]) -> AsyncIterator[Any]:
+async def _stream_to_litellm(
+    litellm: ModuleType, model: str, deltas: AsyncIterator[Delta]
+) -> AsyncIterator[object]:
     """The chunks as LiteLLM's own objects."""
     types, first = litellm.types.utils, True
     try:
@@ -414,10 +421,14 @@ async def _stream_to_litellm(litellm: Any, model: str, deltas: AsyncIterator[Del
         raise _litellm_error(litellm, error, model) from error
 
 
-def _litellm_error(litellm: Any, error: ProviderError, model: str) -> Exception:
+def _litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
-    options: dict[str, Any] = {"message": str(error), "llm_provider": model.partition("/")[0], "model": model}
+    options: dict[str, object] = {
+        "message": str(error),
+        "llm_provider": model.partition("/")[0],
+        "model": model,
+    }
     request = httpx.Request("POST", "http://localhost/")
     if error.status is None:
         options["request"] = request

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_jsonable_python
 
-from ..execution import MISSING, Raised, attempt_call, explain_error
+from ..execution import MISSING, FirstItems, Raised, attempt_call, explain_error
 from .images import describe_picture, is_drawable, read_picture
 
 LIMIT = 20_000
@@ -60,6 +60,10 @@ def describe(value: object, limit: int | None = None) -> Described:
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
     text, length = (_name_textless(value, made), 0) if isinstance(made, Raised) else made
+    if isinstance(value, FirstItems):
+        kept = f"{len(value):,}" if value else "none"
+        more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
+        text, length = text + more, length + len(more)
     # Undecodable file names have lone surrogates, which no request can carry.
     text = (text or "(no output)").encode("utf-8", "backslashreplace").decode()
     if len(text) > limit:
@@ -221,6 +225,8 @@ def _count_items(value: object) -> str:
     """What was cut, when a number of items says more than a number of characters."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
+    if isinstance(value, FirstItems):
+        return f"a list of {value.given:,} items; "
     return f"a list of {len(value):,} items; " if isinstance(value, (list, tuple, set, frozenset)) else ""
 
 

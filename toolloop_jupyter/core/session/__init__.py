@@ -9,8 +9,7 @@ from .options import (
     build_config,
     require_tool_loop,
 )
-from .session import AsyncSession
-from .stream import AsyncEventStream
+from .session import AsyncEventStream, AsyncSession
 from .sync import EventStream, Pending, Session
 
 __all__ = [

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypedDict, runtime_checkable
 
 from typing_extensions import Unpack
 
-from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch
+from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch, check_values
 from ..loop import (
     PROXY,
     ApprovalHandler,
@@ -19,7 +19,6 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
-    check_values,
     find_route,
 )
 from ..models import check_completion_options
@@ -198,7 +197,6 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         output=None if output is None else Output(output),
         max_turns=keywords.get("max_turns"),
         timeout=keywords.get("timeout"),
-        metadata=facts,
         options=options,
         sandbox=make_sandbox(keywords.get("sandbox")),
         observers=() if observer is None else (observer,),

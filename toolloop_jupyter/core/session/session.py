@@ -1,15 +1,24 @@
-"""Many turns of one conversation: what a session keeps, and how a turn comes to its Result, whatever happens."""
+"""Many turns of one conversation: what a session keeps, the stream of a turn, and how it comes to its Result.
+
+A turn runs in a task of its own, so that it can be cancelled at every await point for one of several reasons, and
+always ends with a Result. A stream that is no longer read or held by anybody cancels its turn.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import uuid
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .. import conversation
 from ..events import (
+    STOPPED,
+    Approval,
+    Done,
+    Event,
     FileChange,
     HarnessError,
     ModelCallFailed,
@@ -23,6 +32,7 @@ from ..events import (
 from ..execution import Outcome, RunEnded, attempt, keep_loop_running
 from ..loop import (
     Allowed,
+    Approver,
     Config,
     Permissions,
     Turn,
@@ -36,9 +46,11 @@ from ..loop import (
 )
 from ..models import await_litellm, log_unexpected, must_load, start_loading
 from ..text import join_surrogates
+from .channel import Channel, Ended, join_shown_text
 from .files import Watch
-from .stream import AsyncEventStream, Channel, Ended, join_shown_text
 
+WIND_DOWN = 1.0
+"""Seconds that a stopped turn gets to end before its reader is told."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
 
@@ -59,9 +71,9 @@ class AsyncSession:
     ) -> None:
         """Take over a conversation, or begin one.
 
-        `streamed`: its turns' streams may be read, by somebody who answers. `lasting=False`: there will be one turn, so nothing can be allowed for the whole session. `turns`: where the turns
-        of `history` began (`starts`), to rewind to. Raises ValueError when somebody has to be asked and nobody can be;
-        HistoryInvalid for a bad `history`.
+        `streamed`: its turns' streams may be read, by somebody who answers. `lasting=False`: there will be one turn, so
+        nothing can be allowed for the whole session. `turns`: where the turns of `history` began (`starts`), to rewind to.
+        Raises ValueError when somebody has to be asked and nobody can be; HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
@@ -209,10 +221,11 @@ class AsyncSession:
         given: object = prompt
         if not isinstance(given, str) or not given.strip():
             raise ValueError("the prompt is empty: say what the model should do")
-        channel = self._channel = Channel(is_read=streamed)
+        channel = Channel(is_read=streamed)
         turn = self._turn(prompt, channel, streamed=streamed, observers=observers)
         channel.task = asyncio.ensure_future(self._run(turn, channel))
         channel.task.add_done_callback(lambda _: channel.changed.set())
+        self._channel = channel
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
@@ -237,8 +250,8 @@ class AsyncSession:
 
     def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
         text = turn.answer.text or join_shown_text(channel.recorded)
-        if end.reason == "runtime_error" and end.error:
-            text = f"{text}\n\n{end.error}" if text else end.error
+        if end.reason == "runtime_error" and not text:
+            text = end.error or ""
         return Result(
             text=text,
             output=turn.answer.output,
@@ -255,6 +268,153 @@ class AsyncSession:
             output_attempts=turn.answer.attempts,
             presenter=turn.config.host,
         )
+
+
+class AsyncEventStream:
+    """Async iterator over the events of one turn; the last one is `Done`. `.result` is set with it.
+
+    With `permissions="ask"` and no `on_approval`, answer each `Approval` before asking for the next event; one that
+    is not answered by then is denied (LiteLLM's rule).
+    """
+
+    def __init__(
+        self,
+        session: AsyncSession,
+        prompt: str,
+        *,
+        streamed: bool,
+        close_session: bool = False,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        """`streamed`: its reader sees the events, and answers the requests for which there is no `on_approval`.
+
+        Otherwise `collect` it.
+        """
+        self._session, self._prompt, self._streamed = session, prompt, streamed
+        self._close_session = close_session
+        self._channel: Channel | None = None
+        self._asked: Approval | None = None
+        self._result: Result | None = None
+        self._cancelled = False
+        self._ended = False
+        self._observers = tuple(observers)
+
+    def observe(self, observer: Observer) -> bool:
+        """Let `observer` be called around the steps of this turn, too; False when it has begun already."""
+        if self._channel is not None:
+            return False
+        self._observers = (observer, *self._observers)
+        return True
+
+    @property
+    def model(self) -> str:
+        """The model that this turn asks."""
+        return self._session.config.route.model
+
+    @property
+    def approver(self) -> Approver:
+        """Who answers this turn's requests."""
+        return find_approver(self._session.config, streamed=self._streamed)
+
+    def __aiter__(self) -> AsyncEventStream:
+        return self
+
+    async def __anext__(self) -> Event:
+        if self._ended:
+            raise StopAsyncIteration
+        channel = self._channel or await self._begin()
+        if self._asked is not None:
+            self._asked.deny("approval not answered", by="unattended")
+            self._asked = None
+        while not (channel.events or channel.task.done()):
+            channel.changed.clear()
+            await self._wait(channel, channel.changed.wait())
+        if not channel.events:
+            return await self._finish(channel)
+        event = channel.take()
+        if isinstance(event, Approval) and self.approver == "reader":
+            self._asked = event  # for the reader of this stream to answer
+        return event
+
+    async def collect(self) -> Result:
+        """Run the turn to its end and return its Result; of a stream that nobody reads. Raises OutputInvalid."""
+        channel = await self._begin()
+        while not channel.task.done():
+            await self._wait(channel, channel.wait_for_end())
+        result = (await self._finish(channel)).result
+        with contextlib.suppress(StopAsyncIteration):
+            await self._finish(channel)
+        return result
+
+    async def _begin(self) -> Channel:
+        await self._session.wait_until_settled()
+        channel = self._session.begin(self._prompt, streamed=self._streamed, observers=self._observers)
+        self._channel = channel
+        if self._cancelled:
+            channel.stop("cancelled")
+        return channel
+
+    async def _wait(self, channel: Channel, what: Awaitable[object]) -> None:
+        """Await it; stop the turn when this is cancelled."""
+        try:
+            await what
+        except asyncio.CancelledError as error:
+            channel.stop("cancelled")
+            await self._wind_down(channel.task, error)
+            raise
+
+    async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
+        """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
+        with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+            await asyncio.wait({task}, timeout=WIND_DOWN)
+        note = None
+        if task.done() and not task.cancelled() and task.exception() is None:
+            note = task.result().result.error
+        error.args = (f"{STOPPED}; {note}" if note else STOPPED,)
+        await self._session.config.host.stopped(error)
+
+    async def _finish(self, channel: Channel) -> Done:
+        """The Done event; then, at the next call, OutputInvalid or the end."""
+        turn = channel.task
+        if self._result is None:
+            self._ended = turn.cancelled()  # by somebody else: the same is not raised again and again
+            self._result = turn.result().result
+            if self._close_session:
+                await self._session.aclose()
+            return Done(self._result)
+        self._ended = True
+        if (invalid := turn.result().invalid) is not None:
+            raise invalid
+        raise StopAsyncIteration
+
+    @property
+    def result(self) -> Result | None:
+        """The Result, once `Done` has been read or the stream has been closed."""
+        return self._result
+
+    def cancel(self) -> None:
+        """Stop the turn, from any thread. The stream still ends with `Done(stop_reason="cancelled")`."""
+        self._cancelled = True
+        if self._channel is not None:
+            self._channel.stop_soon("cancelled")
+
+    async def aclose(self) -> None:
+        """Stop the turn and wait until it has ended."""
+        self._ended = True
+        if self._channel is not None:
+            self._channel.stop("cancelled")
+            await self._channel.wait_for_end()
+            if self._result is None and not self._channel.task.cancelled():
+                self._result = self._channel.task.result().result
+        if self._close_session:
+            await self._session.aclose()
+
+    close = aclose
+
+    def __del__(self) -> None:
+        channel = getattr(self, "_channel", None)
+        if channel is not None:
+            channel.stop_soon("cancelled")
 
 
 async def _come_to_an_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:

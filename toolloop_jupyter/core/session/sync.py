@@ -1,4 +1,4 @@
-"""Many turns of one conversation: what a session keeps, and how a turn comes to its Result, whatever happens."""
+"""Sessions and streams for code without `await`, and a coroutine that says so when `await` was forgotten."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..events import Event, Result, RunSync, Usage
-from .session import AsyncSession
-from .stream import AsyncEventStream
+from .session import AsyncEventStream, AsyncSession
 
 
 class Session:

@@ -1,4 +1,4 @@
-"""What may leave in a text: without control characters and without keys; a text into a file."""
+"""What may leave in a text: no control characters, no keys, times only where they are wanted; a text into a file."""
 
 from .bounds import (
     DEEPEST,
@@ -40,6 +40,7 @@ from .plain import (
     remove_ansi,
     settle_lines,
 )
+from .times import are_times_kept, duration, keep_times, tell_clock, tell_duration
 
 __all__ = [
     "CONTROL",
@@ -56,7 +57,9 @@ __all__ = [
     "WIRE_NAME",
     "KeyFilter",
     "TooManyCalls",
+    "are_times_kept",
     "cut_half",
+    "duration",
     "find_environment_keys",
     "find_keys",
     "hide",
@@ -67,6 +70,7 @@ __all__ = [
     "is_deeper",
     "join_surrogates",
     "join_surrogates_in",
+    "keep_times",
     "leave_out_user",
     "list_some",
     "make_wire_name",
@@ -75,5 +79,7 @@ __all__ = [
     "remember",
     "remove_ansi",
     "settle_lines",
+    "tell_clock",
+    "tell_duration",
     "write_whole",
 ]

@@ -27,7 +27,6 @@ _BLANK = (
 
 _SHOW_ALL = re.compile(f"[{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}]")
 _SHOW_BLANK = re.compile(f"[{CONTROL}{HIDING}{_JOINERS}{SURROGATE}{_ODD_SPACE}{_BLANK}]")
-_SHOW_PROSE = NOT_PLAIN
 _MATH_OPENERS = re.compile(r"[$\\]")
 _MOST_DOTS = 40
 _MOST_EMPTY = 10
@@ -80,7 +79,7 @@ def visible_json(text: str) -> str:
 
 def prose(text: str) -> str:
     """As `visible`, for running text: joiners and direction marks that scripts and emoji need stay."""
-    return _SHOW_PROSE.sub(_name, text.replace("\r\n", "\n"))
+    return NOT_PLAIN.sub(_name, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from markdown_it import MarkdownIt
-from markdown_it.renderer import RendererHTML
 from markdown_it.rules_block import StateBlock
 from markdown_it.rules_core import StateCore
 from markdown_it.rules_inline import StateInline
@@ -26,6 +25,7 @@ from .escape import esc, guard_math, prose
 from .style import CELL, CODE, TABLE
 
 if TYPE_CHECKING:
+    from markdown_it.renderer import RendererProtocol
     from markdown_it.utils import EnvType, OptionsDict
 
 LONGEST = 200_000
@@ -34,50 +34,43 @@ _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
 
-class _Renderer(RendererHTML):
-    """Renders tokens; `options` carries whether the text is still being written."""
+_OURS = """
+    text code_inline fence code_block image link_open heading_open heading_close table_open th_open td_open math
+    """
+"""The tokens that are rendered here; markdown-it renders the rest."""
 
-    def text(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return _words(tokens[idx].content)
 
-    def code_inline(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f"<code>{esc(tokens[idx].content)}</code>"
-
-    def fence(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        token = tokens[idx]
-        language = "" if env.get("streaming") else token.info.split(" ")[0][:32]
-        return f'<pre style="{CODE}"><code>{highlight(token.content.rstrip(), language)}</code></pre>\n'
-
-    def code_block(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f'<pre style="{CODE}"><code>{esc(tokens[idx].content.rstrip())}</code></pre>\n'
-
-    def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        target = str(tokens[idx].attrs.get("src", ""))
-        words = _words(tokens[idx].content or "image")
-        return f"{_link_tag(target)}{words} (image, not loaded)</a>"
-
-    def link_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return _link_tag(str(tokens[idx].attrs.get("href", "")))
-
-    def heading_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        level = int(tokens[idx].tag[1])
-        return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{min(level + 2, 6)}"><strong>'
-
-    def heading_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return "</strong></p>\n"
-
-    def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return f'<table style="{TABLE}">\n'
-
-    def th_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        return _cell_tag(tokens[idx])
-
-    td_open = th_open
-
-    def math(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType) -> str:
-        token = tokens[idx]
-        formula = formula_html(token.content, display=token.meta["display"], typeset=not env.get("streaming"))
-        return f"<p>{formula}</p>\n" if token.block else formula
+def _render(
+    renderer: RendererProtocol, tokens: Sequence[Token], idx: int, options: OptionsDict, env: EnvType
+) -> str:
+    """The HTML of one token; `env` says whether the text is still being written."""
+    token, is_streaming = tokens[idx], bool(env.get("streaming"))
+    match token.type:
+        case "code_inline":
+            return f"<code>{esc(token.content)}</code>"
+        case "fence":
+            language = "" if is_streaming else token.info.split(" ")[0][:32]
+            return f'<pre style="{CODE}"><code>{highlight(token.content.rstrip(), language)}</code></pre>\n'
+        case "code_block":
+            return f'<pre style="{CODE}"><code>{esc(token.content.rstrip())}</code></pre>\n'
+        case "image":
+            target = str(token.attrs.get("src", ""))
+            return f"{_link_tag(target)}{_words(token.content or 'image')} (image, not loaded)</a>"
+        case "link_open":
+            return _link_tag(str(token.attrs.get("href", "")))
+        case "heading_open":
+            level = int(token.tag[1])
+            return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{min(level + 2, 6)}"><strong>'
+        case "heading_close":
+            return "</strong></p>\n"
+        case "table_open":
+            return f'<table style="{TABLE}">\n'
+        case "th_open" | "td_open":
+            return _cell_tag(token)
+        case "math":
+            formula = formula_html(token.content, display=token.meta["display"], typeset=not is_streaming)
+            return f"<p>{formula}</p>\n" if token.block else formula
+    return _words(token.content)
 
 
 def _words(text: str) -> str:
@@ -116,7 +109,9 @@ def _bound_nesting(state: StateCore) -> None:
 @lru_cache(maxsize=1)
 def _parser() -> MarkdownIt:
     # "commonmark" bounds the nesting of blocks at 20 levels.
-    md = MarkdownIt("commonmark", {"html": False}, renderer_cls=_Renderer).enable(["table", "strikethrough"])
+    md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+    for name in _OURS.split():
+        md.add_render_rule(name, _render)
     md.validateLink = _is_safe_link  # type: ignore[method-assign]  # the documented way to change it
     md.normalizeLink = _normalized  # type: ignore[method-assign]
     md.core.ruler.push("bound_nesting", _bound_nesting)
@@ -231,7 +226,7 @@ _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)"
 _NO_TEX = re.compile(r"[^\\^_={}+*<>|]*")
 _TEX_GROUP = re.compile(r"\\[A-Za-z]+\s*\{[^{}]*\}")
 _SAID = re.compile(r"(?<=\s)[A-Za-z]{2,}(?=\s|$)|->|=>|[A-Za-z]: |[\u20ac\u00a3\u00a5\u20b9]")
-_CLOSERS = {"$$": "$$", "$": "$", "\\(": "\\)", "\\[": "\\]"}
+_CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
@@ -284,53 +279,33 @@ def add_math(md: MarkdownIt) -> None:
     md.block.ruler.before("fence", "math_block", _block_rule, {"alt": ["paragraph", "blockquote", "list"]})
 
 
-def _opener(src: str, pos: int) -> str:
-    two = src[pos : pos + 2]
-    return two if two in _CLOSERS else src[pos : pos + 1] if src[pos : pos + 1] == "$" else ""
+_FORMULAS = {
+    opener: re.compile(pattern.replace("TEX", f"{{1,{LONGEST_FORMULA}}}?"), re.DOTALL)
+    for opener, pattern in {
+        "$$": r"(?<!\$)\$\$(.TEX)\$\$",
+        "$": r"(?<![^\W_])(?<!\$)\$(?![\s$])((?:\\.|[^$\\])TEX)(?<!\s)\$(?![^\W_]|\$)",
+        "\\(": r"\\\((.TEX)\\\)",
+        "\\[": r"\\\[(.TEX)\\\]",
+    }.items()
+}
 
 
 def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
-    src, pos = state.src, state.pos
-    opener = _opener(src, pos)
-    if not opener or (opener[0] == "$" and src[pos - 1 : pos] == "$" and pos):
-        return False
-    if opener == "$" and not _may_open(src, pos):
-        return False
-    start = pos + len(opener)
-    end = _find_end(src, start, opener)
-    if end < 0:
-        return False
-    if not silent:
-        token = state.push("math", "", 0)
-        token.content = src[start:end]
-        token.meta = {"display": opener in ("$$", "\\[")}
-    state.pos = end + len(_CLOSERS[opener])
-    return True
-
-
-def _may_open(src: str, pos: int) -> bool:
-    before, after = src[pos - 1 : pos] if pos else "", src[pos + 1 : pos + 2]
-    return not before.isalnum() and before != "$" and bool(after.strip())
-
-
-def _find_end(src: str, start: int, opener: str) -> int:
-    """Where the closing delimiter begins, or -1."""
-    closer = _CLOSERS[opener]
-    end = start
-    while (end := src.find(closer, end, start + LONGEST_FORMULA + 2)) >= 0:
-        if opener != "$":
-            content = src[start:end].strip()
-            return end if content and (opener != "$$" or not _is_money(content)) else -1
-        before, after = src[end - 1], src[end + 1 : end + 2]
-        if before == "\\":
-            end += 1
+    for opener, pattern in _FORMULAS.items():
+        match = pattern.match(state.src, state.pos)
+        if match is None or not (tex := match[1].strip()):
             continue
-        content = src[start:end]
-        if before.isspace() or after.isalnum() or after == "$" or "\n\n" in content:
-            return -1
-        shell = content[0] in "{(" and after == content[0]  # ${A}:${B}, $(a)/$(b)
-        return -1 if shell or _is_money(content) else end
-    return -1
+        after = state.src[match.end() : match.end() + 1]
+        is_shell = opener == "$" and tex[0] in "{(" and after == tex[0]  # ${A}:${B}, $(a)/$(b)
+        if is_shell or (opener[0] == "$" and _is_money(tex)):
+            return False
+        if not silent:
+            token = state.push("math", "", 0)
+            token.content = match[1]
+            token.meta = {"display": opener in ("$$", "\\[")}
+        state.pos = match.end()
+        return True
+    return False
 
 
 def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above

@@ -67,7 +67,8 @@ _RULES = """
 .tlj-call.tlj>summary::-webkit-details-marker{display:none}
 .tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em}
 .tlj-call.tlj[open]>summary::after{content:"\\25BE"}
-.tlj-reason.tlj[open]>summary>.tlj-args{visibility:hidden}
+.tlj-reason.tlj[open]>summary>.tlj-args{white-space:normal!important}
+.tlj-reason.tlj:not([open])>summary>.tlj-args::after{content:"…"}
 .tlj-call.tlj{border-left-color:var(--tlj-line)!important}
 .tlj-call.tlj>summary>.tlj-name{white-space:nowrap}
 .tlj.tlj.tlj .tlj-name{font-weight:600}
@@ -77,7 +78,7 @@ _RULES = """
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
 @media (max-width:520px){.tlj-call.tlj>summary::after{order:1}.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{order:2;flex:1 1 100%;padding-left:1.5em}}
-@media print{.tlj-reason.tlj>summary>.tlj-args{visibility:hidden}.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
+@media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}
 """
 

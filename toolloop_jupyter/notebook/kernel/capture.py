@@ -2,11 +2,13 @@
 
 The target stands in a context variable. Code that is started inside `redirect_output(target)` has it: its tasks, and
 threads that run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered,
-hooks stand on `sys.stdout`, on `sys.stderr` and on the shell's display publisher. They look the target up at each
+hooks stand on `sys.stdout`, on `sys.stderr`, on the shell's display publisher and on what sends a cell's value and traceback. They look the target up at each
 write. Without a target, output goes where it went before. The last redirection that ends takes the hooks away; one that
 somebody keeps (a logging handler keeps a stream) then passes everything on.
 
-A thread that a tool starts by itself, without the context, has no target. `_ThreadOwners` finds its tool.
+A thread that a tool starts by itself, without the context, has no target. While a single tool runs, a thread that began in
+its time is taken for that tool's, and so is one that it leaves behind. While several run side by side nobody can tell: then
+what such a thread writes is not redirected.
 """
 
 from __future__ import annotations
@@ -89,15 +91,14 @@ def redirect_output(target: Target | None) -> Iterator[None]:
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
     """Like `redirect_output`, also for threads that the code starts without its context, and leaves behind."""
-    outer = get_target()
+    redirection = _Redirection(target, get_target())
     with redirect_output(target):
-        redirection = _Redirection(target, outer)
-        _owners.entered.append(redirection)
+        _entered.append(redirection)
         try:
             yield
         finally:
-            if left := _owners.end(redirection):
-                _redirect_until_ended(target, left)
+            _own_threads_left(redirection)
+            _entered.remove(redirection)
 
 
 @contextmanager
@@ -162,9 +163,14 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
             if type(stream.below).__name__ == "OutStream":
                 # A logging handler made before holds ipykernel's stream itself, and would write past the hook above.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
-        publisher = getattr(get_shell(), "display_pub", None)
+        shell: Any = get_shell()
+        publisher = getattr(shell, "display_pub", None)
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
+        results: Any = getattr(shell, "displayhook", None)
+        if hasattr(results, "pub_socket"):  # a kernel's; others print
+            hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
+            hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
             hook.users += 1
     return hooks
@@ -274,20 +280,50 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
     return _MethodHooks(publisher, {"publish": publish, "clear_output": clear_output})
 
 
+# private: `finish_displayhook` and `msg` of the display hook, `_showtraceback` of the shell (ipykernel 6.17 to 7.4). A kernel
+# sends what a cell evaluates to, and its traceback, past the publisher; a tool's `get_ipython().run_cell(…)` does so, too.
+
+
+def _hook_results(hook: Any) -> _MethodHooks:
+    """Hook the sending of what a cell evaluates to."""
+    below = hook.finish_displayhook
+
+    def finish_displayhook() -> None:
+        target = _find_target()
+        if target is None:
+            below()
+            return
+        message, hook.msg = hook.msg, None
+        content = (message or {}).get("content") or {}
+        if content.get("data"):
+            target.publish(Bundle(content["data"], content.get("metadata") or {}, None, replaces=False))
+
+    return _MethodHooks(hook, {"finish_displayhook": finish_displayhook})
+
+
+def _hook_tracebacks(shell: Any) -> _MethodHooks:
+    """Hook the sending of tracebacks."""
+    below = shell._showtraceback
+
+    def show(etype: object, evalue: object, stb: str | list[str]) -> None:
+        target = _find_target()
+        if target is None:
+            below(etype, evalue, stb)
+        else:
+            target.write("stderr", (stb if isinstance(stb, str) else "\n".join(stb)) + "\n")
+
+    return _MethodHooks(shell, {"_showtraceback": show})
+
+
 def _find_target() -> Target | None:
     """The target of what the calling code writes: its context's, or that of the tool whose thread it is."""
     try:
         return _target.get()
     except LookupError:
-        return _owners.find_target(threading.current_thread())
+        return _find_target_of_thread(threading.current_thread())
 
 
 # --- Threads without a context.
-
-_WAITING = "toolloop-late"
-"""The name of a thread that waits for those left behind."""
-_NOT_A_TOOLS = ("asyncio_", "ThreadPoolExecutor", _WAITING, "toolloop-import", "toolloop-show", IDLE_THREAD)
-"""How names of threads begin that no tool leaves behind: pools, and threads of this package."""
 
 
 @dataclass(eq=False)
@@ -302,67 +338,55 @@ class _Redirection:
     """The threads that were busy before it began."""
 
 
-class _ThreadOwners:
-    """Finds the tool that a thread belongs to which does not run in a tool's context.
-
-    While a single tool runs, a thread that was not there before is taken for that tool's, and so is one that it leaves
-    behind. While several run side by side nobody can tell: then what such a thread writes is not redirected.
-    """
-
-    def __init__(self) -> None:
-        self.entered: list[_Redirection] = []
-        self._owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
-
-    def end(self, redirection: _Redirection) -> list[threading.Thread]:
-        """End a redirection; returns the threads that go on and may write to its target."""
-        is_innermost = self._find_innermost() is redirection
-        self.entered.remove(redirection)
-        left = [t for t in threading.enumerate() if t not in redirection.earlier and _may_be_a_tools(t)]
-        if is_innermost:
-            for thread in left:
-                if thread.name != TOOL_THREAD:
-                    self._owned.setdefault(thread, redirection.target)
-        return left
-
-    def find_target(self, thread: threading.Thread) -> Target | None:
-        """The target of the tool that the thread belongs to, or None."""
-        innermost = self._find_innermost()
-        if innermost is None or thread in self._owned:
-            return self._owned.get(thread)
-        by_python = not thread.name.startswith("Dummy-")  # else it is the kernel's own
-        return innermost.target if by_python and thread not in innermost.earlier else None
-
-    def _find_innermost(self) -> _Redirection | None:
-        """The redirection that stands in all others; None where two go on side by side, or none does."""
-        outer = {id(each.outer) for each in self.entered if each.outer is not each.target}
-        innermost = [each for each in self.entered if id(each.target) not in outer]
-        return innermost[0] if len(innermost) == 1 else None
+_entered: list[_Redirection] = []
+_owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
+"""Threads that tools have left behind."""
+_NOT_A_TOOLS = (
+    "asyncio_",
+    "ThreadPoolExecutor",
+    "toolloop-late",
+    "toolloop-import",
+    "toolloop-show",
+    IDLE_THREAD,
+)
+"""How names of threads begin that no tool leaves behind: pools, and threads of this package."""
 
 
-_owners = _ThreadOwners()
+def _find_innermost() -> _Redirection | None:
+    """The redirection that stands in all others; None where two go on side by side, or none does."""
+    outer = {id(each.outer) for each in _entered if each.outer is not each.target}
+    innermost = [each for each in _entered if id(each.target) not in outer]
+    return innermost[0] if len(innermost) == 1 else None
 
 
-def _may_be_a_tools(thread: threading.Thread) -> bool:
-    """Not one of a subclass: that is a library's own (tqdm's monitor), and stays as long as the kernel."""
-    return type(thread) in (threading.Thread, threading.Timer) and not thread.name.startswith(_NOT_A_TOOLS)
+def _find_target_of_thread(thread: threading.Thread) -> Target | None:
+    """The target of the only tool that runs, for a thread that began in its time, or of the tool that left it behind."""
+    innermost = _find_innermost()
+    if innermost is None or thread in _owned:
+        return _owned.get(thread)
+    by_python = not thread.name.startswith("Dummy-")  # else it is the kernel's own
+    return innermost.target if by_python and thread not in innermost.earlier else None
 
 
-def _redirect_until_ended(target: Target, threads: list[threading.Thread]) -> None:
-    """Keep the hooks until these threads have ended, so that what they print still reaches `target`, and no later cell."""
+def _own_threads_left(redirection: _Redirection) -> None:
+    """Let threads that outlive the tool go on writing to its target, and to no later cell: the hooks stay so long."""
+    # A subclass's is a library's own (tqdm's monitor), and stays as long as the kernel.
+    own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
+    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_A_TOOLS)]
+    if _find_innermost() is redirection:
+        for thread in left:
+            if thread.name != TOOL_THREAD:
+                _owned.setdefault(thread, redirection.target)
     redirected = threading.Event()
 
     def wait() -> None:
-        with redirect_output(target):
+        with redirect_output(redirection.target):
             redirected.set()
-            for thread in threads:
-                _wait_for(thread)
+            for thread in left:
+                is_worker = thread.name == TOOL_THREAD  # it goes on to other work, under another name
+                while thread.is_alive() and (not is_worker or thread.name == TOOL_THREAD):
+                    thread.join(0.2)
 
-    threading.Thread(target=wait, name=_WAITING, daemon=True).start()
-    redirected.wait(1.0)
-
-
-def _wait_for(thread: threading.Thread) -> None:
-    """Wait until a thread has ended. A worker of tools goes on to other work: wait for the end of its tool."""
-    is_worker = thread.name == TOOL_THREAD
-    while thread.is_alive() and (not is_worker or thread.name == TOOL_THREAD):
-        thread.join(0.2)
+    if left:
+        threading.Thread(target=wait, name="toolloop-late", daemon=True).start()
+        redirected.wait(1.0)

@@ -9,15 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from typing import Any, cast
 
-from .capture import (
-    Bundle,
-    Target,
-    find_stream,
-    flush,
-    get_target,
-    redirect_output,
-    redirect_tool,
-)
+from .capture import Bundle, Target, find_stream, flush, get_target, redirect_output, redirect_tool
 from .where import Kernel, Message, get_kernel, get_shell
 
 # --- Which cell ran last.
@@ -58,6 +50,18 @@ watch_cells, unwatch_cells = _watcher.watch, _watcher.unwatch
 def in_callback(kernel: Kernel) -> bool:
     """Whether the kernel handles a widget's message now."""
     return _is_of_a_widget(kernel.get_parent("shell"))
+
+
+def is_from_front_end(comm_id: str) -> bool:
+    """Whether the code that runs now handles a message of the front-end to this comm: a click, and not code that calls what
+    a click calls. True where nobody can tell: the kernel is none of ipykernel's.
+    """
+    kernel = get_kernel()
+    if kernel is None:
+        return True
+    parent: Message = kernel.get_parent("shell")
+    is_message = _header(parent).get("msg_type") == "comm_msg"
+    return is_message and (parent.get("content") or {}).get("comm_id") == comm_id
 
 
 def _find_request_to_answer(kernel: Kernel) -> Message:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import Literal
 
 from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
@@ -87,7 +87,7 @@ async def put_card(
     """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position)
+    card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
     output.put({**fallback, **card.mimebundle()})
     card.came_up()
     try:
@@ -167,7 +167,7 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
-    edited: dict[str, Any] = {}
+    edited: dict[str, object] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
         with kernel.allow_interrupts():
@@ -179,7 +179,7 @@ def _edit(approval: Approval, read: Callable[[str], str]) -> None:
         print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
 
 
-def _json_or_text(answer: str, before: object) -> Any:
+def _json_or_text(answer: str, before: object) -> object:
     if isinstance(before, str) and not answer.startswith('"'):
         return answer
     try:

@@ -12,7 +12,7 @@ import functools
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from ...core.events import (
@@ -174,8 +174,9 @@ def _take_over(theirs: Theirs, ours: Approval) -> Decision | None:
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """Ours with the fields of theirs."""
-    return kind(**{one.name: getattr(theirs, one.name) for one in dataclasses.fields(theirs)})
+    """Ours with those of its fields that theirs has."""
+    names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
+    return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
 
 
 class _Conversion:

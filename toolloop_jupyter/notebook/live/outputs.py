@@ -291,10 +291,10 @@ _watching: list[object] = []
 """One for each tool that runs now: with several at once nobody can tell whose a figure is, so they are left alone."""
 
 
-class FigureBundle(dict[str, Any]):
+class FigureBundle(dict[str, object]):
     """A MIME bundle that knows the figure that it was made of."""
 
-    def __init__(self, data: Mapping[str, Any], figure: Any) -> None:
+    def __init__(self, data: Mapping[str, object], figure: object) -> None:
         super().__init__(data)
         self.figure = figure
 
@@ -323,7 +323,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
             attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 
-def _open_figures() -> list[Any]:
+def _open_figures() -> list[object]:
     helpers = sys.modules.get(
         "matplotlib._pylab_helpers"
     )  # where pyplot keeps them; the inline backend reads it, too

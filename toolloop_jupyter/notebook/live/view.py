@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...core.events import (
     Approval,
@@ -126,8 +126,7 @@ class RunHead:
         self._output.put({**mimebundle(blocks), **widget})
 
 
-@dataclass
-class _Row:
+class _Row(NamedTuple):
     """Where a call stands: its row, and below it, while it runs, its progress."""
 
     row: CellOutput

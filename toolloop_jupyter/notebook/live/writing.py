@@ -70,21 +70,30 @@ class TerminalWriter:
         self._step: TextStep | None = None
         """The text of which something has been written."""
         self._filter = KeyFilter()
+        self._in_line = False
+        """Whether the last line has something in it."""
 
     def grow(self, step: TextStep) -> None:
         """Write the last piece of a text."""
         if not step.is_thought:
             self._step = step
-            print(prose(self._filter.add(step.pieces[-1])), end="", flush=True)  # noqa: T201 - a terminal
+            if new := prose(self._filter.add(step.pieces[-1])):
+                self._in_line = not new.endswith("\n")
+                print(new, end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
-        """Nothing waits to be shown."""
+        """End the line: what comes next is not of the text, which may go on behind it."""
+        if self._in_line:
+            self._in_line = False
+            print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
         """A text is whole, or has become something else; what is written stays."""
         if step is self._step:
-            self._step = None
-            print(prose(self._filter.end()))  # noqa: T201 - a terminal
+            rest = prose(self._filter.end())
+            if rest or self._in_line:
+                print(rest.removesuffix("\n"))  # noqa: T201 - a terminal
+            self._step, self._in_line = None, False
         elif step.is_thought or step.output is not None:
             self._column.output().draw(self._page.draw(step))
 

@@ -10,14 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api import aagent_session
-from ...core.events import (
-    ArgumentInvalid,
-    ArgumentTypeInvalid,
-    Mistake,
-    Observer,
-    OutputInvalid,
-    Result,
-)
+from ...core.events import ArgumentInvalid, ArgumentTypeInvalid, Mistake, Observer, OutputInvalid, Result
 from ...core.loop import ToolLoopOptions
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools

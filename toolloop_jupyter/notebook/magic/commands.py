@@ -34,14 +34,12 @@ def run(book: Notebook, line: str) -> object:
         configure(book, parse(line, book.names))
         return None
     command = COMMANDS.get(words[0])
+    if command is None and len(words) > 2:
+        instead = "begin a cell with %%toolloop (two percent signs), and write it on the lines below"
+        raise Mistake(f"%toolloop takes no prompt; {instead}")
     if command is None:
-        if len(words) > 2:
-            raise Mistake(
-                "%toolloop takes no prompt; begin a cell with %%toolloop (two percent signs), and write it on the lines below"
-            )
-        raise Mistake(
-            f"%toolloop {words[0]} is no command; there are: {', '.join(COMMANDS)}. %toolloop? explains them."
-        )
+        known = ", ".join(COMMANDS)
+        raise Mistake(f"%toolloop {words[0]} is no command; there are: {known}. %toolloop? explains them.")
     try:
         return command(book, words[1:])
     except OSError as error:
@@ -64,7 +62,7 @@ def status(book: Notebook) -> None:
         values["api_base"] = leave_out_user(options["api_base"])
     rows = [*values.items(), *book.tapes.running()]
     rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
-    width = max(len(name) for name, _ in rows)
+    width = max(12, *(len(name) for name, _ in rows))
     _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
 
 
@@ -161,15 +159,12 @@ def record(book: Notebook, words: list[str]) -> None:
 def replay(book: Notebook, words: list[str]) -> None:
     """Answer every run of the notebook from a recording from now on, or no more."""
     path = _find_tape("replay", words)
-    calls = (
-        len(book.tapes.replay(words[1], loose=False).calls) if path else 0
-    )  # one that cannot be read is said now
+    told = "not replaying"
+    if path:  # one that cannot be read is said now
+        calls = len(book.tapes.replay(words[1], loose=False).calls)
+        told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
     book.tapes.replaying_from = path
-    _say(
-        f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
-        if path
-        else "not replaying"
-    )
+    _say(told)
 
 
 def _find_tape(command: str, words: list[str]) -> Path | None:
@@ -193,9 +188,8 @@ def _pick_session(book: Notebook, words: list[str]) -> str:
         return str(session)
     if len(book.sessions) == 1:
         return next(iter(book.sessions))
-    raise Mistake(
-        f"name a session: {', '.join(book.sessions) or 'there is none yet; begin one with --session NAME'}"
-    )
+    known = ", ".join(book.sessions) or "there is none yet; begin one with --session NAME"
+    raise Mistake(f"name a session: {known}")
 
 
 def _find_session(book: Notebook, name: str) -> NamedSession:

@@ -19,7 +19,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake, RunFailed
-from ...core.models import litellm_loaded, must_load, start_loading, was_one_asked
+from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
@@ -185,8 +185,9 @@ def _line_magic(line: str) -> object:
 class _Warmup:
     """Imports litellm in the background, before a run has to wait for it.
 
-    After a cell that has made a model the default that needs it; else when the kernel has been idle for `IDLE` seconds, and not at all
-    when a model of ours was asked by then: a lesson stays small. Later runs with other models start the import themselves.
+    After a cell that has made a model the default which needs it; else when the kernel has been idle for `IDLE` seconds,
+    and not at all when a model of ours was asked by then: a lesson stays small. Later runs with other models start the
+    import themselves.
     """
 
     IDLE = 1.0
@@ -236,6 +237,9 @@ class _Extension:
         self.shell = shell
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
+        self.settings.observe(self._keep_times, "times")
+        if not self.settings.times:  # type: ignore[attr-defined]  # set by a configuration file
+            self._keep_times()
         if self.settings not in shell.configurables:
             shell.configurables.append(self.settings)
         shell.input_transformers_cleanup.insert(0, _transform)
@@ -254,8 +258,14 @@ class _Extension:
             self._book = Notebook(self.shell, self.settings)
         return self._book
 
+    def _keep_times(self, *_: object) -> None:
+        from ...core.text import keep_times
+
+        keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
+
     def take_out(self) -> None:
         """Take everything back out of the shell."""
+        self.settings.unobserve(self._keep_times, "times")
         self.shell.input_transformers_cleanup.remove(_transform)
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)
@@ -278,6 +288,7 @@ def _find_extension() -> _Extension:
 def load_extension(shell: Any) -> None:
     """Register the magics, the transformer and the settings with `shell`; loading twice changes nothing."""
     if not _loaded:
+        leave_out_price_list()
         _loaded.append(_Extension(shell))
         kernel.watch_cells()
 

@@ -14,9 +14,10 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-from ...core.events import Mistake
+from ...core.events import Mistake, Result
 from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
+from ...core.results import describe
 from ...core.text import list_some
 from ...core.tools import find_marked_tools, get_tool_name
 from .options import Kind, Names, Option, read_pairs
@@ -55,6 +56,9 @@ _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 def fill_in(text: str, names: Names) -> str:
     """Replace `{{name}}` by the text of that notebook variable, once: what it contains is not looked at again.
 
+    A text goes out whole, a Result as its answer, any other value as a tool's result of it would tell the model: bounded,
+    JSON of what is data, a table by its shape, columns and first rows, an error with its cause.
+
     Double braces around anything else than the bare name of something that exists stay as they are (`note_left`). Raises
     Mistake for a value that cannot give its text.
     """
@@ -63,13 +67,17 @@ def fill_in(text: str, names: Names) -> str:
         name = _read_name(match)
         if name not in names:
             return match[0]
-        filled = attempt_call(str, names[name])
+        value = names[name]
+        if isinstance(value, str):
+            return str.__str__(value)
+        if isinstance(value, Result):
+            return value.text
+        filled = attempt_call(str, value)
         if isinstance(filled, Raised):
             raised = type(filled.error).__name__
-            raise Mistake(
-                f"{{{{{name}}}}} cannot be filled in: str({name}) raised {raised}; put its text into a variable of its own"
-            )
-        return filled
+            why = f"str({name}) raised {raised}; put its text into a variable of its own"
+            raise Mistake(f"{_in_braces(name)} cannot be filled in: {why}")
+        return describe(value).text
 
     return _FILLED_IN.sub(text_of, text)
 
@@ -82,22 +90,23 @@ def _read_name(match: re.Match[str]) -> str:
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
     """What to tell of names in double braces that stay as they are: a warning of each that is nearly a variable's."""
-    left = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
-    told: list[tuple[str, Literal["info", "warning"]]] = []
-    unlike = []
-    for name in (name for name in left if name and name not in names):
-        if near := _find_near(names, name):
-            told.append(
-                (
-                    f"{{{{{name}}}}} is no variable and went out as typed; did you mean {{{{{near}}}}}?",
-                    "warning",
-                )
-            )
-        else:
-            unlike.append(f"{{{{{name}}}}}")
-    if unlike:
+    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    near = {name: _find_near(names, name) for name in found if name and name not in names}
+    told: list[tuple[str, Literal["info", "warning"]]] = [
+        (
+            f"{_in_braces(name)} is no variable, and is sent as typed; did you mean {_in_braces(other)}?",
+            "warning",
+        )
+        for name, other in near.items()
+        if other
+    ]
+    if unlike := [_in_braces(name) for name, other in near.items() if not other]:
         told.append((f"sent as typed, for there is no such variable: {list_some(unlike, 8)}", "info"))
     return told
+
+
+def _in_braces(name: str) -> str:
+    return f"{{{{{name}}}}}"
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:

@@ -24,8 +24,7 @@ from typing import Any, NoReturn
 from traitlets import TraitType
 from traitlets.config import Configurable
 
-from ...core.events import Mistake
-from ...core.loop import CHECKS, Check
+from ...core.events import CHECKS, Check, Mistake
 from ...core.text import holds_key, names_key
 
 Names = Mapping[str, object]
@@ -172,6 +171,8 @@ OPTIONS: tuple[Option, ...] = (
            help="approvals when nobody is there"),
     Option("ask", Kind.CHOICE, default="auto", choices=("auto", "card", "input"), is_setting=True,
            help="how approvals are asked: by a card with buttons, or by a typed answer"),
+    Option("times", Kind.SWITCH, default=True, is_setting=True,
+           help="durations and times of day in what is saved; without, the same run leaves the same outputs (or TOOLLOOP_TIMES=0)"),
     Option("--append", Kind.SWITCH, default=False,
            help="run again: add a turn to the session, do not replace it"),
     Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),

@@ -16,14 +16,14 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core import conversation
 from ...core.events import Mistake
-from ...core.text import hide_in, list_some
+from ...core.text import are_times_kept, hide_in, list_some
 from ..html import first_line, shorten
 from .options import OPTIONS, Options
 
@@ -128,10 +128,13 @@ class ReplacedTurns:
     @property
     def note(self) -> str:
         """What to tell the person when the cell begins."""
-        later = {0: "", 1: ", and the later turn is dropped: "}.get(
-            len(self.later), f", and the {len(self.later)} later turns are dropped: "
+        dropped = self._say_of_later(
+            ", and the later turn is dropped: ", ", and the {} later turns are dropped: "
         )
-        return f"this cell ran before: its turn is replaced{later}{list_some(self.later, 8)}; --append adds instead"
+        return f"this cell ran before: its turn is replaced{dropped}{list_some(self.later, 8)}; --append adds instead"
+
+    def _say_of_later(self, one: str, many: str) -> str:
+        return "" if not self.later else one if len(self.later) == 1 else many.format(len(self.later))
 
     def settle(self) -> str | None:
         """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
@@ -141,19 +144,16 @@ class ReplacedTurns:
             self.named.cells, self.are_back = self.cells, True
         if not self.are_back:
             return None
-        later = {0: "", 1: ", and so does the later one"}.get(
-            len(self.later), f", and so do the {len(self.later)} later ones"
-        )
+        later = self._say_of_later(", and so does the later one", ", and so do the {} later ones")
         return f"this cell ran before, and got no answer now: its turn stays as it was{later}"
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
     """(starts, cells) from what `cells_of_turns` gave, as far as a file has it in good order; else nothing."""
-    if not isinstance(turns, Sequence) or isinstance(turns, str):
+    pairs = turns if isinstance(turns, list) else []
+    if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
-    pairs = [turn for turn in turns if isinstance(turn, (list, tuple)) and len(turn) == 2]
-    sound = len(pairs) == len(turns) and all(isinstance(p[0], int) and isinstance(p[1], str) for p in pairs)
-    return ([p[0] for p in pairs], [TurnOrigin(p[1]) for p in pairs]) if sound else ([], [])
+    return [start for start, _ in pairs], [TurnOrigin(cell) for _, cell in pairs]
 
 
 # --- conversations that outlive their kernel -------------------------------------------------------------------
@@ -176,7 +176,7 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
         MIME: {
             "format": conversation.FORMAT,
             "session": session or "",
-            "at": round(time.time(), 3),
+            **({"at": round(time.time(), 3)} if are_times_kept() else {}),
             "turns": named.cells_of_turns(),
             "messages": hide_in(named.session.messages()),
         }
@@ -218,7 +218,7 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    newest = max(kept, key=_time_of)
+    newest = max(reversed(kept), key=_time_of)  # of equal times the last
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 

@@ -1,6 +1,6 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import WIDGET, Block, duration, head, money, notice, text_block, without_style, written
+from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
 from .calls import approval_record, progress_block
 from .diagram import timeline
 from .export import to_markdown, write
@@ -18,7 +18,6 @@ __all__ = [
     "TextStep",
     "approval_record",
     "bundle_of",
-    "duration",
     "head",
     "mimebundle",
     "money",

@@ -7,12 +7,12 @@ can run, load, or end the block. Calls of tools are in `calls`, values in `value
 from __future__ import annotations
 
 import math
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult
+from ...core.text import tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -24,7 +24,6 @@ from ..html import (
     counted,
     dim,
     esc,
-    first_line,
     fold,
     highlight,
     in_a_line,
@@ -38,6 +37,8 @@ from ..html import (
 LONGEST_TEXT = 200_000
 """Characters of one text of the model; the whole one is in the Result."""
 _MOST_TOOLS = 50
+_FIRST_WORDS = 80
+"""Characters of a thought that are always to be seen."""
 _LAST_WORDS = 160
 """Characters that are shown of a thought while it grows."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -113,10 +114,23 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
         line = f'<span>thinking…</span> <span class="tlj-args">{inline(last)}</span>'
         return Block(block("tlj-reason", line, f"{CALL};{DIM}"), f"(thinking…) {prose(last)}")
     text = _within(text, "result.events")
-    beginning = f'<span class="tlj-args" style="{DIM}">{inline(first_line(prose(text), 80))}</span>'
-    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(text)}</div>'
-    html = fold(f"{dim('thought', 'span')} {beginning}", body, "tlj-call tlj-reason")
+    beginning, rest = _split_beginning(text)
+    title = f'{dim("thought", "span")} <span class="tlj-args" style="{DIM}">{inline(beginning)}</span>'
+    body = f'<div style="{BLOCK};{DIM}" dir="auto">{markdown_html(rest)}</div>'
+    html = fold(title, body, "tlj-call tlj-reason") if rest else block("tlj-reason", title, CALL)
     return Block(html, f"(thought) {prose(text).strip()}")
+
+
+def _split_beginning(text: str) -> tuple[str, str]:
+    """(the first words, the rest) of a thought: opened, it does not repeat them."""
+    line, _, rest = text.strip().partition("\n")
+    if line.startswith(("```", "~~~")):
+        return "", text
+    if len(line) <= _FIRST_WORDS:
+        return line, rest.strip("\n")
+    cut = line.rfind(" ", 1, _FIRST_WORDS)
+    cut = _FIRST_WORDS if cut < 0 else cut
+    return line[:cut], text.strip()[cut:].lstrip(" ")
 
 
 _MARKS = {"info": ("", "·"), "warning": ("tlj-ask", "⚠"), "error": ("tlj-bad", "✗")}
@@ -134,9 +148,12 @@ def notice(text: str, kind: str = "info") -> Block:
 def retry_block(retry: Retry) -> Block:
     """A model call that failed and is tried again, or whose second try says something else."""
     error = shorten(retry.error, 500)
+    if retry.of_answer:
+        return notice(error, "warning" if retry.attempt else "info")
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
-    return notice(f"model call failed, try {retry.attempt + 1}: {error.rstrip('.')}.", "warning")
+    wait = f" in {retry.wait:.3g} s" if retry.wait else ""
+    return notice(f"model call failed, try {retry.attempt + 1}{wait}: {error.removesuffix('.')}.", "warning")
 
 
 _FILE_MARKS = {"created": "+", "modified": "~", "deleted": "-"}
@@ -165,15 +182,6 @@ def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
     return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
 
 
-def duration(seconds: float, *, whole: bool = False) -> str:
-    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there. `whole`: "5 s", for a clock that runs."""
-    if seconds < 10:
-        return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
-    minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
 def money(cost: float | None) -> str:
     """US dollars with as many digits as tell something; says so when nobody told the price."""
     if cost is None:
@@ -185,11 +193,6 @@ def money(cost: float | None) -> str:
     if cost < 1e-6:
         return "less than $0.000001" if cost > 0 else "$0"
     return f"${cost:.{1 - math.floor(math.log10(cost))}f}".rstrip("0")  # two digits that are no zeros
-
-
-def clock(at: float) -> str:
-    """Local time of day of a moment in seconds since the epoch."""
-    return time.strftime("%H:%M:%S", time.localtime(at))
 
 
 _STOPS = {
@@ -219,8 +222,8 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
         words.append(counted(result.usage.calls, "model call"))
         words += [_calls(result)] if result.calls else []
         words += [counted(result.usage.total_tokens, "token"), money(result.cost)]
-    if result.spans:
-        words.append(duration(max(span.end for span in result.spans)))
+    if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
+        words.append(took)
     items = [f'<span class="{css}">{inline(stop)}</span>' if css else f"<span>{inline(stop)}</span>"]
     items += [inline(fact) for fact in words[1:]]
     if name:

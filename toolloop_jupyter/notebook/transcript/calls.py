@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
+from ...core.text import duration, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -33,8 +35,6 @@ from .blocks import (
     OF_ARGUMENTS,
     OF_CALL,
     Block,
-    clock,
-    duration,
     is_approval,
     status_of,
     take_beginning,
@@ -123,13 +123,13 @@ def call_block(
         return Block(block("tlj-call", line, CALL), text)
     changes = _changes(given, decision)
     arguments_html = _arguments_html(given, changes, input_name)
-    result_html = _result_html(result, shown, value_name)
-    displays = _displays(outputs, OF_CALL - len(arguments_html) - len(result_html))
+    back = [] if result is None else [_show_result(result, shown, value_name)]
+    room = OF_CALL - len(arguments_html) - sum(len(part.html) for part in back)
+    parts = [*_displays(outputs, room), *back]
     by_whom = dim(inline(shorten(decided, _REASON))) if decided else ""
-    body = arguments_html + by_whom + "".join(display.html for display in displays) + result_html
-    visual = (shown is not None and shown.visual) or any(display.visual for display in displays)
-    lines = [*_edit_lines(given, changes), *_text_lines(result, shown, displays, value_name)]
-    return Block(fold(line, body, "tlj-call", opened=visual), "\n".join([text, *lines]))
+    body = arguments_html + by_whom + "".join(part.html for part in parts)
+    html = fold(line, body, "tlj-call", opened=any(part.visual for part in parts))
+    return Block(html, "\n".join([text, *_edit_lines(given, changes), *_text_lines(parts, value_name)]))
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
@@ -144,7 +144,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
         last = "\n".join(prints[-1].splitlines()[-_LAST_LINES:])
         displays.append(show_text(shorten(last, MOST_CHARACTERS)))
     inner = dim(inline(line)) + "".join(shown.html for shown in displays)
-    words = [f"    {in_a_line(line)}", *_text_lines(None, None, displays, "")]
+    words = [f"    {in_a_line(line)}", *_text_lines(displays)]
     return Block(block("tlj-progress", inner, CALL), "\n".join(words))
 
 
@@ -167,7 +167,7 @@ class _Sign(NamedTuple):
 _SIGNS = {
     "done": _Sign("✓", "tlj-ok"),
     "failed": _Sign("✗", "tlj-bad", "failed"),
-    "invalid": _Sign("✗", "tlj-bad", "not valid"),
+    "invalid": _Sign("✗", "tlj-bad"),
     "refused": _Sign("⊖", "tlj-ask", "refused"),
     "denied": _Sign("⊘", "tlj-ask"),
     "cancelled": _Sign("■", "", "cancelled"),
@@ -190,7 +190,7 @@ def _facts(
     word = [sign.word] if sign.word else []
     if result is None:
         return word
-    facts = [duration(result.seconds)] if result.ran else []
+    facts = [took] if result.ran and (took := tell_duration(result.seconds)) else []
     if result.is_error:
         if decision is not None and not decision.allowed:
             return facts
@@ -199,7 +199,7 @@ def _facts(
     size = shown.size if shown else ""
     if result.pictures:
         size = f"{size}, seen by the model" if size else ""
-    elif result.full_length > len(result.output):
+    elif result.cut:
         size = f"{size or counted(result.full_length, 'character')}, {counted(len(result.output), 'character')} to the model"
     return [*facts, size] if size else facts
 
@@ -352,51 +352,34 @@ def _output(kind: str, data: object) -> Shown:
     return Shown(label + shown.html if shown.html else "", shown.text)
 
 
-def _result_html(result: ToolResult | None, shown: Shown | None, expression: str) -> str:
-    if result is None:
-        return ""
-    if shown is None:
-        trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
-        return show_text(result.output).html + trace
-    html = shown.html
-    if _needs_whole(result, shown, expression):
-        html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
-    label = "what the model got"
-    if count := len(result.pictures):
-        label += f", with {'the picture' if count == 1 else f'{count} pictures'}"
-    elif not result.output or not _differs(result, shown):
-        return html
-    return html + fold(label, show_text(result.output).html)
-
-
-def _differs(result: ToolResult, shown: Shown) -> bool:
-    """Whether the model got something else than what a person sees."""
-    return shown.visual or (result.full_length > len(result.output) and as_text(result.output) != shown.text)
-
-
 _WHOLE = "… the whole result: "
 
 
-def _needs_whole(result: ToolResult, shown: Shown, expression: str) -> bool:
-    """Whether to name what has the whole result: the model got a part, and nothing else has named it."""
-    cut_short = result.full_length > len(result.output)
-    return bool(expression) and cut_short and visible(expression) not in shown.text
+def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
+    """What came back: the value as it is `shown` or the error, and what the model got where that is something else."""
+    got = show_text(result.output).html
+    if shown is None:
+        trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
+        return Shown(got + trace, as_text(result.output))
+    html, text = shown.html, shown.text
+    if expression and result.cut and visible(expression) not in text:
+        html += dim(f"{_WHOLE}<code>{esc(expression)}</code>")
+        text = f"{text}\n{_WHOLE}{visible(expression)}".lstrip("\n")
+    if count := len(result.pictures):
+        html += fold(f"what the model got, with {'the picture' if count == 1 else f'{count} pictures'}", got)
+    elif result.output and (shown.visual or (result.cut and as_text(result.output) != shown.text)):
+        html += fold("what the model got", got)
+    return dataclasses.replace(shown, html=html, text=text)
 
 
-def _text_lines(
-    result: ToolResult | None, shown: Shown | None, displays: Sequence[Shown], expression: str
-) -> list[str]:
-    parts = [display.text for display in displays]
-    if result is not None:
-        parts.append(as_text(result.output) if shown is None else shown.text)
-    if result is not None and shown is not None and _needs_whole(result, shown, expression):
-        parts.append(_WHOLE + visible(expression))
-    lines = [line for part in parts if part for line in part.rstrip("\n").split("\n")]
+def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
+    """The parts in the plain text of a block, as far as diffs and terminals show them."""
+    lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        hidden = len(lines) - _TEXT_LINES + 2
-        if shown is not None and shown.lines_left_out:
-            hidden += shown.lines_left_out - 1  # the line that says so is no line of the result
+        # A line that says how many are left out is no line of the result.
+        untold = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
         where = f": {visible(expression)}" if expression else ""
+        hidden = len(lines) - _TEXT_LINES + 2 + untold
         lines = [*lines[: _TEXT_LINES - 2], f"… {counted(hidden, 'more line')}{where}"]
     return ["    " + shorten(line, 400) for line in lines]
 
@@ -405,6 +388,7 @@ def _text_lines(
 
 _DECIDED = {
     "click": "by click",
+    "code": "by code, without a click",
     "prompt": "at the prompt",
     "policy": "by the policy",
     "callback": "by on_approval",
@@ -420,7 +404,8 @@ def decision_text(decision: Decision) -> str:
         decision.scope
     ]
     reason = f": {decision.reason}" if decision.reason else ""
-    return f"{_word(decision)} {_DECIDED.get(decision.by, decision.by)} {clock(decision.at)}{scope}{reason}"
+    said = filter(None, (_word(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at)))
+    return f"{' '.join(said)}{scope}{reason}"
 
 
 def in_a_word(decision: Decision | None) -> str:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...core.events import Result, Span
-from ..html import PRE, block, esc, fold, in_a_line, shorten
-from .blocks import Block, duration
+from ...core.text import are_times_kept, tell_duration
+from ..html import block, esc, fold, in_a_line, pre, shorten
+from .blocks import Block
 
 MOST = 60
 """Rows of a picture; of a longer run the first and the last calls are shown."""
@@ -41,7 +42,11 @@ class _Row:
 
     @property
     def took(self) -> str:
-        return duration(self.end - self.start) if self.end > self.start or self.who not in ("", "you") else ""
+        return (
+            tell_duration(self.end - self.start)
+            if self.end > self.start or self.who not in ("", "you")
+            else ""
+        )
 
 
 _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": "■", "": " "}
@@ -51,8 +56,7 @@ def timeline(result: Result) -> Block:
     """When each model call, approval and tool call of a run took place: the picture, and the same in characters."""
     rows, end = _rows(result)
     text = _in_characters(rows, end)
-    folded = fold("as text", f'<pre style="{PRE}">{esc(text)}</pre>')
-    return Block(block("tlj-time-line", picture(result) + folded), text)
+    return Block(block("tlj-time-line", picture(result) + fold("as text", pre(esc(text)))), text)
 
 
 def picture(result: Result) -> str:
@@ -70,7 +74,7 @@ def picture(result: Result) -> str:
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """The lines of the picture, and the seconds that it spans."""
-    spans = result.spans
+    spans = _tell_spans(result.spans)
     rows = [_row(span, result.model) for span in spans]
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
@@ -105,8 +109,12 @@ def _svg(rows: Sequence[_Row], end: float) -> str:
     marks = [(f"{_LEFT + room * part / 4:.1f}", end * part / 4) for part in range(5)]
     grid = (f'<path d="M{x} 4V{ends}" stroke="{_GRID}" stroke-opacity=".3"/>' for x, _ in marks)
     lines = (_svg_row(row, 4 + number * _ROW, room / end) for number, row in enumerate(rows))
-    scale = (f'<text x="{x}" y="{ends + 14}" text-anchor="middle">{_scale(at)}</text>' for x, at in marks)
-    return "".join([head, *grid, *lines, *scale, "</svg>"])
+    scale = [f'<text x="{x}" y="{ends + 14}" text-anchor="middle">{_scale(at)}</text>' for x, at in marks]
+    return "".join([head, *grid, *lines, *(scale if _has_length(rows) else ()), "</svg>"])
+
+
+def _has_length(rows: Sequence[_Row]) -> bool:
+    return any(row.took for row in rows)
 
 
 def _svg_row(row: _Row, top: int, scale: float) -> str:
@@ -127,7 +135,9 @@ def _xml(text: str) -> str:
 
 
 def _scale(seconds: float) -> str:
-    return duration(seconds) if seconds else "0"
+    if not seconds:
+        return "0" if are_times_kept() else ""
+    return tell_duration(seconds)
 
 
 def _in_characters(rows: Sequence[_Row], end: float) -> str:
@@ -136,7 +146,7 @@ def _in_characters(rows: Sequence[_Row], end: float) -> str:
         name = f"{_MARKS[row.who]} {in_a_line(shorten(row.label, 23))}"
         bar = _bar(row.start / end, row.end / end) if row.took else ""
         lines.append(f"{name:<26} {bar} {row.took}".rstrip())
-    if any(row.took for row in rows):
+    if _has_length(rows):
         lines.append(f"{'':<26} 0{_scale(end):>{_BAR - 1}}")
     return "\n".join(lines)
 
@@ -149,3 +159,10 @@ def _bar(start: float, end: float) -> str:
     first = min(int(start * _BAR), _BAR - 1)
     length = max(round((end - start) * _BAR), 1)
     return ("·" * first + "█" * length)[:_BAR].ljust(_BAR, "·")
+
+
+def _tell_spans(spans: Sequence[Span]) -> list[Span]:
+    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
+    if are_times_kept():
+        return list(spans)
+    return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

@@ -190,7 +190,7 @@ class Steps:
     def _try_again(self, retry: Retry) -> Sequence[Step]:
         """A second try goes on with the text of the first, or takes back what is in `discard`."""
         changed: Sequence[Step] = ()
-        if retry.discard or (self._open is not None and self._open.is_thought):
+        if retry.discard or retry.of_answer or (self._open is not None and self._open.is_thought):
             changed = self.end_text()
         return [*changed, *self._take_back(retry.discard), *self._add(retry)]
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import ipywidgets
 
-from ...core.events import Approval, Scope
+from ...core.events import Approval, DecidedBy, Scope
 from ..html import (
     CARD_STYLE,
     CODE,
@@ -45,11 +45,15 @@ class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
-    choice offers to. `came_up()` is to be called when it is on the page: it may then be held for a moment (`Hold`).
+    choice offers to. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now.
+    `came_up()` is to be called when it is on the page: it may then be held for a moment (`Hold`).
     """
 
-    def __init__(self, approval: Approval, *, position: str = "") -> None:
+    def __init__(
+        self, approval: Approval, *, position: str = "", is_clicked: Callable[[str], bool] = lambda _: True
+    ) -> None:
         self._approval = approval
+        self._is_clicked = is_clicked
         hold, tool = Hold(self._show_held), visible(approval.tool)
         question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
         self._form, self._error = EditForm(), ipywidgets.HTML("")
@@ -98,9 +102,10 @@ class ApprovalCard(_Panel):
         self._disable()
         super().finish()
 
-    def _on_approve(self, _: object) -> None:
+    def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self._hold is not None and self._hold.on:
             return
+        by = self._by(pressed)
         # Disabled first: as soon as there is a decision, the run (on another thread, with subshells) closes the card.
         self._disable()
         if self._finished or self._approval.answered:
@@ -108,16 +113,21 @@ class ApprovalCard(_Panel):
         Hold.after_click(self._hold)
         try:
             edited = self._form.read(self._approval.input)
-            self._approval.allow(edited, by="click", scope=self._scope.value)
+            self._approval.allow(edited, by=by, scope=self._scope.value)
         except ValueError as error:
             self._disable(off=False)
             self._error.value = error_html(str(error))
 
-    def _on_deny(self, _: object) -> None:
+    def _on_deny(self, pressed: ipywidgets.Button) -> None:
+        by = self._by(pressed)
         self._disable()
         if not self._finished and not self._approval.answered:
             Hold.after_click(self._hold)
-            self._approval.deny(self._reason.value.strip(), by="click")
+            self._approval.deny(self._reason.value.strip(), by=by)
+
+    def _by(self, button: ipywidgets.Button) -> DecidedBy:
+        """Who works a button: a person, or code (`button.click()` in a thread that a tool left behind)."""
+        return "click" if self._is_clicked(getattr(button.comm, "comm_id", "")) else "code"
 
     def _on_edit(self, _: object) -> None:
         if self._finished or self._approval.answered:

@@ -15,8 +15,9 @@ from typing import ClassVar
 import ipywidgets
 
 from ...core.events import Usage
+from ...core.text import duration
 from ..html import CARD_STYLE, STYLE, counted, dim, inline
-from ..transcript import WIDGET, duration, money
+from ..transcript import WIDGET, money
 
 
 class _Panel:

@@ -38,7 +38,12 @@ FAILURES = [
         "NotFoundError.*check the name",
         options=once(),
     ),
-    fails("429", [failure(429, "slow down")], "RateLimitError.*num_retries=3", options=once()),
+    fails(
+        "429",
+        [failure(429, "slow down")],
+        r"RateLimitError.*completion_kwargs=\{'num_retries': 2\}",
+        options=once(),
+    ),
     Case(
         "429 with Retry-After, then an answer",
         [failure(429, "slow down", headers={"retry-after": "0"}), answer("Hi")],
@@ -47,7 +52,9 @@ FAILURES = [
         requests=2,
         events=[("retry", 1, ""), ("text", "Hi")],
     ),
-    fails("500", [failure(500)], "InternalServerError.*num_retries=2", options=once()),
+    fails(
+        "500", [failure(500)], r"InternalServerError.*completion_kwargs=\{'num_retries': 2\}", options=once()
+    ),
     Case(
         "500, then an answer",
         [failure(500), answer("Hi")],

@@ -1,0 +1,102 @@
+"""A generator as a tool: its items are the result, within bounds, and one that never ends is ended."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent, aagent_session
+from toolloop_jupyter.core.events.events import ToolCall
+from toolloop_jupyter.core.execution import runner
+from toolloop_jupyter.core.tools.tool import tool
+from toolloop_jupyter.teaching.parts import call
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+
+closed = []
+
+
+def count_up(most: int = 0, size: int = 1):
+    """Count up, for ever with 0."""
+    try:
+        yield from ("x" * size for _ in (range(most) if most else itertools.count()))
+    finally:
+        closed.append("sync")
+
+
+async def acount_up(most: int = 0, size: int = 1):
+    """Count up, for ever with 0, and never wait."""
+    try:
+        for _ in range(most) if most else itertools.count():
+            yield "x" * size
+    finally:
+        closed.append("async")
+
+
+@tool(thread=False)
+def count_here(most: int = 0, size: int = 1):
+    """The same on the loop's own thread."""
+    return count_up(most, size)
+
+
+KINDS = pytest.mark.parametrize(
+    "function", [count_up, count_here, acount_up], ids=["thread", "here", "async"]
+)
+
+
+async def call_of(function, **arguments):
+    name = function.__name__
+    result = await aagent(
+        Harness.TOOL_LOOP, "Go.", model=ScriptedModel(call(name, **arguments), "Done."), tools=[function]
+    )
+    return result.tool_results[0]
+
+
+@KINDS
+async def test_one_that_never_ends_is_ended(function, monkeypatch):
+    """It is closed at the bound, the model is told so in one line, and the run goes on."""
+    monkeypatch.setattr(runner, "MOST_ITEMS", 30_000)
+    closed.clear()
+    told = await call_of(function)
+    assert told.output == (
+        "TooManyItems: the generator gave more than 30,000 items and was ended; nothing of them is kept"
+    )
+    assert (told.status, len(closed)) == ("failed", 1)
+
+
+@KINDS
+async def test_no_more_is_kept_than_can_be_told(function):
+    """Of 25,000 items the first 20,000 are the value; the text says how many there were."""
+    told = await call_of(function, most=25_000)
+    assert len(told.value) == 20_000
+    assert told.output.endswith("\n… the generator gave 25,000 items; of the first ones 20,000 are kept")
+    assert "a list of 25,000 items" in told.output
+    assert len(told.output) <= 20_000
+    whole = await call_of(function, most=20_000)
+    assert type(whole.value) is list
+    assert "kept" not in whole.output
+
+
+async def test_large_items_are_kept_by_their_size(monkeypatch):
+    """As many as fit into the bound of bytes; one alone in any case."""
+    monkeypatch.setattr(runner, "KEPT_BYTES", 1_000_000)
+    assert len((await call_of(count_up, most=50, size=100_000)).value) == 10
+    assert (await call_of(count_up, most=1, size=5_000_000)).value == ["x" * 5_000_000]
+
+
+@pytest.mark.parametrize("function", [count_up, acount_up], ids=["thread", "async"])
+async def test_stop_ends_it(function):
+    """■ (a cancel) ends it while it runs, long before the bound; so does the run's time limit."""
+    name, seen = function.__name__, []
+    for limit in (0.3, None):
+        session = aagent_session(
+            Harness.TOOL_LOOP, model=ScriptedModel(call(name), "Done."), tools=[function], timeout=limit
+        )
+        stream = session.stream("Go.")
+        async for event in stream:
+            if isinstance(event, ToolCall) and limit is None:
+                asyncio.get_running_loop().call_later(0.3, stream.cancel)
+        seen.append(stream.result.stop_reason)
+        assert stream.result.tool_results[0].status == "cancelled"
+    assert seen == ["timeout", "cancelled"]

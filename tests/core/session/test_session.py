@@ -1,0 +1,59 @@
+"""A turn that nobody reads comes to its end by itself, and one that cannot begin leaves its session as it was."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.conversation.history import validate
+from toolloop_jupyter.core.session.channel import MOST_UNREAD
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+
+def step(number: int) -> int:
+    """One step."""
+    return number
+
+
+async def test_a_turn_that_nobody_reads_does_not_wait_for_a_reader():
+    """More events than a reader may leave unread come and go; all of them are in the result."""
+    calls = [call("step", number=number) for number in range(MOST_UNREAD)]
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(calls, "Done."), tools=[step])
+    result = await asyncio.wait_for(session.arun("Go."), 60)
+    assert (result.stop_reason, result.text, len(result.calls)) == ("done", "Done.", MOST_UNREAD)
+    assert len(result.events) >= 2 * MOST_UNREAD
+
+
+async def test_a_turn_that_nobody_reads_is_stopped_with_who_awaits_it():
+    """Its tool is cancelled with it, the history says so, and the next turn goes on."""
+    began, ended = asyncio.Event(), asyncio.Event()
+
+    async def wait() -> None:
+        """Wait."""
+        began.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel(call("wait"), "Next."), tools=[wait])
+    running = asyncio.ensure_future(session.arun("Go."))
+    await began.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError, match="the run was stopped"):
+        await running
+    assert ended.is_set()
+    assert validate(await session.history()) == []
+    assert [result.stop_reason for result in session.results] == ["cancelled"]
+    assert (await session.arun("And now?")).text == "Next."
+
+
+async def test_a_turn_that_cannot_begin_leaves_the_session_free():
+    """An empty prompt is refused; the session is not busy then, and runs the next one."""
+    session = aagent_session(Harness.TOOL_LOOP, model=ScriptedModel("Yes."))
+    with pytest.raises(ValueError, match="the prompt is empty"):
+        await session.arun(" ")
+    assert not session.busy
+    assert (await session.arun("Here?")).text == "Yes."

@@ -1,0 +1,43 @@
+"""Durations and times of day: written into the record, or left out, so that a run that is run again leaves the same file."""
+
+from __future__ import annotations
+
+import os
+import time
+
+_OFF = ("0", "false", "no", "off")
+
+
+class _Setting:
+    """What `%config ToolLoop.times` says in this process."""
+
+    keeps = True
+
+
+def keep_times(*, keep: bool) -> None:
+    """Write times into records from now on, or leave them out."""
+    _Setting.keeps = keep
+
+
+def are_times_kept() -> bool:
+    """Whether records have times: unless the setting or the environment variable TOOLLOOP_TIMES says no."""
+    return _Setting.keeps and os.environ.get("TOOLLOOP_TIMES", "").strip().lower() not in _OFF
+
+
+def duration(seconds: float, *, whole: bool = False) -> str:
+    """Write seconds as "0.31 s" below ten of them, as "0:21" or "1:02:03" from there. `whole`: "5 s", for a clock that runs."""
+    if seconds < 10:
+        return f"{int(seconds)} s" if whole else f"{seconds:.2f} s"
+    minutes, rest = divmod(int(seconds) if whole else round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def tell_duration(seconds: float) -> str:
+    """How long something took, for the record; "" where times are left out."""
+    return duration(seconds) if are_times_kept() else ""
+
+
+def tell_clock(at: float) -> str:
+    """Local time of day of a moment in seconds since the epoch, for the record; "" where times are left out."""
+    return time.strftime("%H:%M:%S", time.localtime(at)) if are_times_kept() else ""
