@@ -304,7 +304,7 @@ STREAMS = Seam(
     turns(),
     run_turns,
     share=33,
-    quick=200,
+    quick=100,
     needs_litellm=True,
 )
 

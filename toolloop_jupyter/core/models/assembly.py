@@ -335,8 +335,15 @@ class Calls:
                 several = [call.arguments]  # refused as what is no single object
             written += [(call, (call.name, text)) for text in several]
         own = len(written)
+        places: dict[
+            Writing, int
+        ] = {}  # most are told in the same letters: no need to compare each with each
+        for number, (_, (name, arguments)) in enumerate(written):
+            places.setdefault((name, arguments.strip()), number)
         for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
-            same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            same = places.get((name, arguments.strip()))
+            if same is None:
+                same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
             if same is None:
                 written.append((old, (name, arguments)))
             else:
