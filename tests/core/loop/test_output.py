@@ -15,7 +15,7 @@ from pydantic import BaseModel, Field, RootModel
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, OutputInvalid, aagent, aagent_session
 from toolloop_jupyter.core.conversation import history
-from toolloop_jupyter.core.events.events import Text
+from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.loop.output import Output, OutputProblem
 from toolloop_jupyter.core.models.capabilities import takes_no_tool_choice, takes_response_format
@@ -303,8 +303,8 @@ async def test_an_answer_that_never_fits_is_an_error_with_everything(retries):
     assert raised.value.raw == '{"city":1}'
     assert raised.value.result.output is None
     assert raised.value.result.output_attempts == retries + 1 == len(model.requests)
-    begun = [event for event in raised.value.result.events if isinstance(event, Text) and event.begins]
-    assert len(begun) == retries + 1, "a reader can tell the answers apart"
+    tries = [event for event in raised.value.result.events if isinstance(event, Retry) and event.of_answer]
+    assert len(tries) == retries, "a reader can tell the answers apart"
     assert history.validate(await session.history()) == []
 
 

@@ -95,13 +95,14 @@ def runs(draw, *, has_hooks):
     for number in range(draw(st.integers(0, 6))):
         match draw(st.sampled_from(["text", "thought", "call", "retry", "begin again", "picture", "file"])):
             case "text":
-                events += [Text(draw(words), begins=draw(st.booleans())) for _ in range(3)]
+                events += [Text(draw(words)) for _ in range(3)]
             case "thought":
                 events += [Reasoning(draw(words)) for _ in range(2)]
             case "call":
                 events += draw(calls(number, ends=has_hooks))
             case "retry":
-                events += [Text("Half an "), Retry(1, "cut"), Text("answer.")]
+                again = Retry(1, "cut", of_answer=draw(st.booleans()))
+                events += [Text("Half an "), again, Text("answer.")]
             case "begin again":
                 events += [
                     Text("Ha"),
@@ -174,7 +175,7 @@ async def test_a_terminal_says_the_same(capsys):
     cell = Cell()
     cell.can_update = False
     run = CellRun(cell, head("m", []), ViewOptions(name="r"))
-    events = [Text("no", begins=True), Text("\u202epe"), Text("no", begins=True)]
+    events = [Text("no"), Text("\u202epe"), Retry(1, "it does not fit", of_answer=True), Text("no")]
     await run.follow(
         stream_of([*events, Done(Result("no", None, [], events, Usage(), None, "done", "s"))]), lambda: None
     )

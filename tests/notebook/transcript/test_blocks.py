@@ -668,8 +668,10 @@ def test_output_that_never_fits_is_a_failure():
 
 def test_answers_that_begin_anew_stand_apart():
     """Each try at an output is a text of its own."""
-    events = [Text("no", begins=True), Text("pe"), Text("no", begins=True)]
-    assert [block.text for block in t.render(result_of(events))][1:3] == ["nope", "no"]
+    events = [Text("no"), Text("pe"), Retry(1, "answer 1 does not fit", of_answer=True), Text("no")]
+    first, told, second = [block.text for block in t.render(result_of(events))][1:4]
+    assert (first, second) == ("nope", "no")
+    assert "answer 1 does not fit" in told
 
 
 def test_a_short_result_is_shown_itself():

@@ -58,9 +58,6 @@ class Text:
     """A piece of the model's text, as it arrives (LiteLLM's loop sends whole messages instead)."""
 
     delta: str
-    # ours
-    begins: bool = field(default=False, compare=False, repr=False)
-    """Whether it begins another answer: a second try at `output=` stands apart from the first."""
 
 
 @dataclass(frozen=True)

@@ -146,8 +146,7 @@ class Steps:
         """The steps that an event adds or changes."""
         match event:
             case Text():
-                ended = self.end_text() if event.begins else ()
-                return [*ended, *self._write(event.delta, is_thought=False)]
+                return self._write(event.delta, is_thought=False)
             case Reasoning():
                 return self._write(event.delta, is_thought=True)
             case Retry():
