@@ -73,12 +73,12 @@ class Assembly:
     @property
     def text(self) -> str:
         """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return self.words.text or self.refusal
+        return self.words.text or (self.refusal if self._refusal_is_told else "")
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing yet that a person or the loop could use."""
-        return not (self.text or self.words.thought or self.calls or self.attachments)
+        return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
         """Note what a chunk, or a whole response, says of the answer; returns its delta (or message), None without one.
