@@ -60,7 +60,7 @@ def describe(value: object, limit: int | None = None) -> Described:
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
     text, length = (_name_textless(value, made), 0) if isinstance(made, Raised) else made
-    if isinstance(value, FirstItems):
+    if issubclass(type(value), FirstItems):  # `isinstance` asks the value itself for its class
         kept = f"{len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
         text, length = text + more, length + len(more)
@@ -225,7 +225,7 @@ def _count_items(value: object) -> str:
     """What was cut, when a number of items says more than a number of characters."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
-    if isinstance(value, FirstItems):
+    if issubclass(type(value), FirstItems):  # `isinstance` asks the value itself for its class
         return f"a list of {value.given:,} items; "
     return f"a list of {len(value):,} items; " if isinstance(value, (list, tuple, set, frozenset)) else ""
 
