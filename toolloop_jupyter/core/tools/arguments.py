@@ -22,9 +22,9 @@ from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
-from .messages import WANTS_CONTAINER, InvalidArguments, explain_problems, find_steps
+from .messages import WANTS_CONTAINER, InvalidArguments, explain_problems, find_steps, shorten_json
 from .parsing import JsonObject, parse_arguments, parse_part
-from .preview import Preview, check_edit, holds_note, holds_text, is_plain, merge_edit, preview
+from .preview import check_edit, holds_note, holds_text, is_plain, preview
 from .schema import find_default_json
 from .signature import Parameter
 
@@ -41,15 +41,15 @@ class Argument(NamedTuple):
     """Whether the function is given it; else its own default applies."""
     sent: object
     """JSON that the model sent for it, or MISSING."""
-    preview: Preview | None
-    """None for a default that is no JSON: it cannot be shown, and not be edited."""
+    shown: object
+    """JSON to show and to keep; MISSING for a default that is no JSON: it cannot be shown, and not be edited."""
 
     @property
     def has_changed(self) -> bool:
         """Whether the value is no longer what is shown: a validator gave what others can change, too."""
-        if self.preview is None or is_plain(self.value):
+        if self.shown is MISSING or is_plain(self.value):
             return False
-        return not is_same_json(preview(self.value, self.sent).shown, self.preview.shown)
+        return not is_same_json(preview(self.value, self.sent), self.shown)
 
 
 ArgumentsByKey: TypeAlias = Mapping[str, Argument]
@@ -58,7 +58,7 @@ ArgumentsByKey: TypeAlias = Mapping[str, Argument]
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     """What is shown of a call: its arguments as JSON by the schema's names, with the defaults that apply."""
-    return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
+    return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
 @dataclass(frozen=True)
@@ -75,42 +75,42 @@ class Arguments:
 
         Raises InvalidArguments.
         """
-        try:
+        with self._naming_tool():
             given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
         return self._make(given, {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The same call with what a person made of what they were shown; what they left alone keeps its very value.
+        """The same call with what a person made of what they were shown; an argument that they left alone keeps its value.
 
-        `arguments` themselves where nothing was changed. Raises InvalidArguments, also for an edit that does something
-        else than it shows.
+        The others are validated anew. `arguments` themselves where nothing was changed. Raises InvalidArguments, also
+        for an edit that does something else than it shows.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
             return arguments
-        again = {key: one.preview.again for key, one in arguments.items() if one.preview is not None}
         untouched = {
             key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
-        try:
-            merged = {
-                key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
-                for key, value in parse_arguments(edited).items()
-            }
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
-        made = self._make({key: value for key, value in merged.items() if value is not MISSING}, untouched)
-        now = list_shown(made)
-        try:
-            check_edit(now, edited, shown)
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
-        return arguments if is_same_json(now, shown) and not holds_note(shown) else made
+        with self._naming_tool():
+            given = parse_arguments(edited)
+            for key, value in given.items():
+                if key not in untouched and holds_note(value):
+                    raise InvalidArguments(
+                        f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; "
+                        "type it anew"
+                    )
+        sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
+        made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
+        with self._naming_tool():
+            check_edit(list_shown(made), edited, shown)
+        return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
-    def _refuse(self, problem: object) -> InvalidArguments:
-        return InvalidArguments(f"{problem}; {self.tool} was not run")
+    @contextlib.contextmanager
+    def _naming_tool(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
         """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
@@ -172,7 +172,7 @@ def _take_default(parameter: Parameter) -> Argument:
         with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
             value, passed = copy.deepcopy(value), True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
-    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
+    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
