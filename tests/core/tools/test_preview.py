@@ -6,7 +6,7 @@ import collections.abc
 import itertools
 from dataclasses import InitVar, dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import pytest
 from pydantic import (
@@ -25,6 +25,7 @@ from pydantic import (
     model_validator,
 )
 from pydantic_core import core_schema
+from typing_extensions import TypedDict
 
 from support.approving import Desk
 from toolloop_jupyter.core.tools.messages import InvalidArguments

@@ -11,8 +11,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
@@ -24,12 +22,9 @@ from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
 from .messages import WANTS_CONTAINER, InvalidArguments, explain_problems, find_steps, shorten_json
 from .parsing import JsonObject, parse_arguments, parse_part
-from .preview import check_edit, holds_note, holds_text, is_plain, preview
+from .preview import check_edit, holds_note, is_plain, preview
 from .schema import find_default_json
 from .signature import Parameter
-
-_IN_NAN = re.compile(rb"nan|inf", re.IGNORECASE)
-_NAN = re.compile(r"\s*[+-]*(?:nan|inf|infinity)\s*", re.IGNORECASE)
 
 
 class Argument(NamedTuple):
@@ -117,11 +112,11 @@ class Arguments:
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
-        values, read = self._validate(given)
+        values = self._validate(given)
         made: dict[str, Argument] = {}
         for parameter in self.parameters:
             key, value = parameter.key, values[parameter.name]
-            sent = read.get(key, MISSING)
+            sent = given.get(key, MISSING)
             if key in untouched:
                 made[key] = untouched[key]
             elif value is MISSING:
@@ -130,35 +125,26 @@ class Arguments:
                 made[key] = Argument(parameter, value, True, sent, preview(value, sent))
         return made
 
-    def _validate(self, given: JsonObject) -> tuple[JsonObject, JsonObject]:
-        """(values by Python names, the JSON that they were made of by schema names)."""
+    def _validate(self, given: JsonObject) -> JsonObject:
+        """The values by Python names. Decodes texts in `given` that are JSON."""
         values = self._check(given)
         if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
             values = self._check(given)
         if not isinstance(values, ValidationError):
-            return values, given
+            return values
         problems = values.errors(include_url=False)
-        if (with_null := _put_nulls(given, problems)) is not None:
-            values = self._check(with_null)
-            if not isinstance(values, ValidationError):
-                return values, with_null
-            # null was not meant, or does not help: the message is about what was sent
         keys = [parameter.key for parameter in self.parameters]
         raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        sent = to_json(given)
-        values = attempt_call(self.adapter.validate_json, sent)
-        begin = f"invalid arguments, {self.tool} was not run:"
+        values = attempt_call(self.adapter.validate_json, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
             # Raised by a validator of the person's own types.
-            raise InvalidArguments(f"{begin} {describe_error(values.error, 500)}") from values.error
-        holds_nan = _IN_NAN.search(sent) and holds_text(given, _NAN.fullmatch)
-        if holds_nan and (path := next(_find_not_finite(values, ""), None)):
-            raise InvalidArguments(f"{begin}\n- {path}: expected a finite number, got NaN or infinity")
+            told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
+            raise InvalidArguments(told) from values.error
         return values
 
 
@@ -195,40 +181,3 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
                 holder[key] = parse_part(text, count)
                 changed = True
     return changed
-
-
-def _put_nulls(given: JsonObject, problems: Sequence[ErrorDetails]) -> JsonObject | None:
-    """A copy with null for each refused text "null"; None when there is no such text."""
-    # What a validator has made of it is never compared: it says itself what it is equal to.
-    refused = [one["loc"] for one in problems if type(one["input"]) is str and one["input"] == "null"]
-    if not refused:
-        return None
-    copied = copy.deepcopy(given)
-    # All are found before one is put in place.
-    for holder, key in [step for location in refused for step in find_steps(copied, location)[-1:]]:
-        if holder[key] == "null":
-            holder[key] = None
-    return copied
-
-
-def _find_not_finite(value: object, path: str) -> Iterator[str]:
-    """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
-
-    Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `build_schema`
-    has told it, and so what is found there is meant.
-    """
-    parts: list[tuple[str, object]] = []
-    if isinstance(value, BaseModel) and not type(value).model_config.get("allow_inf_nan"):
-        for name, info in type(value).model_fields.items():
-            item, inside = getattr(value, name), f"{path}.{name}".lstrip(".")
-            if any(getattr(known, "allow_inf_nan", None) for known in info.metadata):
-                continue
-            if isinstance(item, float) and not math.isfinite(item):
-                yield inside
-            parts.append((inside, item))
-    elif isinstance(value, dict):
-        parts += [(f"{path}.{key}".lstrip("."), item) for key, item in value.items()]
-    elif isinstance(value, (list, tuple)):
-        parts += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    for inside, item in parts:
-        yield from _find_not_finite(item, inside)

@@ -18,7 +18,7 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from typing import Any
 
@@ -163,17 +163,12 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
     yield from ((field.name, known.get(field.name, field)) for field in dataclasses.fields(value))  # type: ignore[arg-type]
 
 
-def holds_text(value: object, is_such: Callable[[str], object]) -> bool:
-    """Whether JSON data has a text of a kind, at any depth."""
-    if isinstance(value, str):
-        return bool(is_such(value))
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(holds_text(item, is_such) for item in items)
-
-
 def holds_note(value: object) -> bool:
-    """Whether JSON data has what is shown in a secret's place."""
-    return holds_text(value, _NOTE.fullmatch)
+    """Whether JSON data has what is shown in a secret's place, at any depth."""
+    if isinstance(value, str):
+        return _NOTE.fullmatch(value) is not None
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(map(holds_note, items))
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
