@@ -20,7 +20,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any
+from typing import Any, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ByteSize, RootModel, SecretBytes, SecretStr
 from pydantic.types import Secret
@@ -29,9 +29,9 @@ from pydantic_core import to_jsonable_python
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
 from .messages import InvalidArguments, shorten_json, write_path
-from .parsing import JsonObject
 from .schema import make_strict_json
 
+JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
 """In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
 _PLAIN = frozenset({str, int, bool, type(None)})
