@@ -236,7 +236,7 @@ class CellRun:
 
         async def show_card(asked: Approval) -> None:
             fallback = mimebundle([self._draw(step)])
-            await put_card(self._row(step).row, asked, fallback, f"call {step.index + 1}")
+            await put_card(self._row(step).row, asked, fallback, f"call {step.index + 1} of this run")
 
         try:
             if not options.asks:
