@@ -11,7 +11,7 @@ from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import tell_why
+from ..transcript import Block, mimebundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -82,14 +82,15 @@ async def ask(
     return approval.decision
 
 
-async def put_card(
-    output: CellOutput, approval: Approval, fallback: Mapping[str, object], position: str
-) -> None:
-    """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
+NO_CARD = "here a card asks while its kernel lives; without an answer to it nothing was run"
+
+
+async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
+    """Show the approval card in an output until it is decided; what cannot show widgets shows the `record` so far."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
-    output.put({**fallback, **card.mimebundle()})
+    output.put({**mimebundle([record, notice(NO_CARD)]), **card.mimebundle()})
     card.came_up()
     try:
         await approval.wait()

@@ -220,15 +220,15 @@ def full_value(value: object, *, whole: bool = False) -> str:
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
-        return _long(value, size, visible_text, whole=whole)
+        return _long(value, size, visible_text, first_line(value, 200), whole=whole)
     if isinstance(value, (dict, list)) and len(_json(value)) > 80:
         size = counted(len(value), "entry", "entries")
-        return _long(_json(value, indent=2), size, visible_json, whole=whole)
+        return _long(_json(value, indent=2), size, visible_json, _json(value), whole=whole)
     return f'<code style="{INLINE_CODE}">{html.escape(visible_json(_json(value)))}</code>'
 
 
-def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> str:
-    """A text with its size, folded behind its beginning where it is long; `shown` makes it visible."""
+def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
+    """A text with its size, folded behind its `beginning` where it is long; `shown` makes it visible."""
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
@@ -237,7 +237,7 @@ def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> 
         middle = f"… {len(text) - MOST:,} characters: “Show all” below brings them …"
         first, last = (pre(html.escape(shown(part))) for part in (text[: MOST // 2], text[-MOST // 2 :]))
         parts = f"{first}<p>{inline(middle)}</p>{last}"
-    start = html.escape(shorten(shown(first_line(text, 200)), 100))
+    start = html.escape(shorten(shown(beginning[:200]), 100))
     return (
         f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
         f"{dim(size, 'span')}</summary>{parts}</details>"

@@ -29,7 +29,7 @@ const follow = area => {
   const take = (element, mayScroll) => {
     parked = element.matches('button,input,select,textarea') ? undefined : element;
     if (parked && element.tabIndex < 0) element.tabIndex = -1;
-    if (mayScroll) (element.closest('.tlj-card') ?? element).scrollIntoView({block: 'nearest'});
+    if (mayScroll) (element.matches('.tlj-form *') ? element : element.closest('.tlj-card')).scrollIntoView({block: 'nearest'});
     element.focus({preventScroll: true});
     isOurs = true;
   };
