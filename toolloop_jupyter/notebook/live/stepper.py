@@ -69,7 +69,7 @@ def request_block(
     if request.secrets and last is None:
         lines.append(("not shown", ", ".join(request.secrets)))
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
-    made = _picture("→", f"{where}: {', '.join(facts)}", lines, {"the whole request": _on_the_wire(shown)})
+    made = _picture("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _on_the_wire(shown))
     return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
 
 
@@ -127,13 +127,13 @@ def reply_block(reply: Reply) -> Block:
         )
     title = f"from the model: {brought} · {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written"
     lines = [(str(call["name"]), first_line(str(call["arguments"]), 160)) for call in asked]
-    return _picture("←", title, lines, {"the whole message": reply.message})
+    return _picture("←", title, lines, "the whole message", reply.message)
 
 
 def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
     """A tool call before its function runs."""
     title = f"next: run {name}({short_arguments(arguments)})"
-    return _picture("›", title, [], {"the arguments": dict(arguments)})
+    return _picture("›", title, [], "the arguments", dict(arguments))
 
 
 def _line(message: Mapping[str, Any], last: _Sent | None) -> tuple[str, str]:
@@ -152,19 +152,18 @@ def _short(value: object) -> str:
     return first_line(json.dumps(value, ensure_ascii=False, default=repr), 120)
 
 
-def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[str, object]) -> Block:
+def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
+    """A step: its title, with `whole` as JSON folded behind that, and below it a line for each thing of note."""
     rows = "".join(
-        f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(name)}</code></td>'
+        f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'
-        for name, text in lines
+        for label, text in lines
     )
-    folded = ""
-    for name, value in data.items():
-        whole = highlight(json.dumps(value, ensure_ascii=False, indent=2, default=repr), "json")
-        folded += fold(name, pre(whole), "tlj-call")
-    line = f'<div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
-    html = block("tlj-step", f"{line}<table>{rows}</table>{folded}", f"{BLOCK};{WIDE}")
-    words = [f"{mark} {in_a_line(title)}", *(f"    {name:<12} {in_a_line(text)}" for name, text in lines)]
+    line = f'<span>{mark}</span> <span style="{NAME};flex:1">{inline(title)}</span> <span class="tlj-time">{esc(name)}</span>'
+    json_html = pre(highlight(json.dumps(whole, ensure_ascii=False, indent=2, default=repr), "json"))
+    table = f"<table>{rows}</table>" if rows else ""
+    html = block("tlj-step", fold(line, json_html, "tlj-call") + table, f"{BLOCK};{WIDE}")
+    words = [f"{mark} {in_a_line(title)}", *(f"    {label:<12} {in_a_line(text)}" for label, text in lines)]
     return Block(html, "\n".join(words))
 
 
