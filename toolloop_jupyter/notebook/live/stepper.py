@@ -161,7 +161,7 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, who
     )
     line = f'<span>{mark}</span> <span style="{NAME};flex:1">{inline(title)}</span> <span class="tlj-time">{esc(name)}</span>'
     json_html = pre(highlight(json.dumps(whole, ensure_ascii=False, indent=2, default=repr), "json"))
-    table = f"<table>{rows}</table>" if rows else ""
+    table = f'<table style="margin:0 0 4px 12px">{rows}</table>' if rows else ""
     html = block("tlj-step", fold(line, json_html, "tlj-call") + table, f"{BLOCK};{WIDE}")
     words = [f"{mark} {in_a_line(title)}", *(f"    {label:<12} {in_a_line(text)}" for label, text in lines)]
     return Block(html, "\n".join(words))
