@@ -182,7 +182,7 @@ def question_html(
     where = f" {dim(inline(position), 'span')}" if position else ""
     # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
     title = (
-        f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
+        f'<div role="alert" aria-live="polite"><p class="tlj-title"><span class="tlj-ask" '
         f'aria-hidden="true">?</span> <b>Run <code>{esc(approval.tool)}</code>{" with these arguments" * is_edited}?</b>{where}</p></div>'
     )
     rows = (
