@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
+from ..execution import is_exactly
 from .errors import ArgumentInvalid, ArgumentTypeInvalid
 from .events import ImageMode
 
@@ -28,7 +29,7 @@ class Check:
     def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
         """What is wrong with a value, as the error to raise; None when it is allowed."""
         if self.choices:
-            if value in self.choices:
+            if is_exactly(value, *self.choices):
                 return None
             words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
             return ArgumentInvalid(f"{name} must be {words}, got {value!r}")
