@@ -202,6 +202,15 @@ class Kind(enum.Enum):
     ONE = 1
 
 
+class Place(enum.Enum):
+    HOME = ["old"]  # noqa: RUF012
+
+
+class Paths:
+    out = "old"
+    kept = {"to": "old"}  # noqa: RUF012
+
+
 def _default_model():
     def f(x: int = 1, where: Where = Where()) -> str:  # noqa: B008
         """Do."""
@@ -274,6 +283,19 @@ CHANGES = {
     ),
     "what is in a model in its closure": lambda: _held(Where(), lambda value: value.to.append("new")),
     "what is in a dataclass in its closure": lambda: _held(Row(), lambda value: setattr(value, "to", "new")),
+    "what a list has whose append it calls": lambda: _held([1].append, lambda add: add(2)),
+    "what a dict has whose get a partial holds": lambda: _partial_with(
+        {"to": "old"}.get, lambda get: get.__self__.update(to="new")
+    ),
+    "what a list has that an Enum's member is": lambda: _held(
+        Place.HOME, lambda member: member.value.append("new")
+    ),
+    "an attribute of a class": lambda: _held(
+        type("Out", (Paths,), {}), lambda kind: setattr(kind, "out", "new")
+    ),
+    "what is in an attribute of a class": lambda: _partial_with(
+        Paths, lambda kind: kind.kept.update(to=f"{len(kind.kept)} new", more=object)
+    ),
     "what is in a default": _default,
     "what is in a default model": _default_model,
     "a callable object's attribute": lambda: _object(method=False),
@@ -318,6 +340,8 @@ UNSEEN = {
     "a dict of a class of its own": Names(a=1),
     "2,000 items": [0] * 2_000,
     "an object": Box(),
+    "a method of an object": Box().__eq__,
+    "a Python method of an object": Desk().f,
     "an object in a tuple in a list": [(1, Box())],
     "an iterator": iter([1]),
     "a file in memory": io.StringIO("old"),

@@ -4,7 +4,7 @@ A version has all that runs, and all that was filled in beforehand:
 
 - the function and all that it wraps: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
 - of each the code, the defaults, a partial's arguments and what its closure holds: functions as the function itself; plain
-  values; lists, dicts and the like, dataclasses and pydantic's models to the bottom;
+  values; lists, dicts and the like, dataclasses and pydantic's models to the bottom; of a class what it has beside methods;
 - of the object whose method, or which itself, is called: which one it is, and the functions in its attributes.
 
 A version is *fixed* when there is nothing else. A DataFrame or a connection in a closure, a default or a partial can change
@@ -28,7 +28,7 @@ import textwrap
 import types
 import warnings
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
@@ -48,6 +48,14 @@ _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Patter
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
 _BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
 _ROUTINES = (types.FunctionType, types.MethodType, *_BUILTIN, type(functools.lru_cache(len)))
+_OF_THE_CLASS = (
+    "_abc_impl",
+    "_member_map_",
+    "_value2member_map_",
+    "_unhashable_values_",
+    "_hashable_values_",
+)
+"""Attributes of classes that Python keeps itself."""
 _CONTAINERS = (list, tuple, set, frozenset, bytearray, deque)
 
 
@@ -113,17 +121,23 @@ class _Parts:
                         _UNSEEN if isinstance(held, Raised) else held
                     )
             elif isinstance(layer, types.BuiltinFunctionType):
-                self.found.append(layer.__self__)
+                self._data.add(layer.__self__)
             elif not isinstance(layer, _ROUTINES):
                 self._add_object(layer)
 
     def add(self, value: object) -> None:
         """Add what a closure, a default or a partial holds."""
         kind = type(value)
-        if kind in _UNCHANGING or isinstance(value, (type, enum.Enum)) or len(self.found) > MOST:
+        if kind in _UNCHANGING or len(self.found) > MOST:
             self.found.append(value)
+        elif isinstance(value, (type, enum.Enum)):
+            if self._add_new(value):
+                for item in _list_attributes(value):
+                    self._data.add(item)
         elif isinstance(value, (*_ROUTINES, functools.partial)):
             self.add_function(value)
+            if inspect.ismethod(value):
+                self._data.add(value.__self__)
         elif (content := _list_content(value)) is not None:
             self.found += (kind, len(content))
             if kind in (tuple, frozenset) or self._add_new(value):
@@ -147,6 +161,15 @@ class _Parts:
             if isinstance(value, (*_ROUTINES, functools.partial)):
                 self.found.append(name)
                 self.add_function(value)
+
+
+def _list_attributes(value: type | enum.Enum) -> Iterator[object]:
+    """What a class, or a member of an Enum, has beside its methods: it can be replaced, and changed, in place."""
+    owners = value.__mro__ if isinstance(value, type) else (value,)
+    for owner in owners:
+        for name, item in list(vars(owner).items()):
+            if not (name in _OF_THE_CLASS or name.startswith("__") or hasattr(type(item), "__get__")):
+                yield from (name, item)
 
 
 def _list_content(value: object) -> Collection[object] | None:
