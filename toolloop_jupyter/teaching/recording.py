@@ -14,10 +14,11 @@ from pathlib import Path
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
-from ..core.text import write_whole
+from ..core.text import is_deeper, write_whole
 from . import registry
 from .differences import difference, nearest
 from .tape import (
+    DEEPEST_LINE,
     VERSION,
     Call,
     JsonObject,
@@ -97,6 +98,8 @@ class Recorder(Observer):
         written = lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
         if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
+        if any(is_deeper(line, DEEPEST_LINE) for line in written):
+            raise RecordingError("what the model sent is nested too deep to be read again")
         self._write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written))
         self.calls.append(call)
 
