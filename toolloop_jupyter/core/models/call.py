@@ -145,7 +145,8 @@ class ModelCall:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
         if providers.must_load(self.request.model):
             await client.await_litellm()
-        if wrong := explain_switch():  # set since the run's options were checked
+        ours, (base, model) = providers.is_ours(self.request.model), self._server
+        if not ours and (wrong := explain_switch(model, base)):  # set since the run's options were checked
             raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
