@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from ..execution import is_exactly, shorten_repr
+from ..text import hide
 
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
@@ -100,7 +101,13 @@ class Approval:
         if arguments is not None and not self.editable:
             raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
         if arguments is not None and not is_same_json(given := thaw(dict(arguments)), self.input):
-            made = getattr(call := self.check(given), "json", None)
+            try:
+                call = self.check(given)
+            except (
+                ValueError
+            ) as error:  # quotes what was given, for the model: here a person reads it, without keys
+                raise ValueError(hide(str(error))) from None
+            made = getattr(call, "json", None)
             if made is self.input:  # read as what was shown
                 call = None
             else:
@@ -152,7 +159,7 @@ class Approval:
 def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     if not is_exactly(value, *choices):
         allowed = " or ".join(", ".join(map(repr, choices)).rsplit(", ", 1))
-        raise ValueError(f"{name} must be {allowed}, got {shorten_repr(value)}")
+        raise ValueError(f"{name} must be {allowed}, got {hide(shorten_repr(value))}")
 
 
 def _read_reason(reason: object) -> str:
