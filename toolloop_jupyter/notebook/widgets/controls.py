@@ -18,6 +18,7 @@ from ...core.events import Usage
 from ...core.text import duration
 from ..html import CARD_STYLE, STYLE, counted, dim, inline
 from ..transcript import WIDGET, money
+from .focus import FOCUS
 
 
 class _Panel:
@@ -70,9 +71,14 @@ def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget
     """A card of these parts, with a row of buttons below them."""
     row = ipywidgets.Box(list(buttons))
     row.add_class("tlj-row")
-    card = ipywidgets.VBox([*parts, row])
+    card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
     card.add_class("tlj-card")
     return card
+
+
+def _hidden(inner: str) -> ipywidgets.Widget:
+    """What is for the page and not for the eye."""
+    return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
 class Toolbar(_Panel):
@@ -81,7 +87,7 @@ class Toolbar(_Panel):
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
         # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
-        styles = ipywidgets.HTML(STYLE + CARD_STYLE, layout=ipywidgets.Layout(display="none"))
+        styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", "Stop this run", "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
