@@ -266,20 +266,14 @@ async def test_a_click_holds_the_other_open_cards(make_card, quiet):
 
 
 async def test_a_double_click_on_next_is_one_step(quiet):
-    """A step's card that comes up after a click holds Next and Run to end for a moment, and Stop never."""
+    """A step's card that comes up after a click holds Next and Run to end for a moment."""
     steps = []
-    cards = [
-        StepCard("f()", lambda: steps.append("next"), lambda: steps.append("run"), lambda: None) for _ in "12"
-    ]
+    cards = [StepCard("f()", lambda: steps.append("next"), lambda: steps.append("run")) for _ in "12"]
     cards[0].came_up()
     click(cards[0], "Next")
     cards[0].finish()
     cards[1].came_up()
-    assert [w.disabled for w in every(cards[1].widget) if isinstance(w, ipywidgets.Button)] == [
-        True,
-        True,
-        False,
-    ]
+    assert [w.disabled for w in every(cards[1].widget) if isinstance(w, ipywidgets.Button)] == [True, True]
     click(cards[1], "Run to end")
     assert steps == ["next"]
     await asyncio.sleep(0.25)

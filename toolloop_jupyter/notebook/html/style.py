@@ -59,6 +59,7 @@ _RULES = """
 .tlj.tlj.tlj th,.tlj.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
 .tlj.tlj.tlj th,.tlj.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj.tlj th{font-weight:600}
 .tlj-text.tlj,.tlj-answer.tlj{margin:6px 0!important}
+.tlj.tlj.tlj :is(p,li,td)>code,.tlj.tlj.tlj :is(p,li,td)>em>code{display:inline-block;max-width:100%}
 .tlj.tlj.tlj table table{margin:0}.tlj.tlj.tlj table table tr:last-child>*{border-bottom:0}
 .tlj.tlj.tlj a{color:var(--tlj-m);text-decoration:underline}.tlj.tlj.tlj summary{cursor:pointer}
 .tlj.tlj.tlj img{max-width:100%}

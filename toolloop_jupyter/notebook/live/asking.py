@@ -21,7 +21,7 @@ Means = Literal["auto", "card", "input"]
 GRACE = 3.0
 """Seconds that the first card waits for a click in a kernel whose client answers no `input()` and is not nbclient. Most
 such clients are scripts, but a front-end without a keyboard would look the same: no message says "I show widgets"."""
-NOBODY = "nobody is there to approve it (no widgets and no keyboard: an unattended run)"
+NOBODY = "nobody is there to approve it (an unattended run)"
 
 
 class NobodyThere(HarnessError):

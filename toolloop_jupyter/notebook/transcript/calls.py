@@ -491,7 +491,7 @@ def decision_text(decision: Decision) -> str:
     scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
         decision.scope
     ]
-    reason = f": {decision.reason}" if decision.reason else ""
+    reason = f": {decision.reason}" if decision.reason and decision.by != "unattended" else ""
     said = filter(None, (_word(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at)))
     return f"{' '.join(said)}{scope}{reason}"
 
@@ -501,6 +501,7 @@ def in_a_word(decision: Decision | None) -> str:
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)
+    reason = "nobody is there" if decision.by == "unattended" else reason
     return f"{_word(decision)}: {reason}" if reason else _word(decision)
 
 

@@ -117,15 +117,9 @@ class Toolbar(_Panel):
 
 
 class StepCard(_Panel):
-    """Holds a run before its next step: Next lets one step go on, Run to end all that follow, Stop none."""
+    """Holds a run before its next step: Next lets one step go on, Run to end all that follow. Stop is on the toolbar."""
 
-    def __init__(
-        self,
-        what: str,
-        on_next: Callable[[], None],
-        on_run: Callable[[], None],
-        on_stop: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         hold = Hold(self._show_held)
         self._next = button(
             "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=hold.on)
@@ -134,13 +128,11 @@ class StepCard(_Panel):
             "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=hold.on)
         )
         label = ipywidgets.HTML(
-            f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("next:", "span")} {inline(what)}</div>'
+            f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("to", "span")} {inline(what)}</div>'
         )
         self._buttons = [self._next, self._run]
         self._answered = False
-        if on_stop is not None:
-            self._buttons.append(button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
-        super().__init__(put_into_card(label, buttons=self._buttons), hold=hold)
+        super().__init__(put_into_card(buttons=[*self._buttons, label]), hold=hold)
         self.came_up = hold.came_up
         hold.begin(only_soon=True)
 
