@@ -217,7 +217,7 @@ def test_two_runs_in_one_cell_have_their_own_cards(kernel):
         60,
     )
     kernel.settle(0.2)
-    cards = [w for w in kernel.open_widgets("HTMLModel") if "with exactly this" in w.state.get("value", "")]
+    cards = [w for w in kernel.open_widgets("HTMLModel") if "tlj-title" in w.state.get("value", "")]
     first_is_ten = re.search(r">10</code>", cards[0].state["value"]) is not None
     approve = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Approve"]
     deny = [b for b in kernel.open_widgets("ButtonModel") if b.description == "Deny"]
