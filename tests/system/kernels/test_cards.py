@@ -93,7 +93,9 @@ def leave() -> str:
                              if getattr(w, "description", "") == {label!r} and not w.disabled]):
             time.sleep(0.05)
         button = found[0]
-        {way}
+        while not button.disabled:  # it does something once its card is whole
+            {way}
+            time.sleep(0.05)
     threading.Thread(target=work, daemon=True).start()
     return 'left'
 m = script(call('leave'), call('f', x=5))

@@ -61,11 +61,9 @@ class ApprovalCard(_Panel):
         self._question = ipywidgets.HTML("")
         self._ask()
         self._error = ipywidgets.HTML("")
-        self._approve = button(
-            "Approve", f"Run {tool} with exactly these arguments", "tlj-go", self._on_approve
-        )
-        self._edit = button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
-        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no", self._on_deny)
+        self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
+        self._edit = button("Edit…", "Change the arguments before the tool runs")
+        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no")
         self._reason = ipywidgets.Text(
             description="Deny because",
             placeholder="optional",
@@ -81,7 +79,7 @@ class ApprovalCard(_Panel):
 
         size = left_out(approval)
         self._whole = whole = button(
-            f"Show all {size:,} characters", "Show the arguments to their last character", "", self._on_whole
+            f"Show all {size:,} characters", "Show the arguments to their last character"
         )
         shown = ((whole, size > 0), (self._edit, approval.editable), (self._scope, len(covers) > 1))
         beside = [one for one, is_shown in shown if not is_shown]
@@ -89,6 +87,12 @@ class ApprovalCard(_Panel):
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
+        self._approve.on_click(
+            self._on_approve
+        )  # now: code of a tool may work a button as soon as it does something
+        self._edit.on_click(self._on_edit)
+        deny.on_click(self._on_deny)
+        whole.on_click(self._on_whole)
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
