@@ -25,10 +25,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Fields
 from ..text import hide_in_repr
-from .assembly import Assembly
 from .client import close_stream, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
-from .parts import ATTACHED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -184,11 +182,11 @@ def was_one_asked() -> bool:
     return bool(_asked)
 
 
-async def ask(keywords: Fields) -> AsyncIterator[Chunk] | Chunk:
+async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
 
-    Returns the chunks, or without `stream` the whole response. Raises ProviderError for a refused request; the
-    chunks raise it, too, or AnswerBroken for what another try may mend.
+    Returns the chunks, also where a whole response or no usage was asked for. Raises ProviderError for a refused request; the chunks raise it, too, or
+    AnswerBroken for what another try may mend.
     """
     await asyncio.sleep(0)  # as below
     model = keywords["model"]
@@ -199,11 +197,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk] | Chunk:
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    deltas = _responders[model.partition("/")[0]](request)
-    if not request.stream:
-        return await _make_response(deltas, request)
-    told = (keywords.get("stream_options") or {}).get("include_usage")
-    return _stream(deltas, with_usage=bool(told))
+    return _stream(_responders[model.partition("/")[0]](request))
 
 
 def _make_request(
@@ -228,36 +222,15 @@ def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": named}
 
 
-async def _stream(deltas: AsyncIterator[Delta], *, with_usage: bool) -> AsyncIterator[Chunk]:
+async def _stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
-            if with_usage or "usage" not in chunk:
-                yield chunk
+            yield chunk
             await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
         raise AnswerBroken(error) from error
-
-
-async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest) -> Chunk:
-    """The whole response out of the deltas."""
-    assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
-    response: Chunk = {}
-    attached: dict[str, list[object]] = {}
-    async for chunk in _make_chunks(deltas):
-        choice = chunk["choices"][0]
-        assembly.add(choice["delta"])
-        for name in ATTACHED:
-            attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
-        response = {**response, **chunk, "choices": [choice]}
-    message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
-    if assembly.refusal:
-        message["refusal"] = assembly.refusal
-        message["content"] = None if message["content"] == assembly.refusal else message["content"]
-    finish_reason = response["choices"][0]["finish_reason"]
-    response["choices"] = [{"index": 0, "message": message, "finish_reason": finish_reason}]
-    return response
 
 
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
