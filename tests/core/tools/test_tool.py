@@ -12,6 +12,7 @@ from typing import Annotated, Literal, NoReturn
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypeAliasType
 
 from support.tool_kinds import Node, Options
 from toolloop_jupyter.core.events.errors import ToolDefinitionError
@@ -262,6 +263,8 @@ class TestRefused:
             Literal["a"] | Nothing,
             Annotated[Nothing, "text"],
             Holder,
+            TypeAliasType("Named", Nothing),
+            list[TypeAliasType("Named", Nothing)],
         ],
         ids=repr,
     )
