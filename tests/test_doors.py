@@ -14,8 +14,7 @@ from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.events import errors
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.events.errors import Mistake
-from toolloop_jupyter.core.events.events import FileChange, Retry, Span, Usage
-from toolloop_jupyter.core.events.request import Reply
+from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, Usage
 from toolloop_jupyter.core.loop.permissions import PolicyCall
 from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest

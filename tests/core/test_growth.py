@@ -22,8 +22,8 @@ from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.text import bounds
 from toolloop_jupyter.core.tools import messages as complaints
+from toolloop_jupyter.core.tools.arguments import SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.messages import InvalidArguments
-from toolloop_jupyter.core.tools.parsing import SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import deltas
 from toolloop_jupyter.teaching.recording import Recorder, Replay
@@ -151,13 +151,13 @@ class _CountedName(str):
 
 def test_duplicate_names_are_found_without_comparing_each_with_each():
     """What C code does is not counted in lines, so here the names count: some a name, not one for each other name."""
-    from toolloop_jupyter.core.tools import parsing
+    from toolloop_jupyter.core.tools import arguments
 
     size = 2_000
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
     with pytest.raises(InvalidArguments):
-        parsing._refuse_repeated(pairs)
+        arguments._refuse_repeated(pairs)
     assert _CountedName.compared < 20 * size
 
 

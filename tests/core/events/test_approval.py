@@ -226,7 +226,12 @@ async def test_decisions_are_in_events_and_export():
 
 async def test_every_result_says_by_whose_decision_it_ran():
     """A call that runs by an earlier approval of all, or by a policy, has that decision on its result."""
-    session, _ = desk(call("f", x=1), call("f", x=2))
+
+    def f(x: int = 1) -> str:
+        """Do."""
+        return f"f {x}"
+
+    session, _ = desk(call("f", x=1), call("f", x=2), tools=[f])
     result = await read(session, lambda approval: approval.allow(by="click", scope="run"))
     first, second = result.tool_results
     assert len(result.approvals) == 1

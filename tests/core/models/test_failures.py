@@ -14,7 +14,7 @@ from toolloop_jupyter.core.events.errors import (
     RunFailed,
     ToolDefinitionError,
 )
-from toolloop_jupyter.core.events.request import Request
+from toolloop_jupyter.core.events.events import Request
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.failures import (

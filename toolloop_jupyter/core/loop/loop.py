@@ -279,11 +279,9 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         await one.before_tool(call.asked, permit.bound.json)
     turn.history.answer(call.asked.id, CANCELLED)
     call.began = time.monotonic()
-    allowed, (capture, keeper) = turn.permissions.covering(call.tool), _prepare_capture(turn, call, call.tool)
+    capture, keeper = _prepare_capture(turn, call, call.tool)
     with capture:
         outcome = await _run(turn, call, permit)
-    for kept in allowed:
-        kept.follow(call.tool)
     if isinstance(outcome.error, Changed):
         return call.not_run(outcome.error.refusal)
     if isinstance(outcome.error, RunEnded):
@@ -372,10 +370,6 @@ CHANGED = (
     "The call was not run: the function {name!r} was changed while a person was asked about it. "
     "Call it again, and they will be asked about the new one."
 )
-CHANGED_SINCE = (
-    "The call was not run: the function {name!r} was changed after it was looked at last. "
-    "Call it again, and a person will be asked about it."
-)
 MEANWHILE = (
     "The call was not run: after it was checked, something else changed what it was to run with ({names}). "
     "Call it again, and it will be checked anew."
@@ -392,22 +386,16 @@ class Permit:
     """None where nothing had to be decided."""
     shown: Version | None = None
     """The function as it was when somebody decided."""
-    lasting: bool = False
-    """Whether it was decided earlier, for all calls of the function as it was: then also what its closures hold."""
 
     def refuse_if_changed(self) -> Refusal | None:
         """Why it may not run any more: something has changed since the decision."""
         if self.decision is None:
             return None
-        if self.shown is not None and not self._covers(self.shown, Version.of(self.bound.tool.function)):
-            why = CHANGED_SINCE if self.lasting else CHANGED
-            return _overrule(self.decision, why.format(name=self.bound.tool.name))
+        if self.shown is not None and not self.shown.is_still(Version.of(self.bound.tool.function)):
+            return _overrule(self.decision, CHANGED.format(name=self.bound.tool.name))
         if names := self.bound.changed():
             return _overrule(self.decision, MEANWHILE.format(names=", ".join(names)))
         return None
-
-    def _covers(self, shown: Version, now: Version) -> bool:
-        return shown.covers(now) if self.lasting else shown.is_still(now)
 
 
 def _overrule(decision: Decision, why: str) -> Refusal:
@@ -442,7 +430,7 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
 async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str) -> Permit | Refusal:
     tool, shown = bound.tool, Version.of(bound.tool.function)
     if (earlier := turn.permissions.decision_on(tool, shown)) is not None:
-        return Permit(bound, earlier, shown, lasting=True)
+        return Permit(bound, earlier, shown)
     same = f"{tool.name} {json.dumps(bound.json, sort_keys=True, default=repr)}"
     if turn.permissions.denied[same] >= SAME_DENIALS:
         reason = f"it was denied {SAME_DENIALS} times already"

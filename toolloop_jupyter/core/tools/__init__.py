@@ -1,8 +1,8 @@
 """A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
 
+from .arguments import SentArguments, parse_arguments
 from .identity import Version
 from .messages import InvalidArguments
-from .parsing import SentArguments, parse_arguments
 from .schema import (
     JsonSchema,
     describe_type,
