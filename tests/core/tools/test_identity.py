@@ -202,6 +202,10 @@ class Kind(enum.Enum):
     ONE = 1
 
 
+class Place(enum.Enum):
+    HOME = ["old"]  # noqa: RUF012 - what is tested
+
+
 class Desk:
     def __init__(self):
         self.calls = 0
@@ -257,6 +261,13 @@ CHANGES = {
     "code in a dict in its closure": lambda: _held(
         {"do": _code_in_a_closure}, lambda value: value.update(do=_closure)
     ),
+    "what a list has whose append it calls": lambda: _held([1].append, lambda add: add(2)),
+    "what a dict has whose get a partial holds": lambda: _partial_with(
+        {"to": "old"}.get, lambda get: get.__self__.update(to="new")
+    ),
+    "what a list has that an Enum's member is": lambda: _held(
+        Place.HOME, lambda member: member.value.append("new")
+    ),
     "what is in a default": _default,
     "a callable object's attribute": lambda: _object(method=False),
     "an attribute of a method's object": lambda: _object(method=True),
@@ -304,6 +315,8 @@ UNSEEN = {
     "a dataclass": Row(),
     "a deque": deque([1]),
     "a bytearray": bytearray(b"a"),
+    "a method of an object": Box().__eq__,
+    "a Python method of an object": Desk().f,
     "an object in a tuple in a list": [(1, Box())],
     "an iterator": iter([1]),
     "a file in memory": io.StringIO("old"),

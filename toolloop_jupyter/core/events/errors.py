@@ -26,6 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ..execution import is_exactly
 from ..text import hide, hide_suspected, list_some, plain
 from .events import ImageMode
 
@@ -170,7 +171,7 @@ class Check:
     def find_fault(self, name: str, value: object) -> ArgumentInvalid | ArgumentTypeInvalid | None:
         """What is wrong with a value, as the error to raise; None when it is allowed."""
         if self.choices:
-            if value in self.choices:
+            if is_exactly(value, *self.choices):
                 return None
             words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
             return ArgumentInvalid(f"{name} must be {words}, got {value!r}")

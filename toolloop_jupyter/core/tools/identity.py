@@ -9,7 +9,7 @@ A version has all that runs, and all that was filled in beforehand:
 
 A version is *fixed* when there is nothing else. A DataFrame, a model or a connection in a closure, a default or a partial can
 change unseen: of those it has which one it is, and an approval holds for one call. What a function looks up when it runs
-(globals, modules, attributes of objects) is its own affair.
+(globals, modules, attributes of classes and objects) is its own affair.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
                 held = attempt_call(getattr, cell, "cell_contents")  # may be empty yet
                 yield from _list_held(_UNSEEN if isinstance(held, Raised) else held, seen)
         elif isinstance(layer, types.BuiltinFunctionType):
-            yield layer.__self__
+            yield from _list_held(layer.__self__, seen)
         elif not isinstance(layer, _ROUTINES):
             yield from _list_object(layer, seen)
 
@@ -105,10 +105,15 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
 def _list_held(value: object, seen: set[int]) -> Iterator[object]:
     """The parts of what a closure, a default or a partial holds."""
     kind = type(value)
-    if kind in _UNCHANGING or isinstance(value, (type, enum.Enum)):
+    if kind in _UNCHANGING or isinstance(value, type):
         yield value
+    elif isinstance(value, enum.Enum):
+        yield value
+        yield from _list_held(value.value, seen)
     elif isinstance(value, _ROUTINES):
         yield from _list_parts(value, seen)
+        if inspect.ismethod(value):
+            yield from _list_held(value.__self__, seen)
     elif kind in _CONTAINERS:
         if kind in (list, set, dict):
             yield value
