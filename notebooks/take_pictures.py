@@ -45,7 +45,7 @@ THE_CARD = """() => {
     const card = document.querySelector('.tlj-card');
     card.scrollIntoView({block: 'center'});
     const {x, y, width, height} = card.getBoundingClientRect();
-    return {x: x - 8, y: y - 8, width: width + 16, height: height + 16};
+    return {x: x - 3, y: y - 3, width: width + 6, height: height + 6};
 }"""
 
 
