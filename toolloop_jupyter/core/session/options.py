@@ -39,28 +39,16 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a harness supports (LiteLLM's fields)."""
+    """What a harness supports (LiteLLM's fields): by default what the Tool Loop does."""
 
-    structured_output: bool
-    tool_approval: bool
-    tool_filtering: bool
-    history: bool
-    custom_tools: bool
-    skills: bool
-    resume: bool
-    permission_modes: frozenset[str]
-
-
-TOOL_LOOP_CAPABILITIES = Capabilities(
-    structured_output=True,
-    tool_approval=True,
-    tool_filtering=False,
-    history=True,
-    custom_tools=True,
-    skills=False,
-    resume=False,
-    permission_modes=frozenset({"ask", "full"}),
-)
+    structured_output: bool = True
+    tool_approval: bool = True
+    tool_filtering: bool = False
+    history: bool = True
+    custom_tools: bool = True
+    skills: bool = False
+    resume: bool = False
+    permission_modes: frozenset[str] = frozenset({"ask", "full"})
 
 
 def require_tool_loop(harness: object) -> None:
