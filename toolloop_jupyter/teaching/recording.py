@@ -17,7 +17,6 @@ from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from ..core.text import is_deeper, write_whole
 from . import registry
-from .differences import difference, nearest
 from .tape import (
     DEEPEST_LINE,
     VERSION,
@@ -29,8 +28,10 @@ from .tape import (
     check_target,
     clean,
     clean_deltas,
+    difference,
     lines,
     load_tape,
+    nearest,
     options_of,
     says_same,
     shown,
