@@ -26,7 +26,7 @@ from ..text import hide_in_repr
 from .assembly import Assembly
 from .client import close_stream, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
-from .parts import ATTACHED
+from .parts import ATTACHED, is_attached
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -282,13 +282,21 @@ async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest)
     assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
     response: Chunk = {}
     attached: dict[str, list[object]] = {}
+    audio: dict[str, str] = {}
     async for chunk in _make_chunks(deltas):
         choice = chunk["choices"][0]
         assembly.add(choice["delta"])
         for name in ATTACHED:
             attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
+        content = choice["delta"].get("content")
+        if isinstance(content, list):  # of which the message has the text
+            attached["files"] += [part for part in content if is_attached(part)]
+        for name, piece in (choice["delta"].get("audio") or {}).items():
+            audio[name] = audio.get(name, "") + str(piece or "")
         response = {**response, **chunk, "choices": [choice]}
     message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
+    if audio:
+        message["audio"] = audio
     if assembly.refusal:
         message["refusal"] = assembly.refusal
         message["content"] = None if message["content"] == assembly.refusal else message["content"]
