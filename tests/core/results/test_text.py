@@ -289,10 +289,10 @@ class TestCut:
         ids=["text", "list", "dict", "set", "lists", "frame", "array"],
     )
     def test_large_values_are_quick(self, value):
-        """Only what may fit is read. Far below a second; the bound is wide for a busy machine."""
-        began = time.perf_counter()
+        """Only what may fit is read. Of the processor far below a second, whatever else the machine does."""
+        began = time.thread_time()
         described = describe(value)
-        assert time.perf_counter() - began < 2
+        assert time.thread_time() - began < 2
         assert described.full_length > len(described.text)
 
 
