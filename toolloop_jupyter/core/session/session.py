@@ -427,7 +427,8 @@ class AsyncEventStream:
             raise StopAsyncIteration
         channel = self._channel or await self._begin()
         if self._asked is not None:
-            self._asked.deny("approval not answered", by="unattended")
+            if not channel.told_to_stop:  # else the stop decides
+                self._asked.deny("approval not answered", by="unattended")
             self._asked = None
         while not (channel.events or channel.task.done()):
             channel.changed.clear()
