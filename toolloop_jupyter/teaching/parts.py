@@ -200,7 +200,8 @@ def parts_of(content: Content) -> tuple[Part, ...]:
         return (TextPart(content.model_dump_json()),)
     if isinstance(content, Mapping):
         return (TextPart(json.dumps(content, ensure_ascii=False)),)
-    if content is call:
+    given: object = content
+    if given is call:
         raise ScriptError("call is a function; call it: call(…)")
     if callable(content) and not isinstance(content, type):
         return (ReplyWith(content),)
