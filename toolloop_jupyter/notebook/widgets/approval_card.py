@@ -58,8 +58,7 @@ class ApprovalCard(_Panel):
         hold, tool = Hold(self._show_held), visible(approval.tool)
         self._form = EditForm()
         self._position, self._is_whole = position, False
-        self._question = ipywidgets.HTML("")
-        self._ask()
+        self._question = ipywidgets.HTML(self._make_question())
         self._error = ipywidgets.HTML("")
         self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
         self._edit = button("Edit…", "Change the arguments before the tool runs")
@@ -105,12 +104,14 @@ class ApprovalCard(_Panel):
         self._disable()
         super().finish()
 
+    def _make_question(self) -> str:
+        """While the arguments are edited, the form stands in their place."""
+        is_edited = bool(self._form.fields)
+        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        return STYLE + CARD_STYLE + asked
+
     def _ask(self) -> None:
-        """Put the question; while the arguments are edited, the form stands in their place."""
-        asked = question_html(
-            self._approval, self._position, whole=self._is_whole, is_edited=bool(self._form.fields)
-        )
-        self._question.value = STYLE + CARD_STYLE + asked
+        self._question.value = self._make_question()
 
     def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
