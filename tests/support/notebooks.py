@@ -60,6 +60,8 @@ def _run_cell(kernel: LiveKernel, cell: Any, timeout: float) -> Execution:
     for act in acts:
         _decide(kernel, *act.split(" ", 1))
     kernel.wait(run, timeout=timeout)
+    if any(act.startswith("edit") for act in acts) and "approved with edits" not in run.text:
+        raise CellFailed(f"what a person typed did not arrive: {run.text}")
     return run
 
 
@@ -78,7 +80,8 @@ def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
         kernel.click("Edit")
         kernel.button("Approve edited")
         (field,) = [w for w in kernel.open_widgets() if w.state.get("description") == name]
-        kernel.set_state(field, value=json.loads(value))
+        typed = isinstance(field.state["value"], str)  # a field for text, in which a number is typed as well
+        kernel.set_state(field, value=value.strip('"') if typed else json.loads(value))
     kernel.click("Approve")
 
 
