@@ -60,6 +60,8 @@ class Approval:
     """The function's source code, or "" where there is none."""
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
+    origin: str = ""
+    """Where the tool runs and what is claimed of it, where that is not this notebook."""
     why: str = ""
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(

@@ -444,6 +444,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         description=tool.description,
         source=tool.source,
         schema=tool.parameters,
+        origin=tool.origin,
         why=why,
         check=bound.edited,
         scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],

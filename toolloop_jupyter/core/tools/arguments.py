@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
@@ -61,9 +61,22 @@ def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
 
 
+class ArgumentReader(Protocol):
+    """Reads the arguments of one tool's calls: by a function's signature, or by a schema that is given."""
+
+    def read(self, raw: object) -> ArgumentsByKey:
+        """What the model sent, validated. Raises InvalidArguments."""
+
+    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
+        """The same call as a person edited it, validated anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(by position, by name) as the function takes them."""
+
+
 @dataclass(frozen=True)
 class Arguments:
-    """Reads the arguments of one tool's calls."""
+    """Reads the arguments of one tool's calls, by the function's signature."""
 
     tool: str
     parameters: Sequence[Parameter]
@@ -108,6 +121,12 @@ class Arguments:
         except InvalidArguments as error:
             raise self._refuse(error) from None
         return arguments if is_same_json(now, shown) and not holds_note(shown) else made
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(by position, by name) as the function takes them."""
+        args = [one.value for one in arguments.values() if one.parameter.positional]
+        named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
+        return tuple(args), {one.parameter.name: one.value for one in named}
 
     def _refuse(self, problem: object) -> InvalidArguments:
         return InvalidArguments(f"{problem}; {self.tool} was not run")

@@ -130,6 +130,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     (or session), ? for what the tool does.
     """
     print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
+    if approval.origin:
+        print(f"    {visible(approval.origin)}")  # noqa: T201
     for name, value in approval.input.items():
         print(f"    {visible(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
     if approval.why:

@@ -175,9 +175,10 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
         for name, value in approval.input.items()
     )
     arguments = table(rows, head="th") or dim("no arguments", "p")
+    origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(f"asked because {inline(approval.why)}", "p") if approval.why else ""
     label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
-    return f'<div class="tlj" role="group" aria-label="{label}">{title}{arguments}{_what_it_does(approval)}{why}</div>'
+    return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
 
 
 def _what_it_does(approval: Approval) -> str:
