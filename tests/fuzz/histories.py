@@ -87,14 +87,29 @@ MESSAGE = st.one_of(
 )
 
 
+_ID = st.sampled_from(("c1", "c2"))
+GOOD_CALL = st.builds(
+    lambda call_id: {"id": call_id, "type": "function", "function": {"name": "f", "arguments": "{}"}}, _ID
+)
+GOOD = st.one_of(
+    st.builds(
+        lambda calls: {"role": "assistant", "content": None, "tool_calls": calls},
+        st.lists(GOOD_CALL, min_size=1, max_size=2),
+    ),
+    st.builds(lambda call_id: {"role": "tool", "tool_call_id": call_id, "content": "ok"}, _ID),
+    st.sampled_from(({"role": "user", "content": "Go."}, {"role": "assistant", "content": "Hi."})),
+)
+"""Messages as they should be, if not where they should be."""
+
+
 @st.composite
 def conversations(draw: st.DrawFn) -> dict[str, Any]:
     """Messages; what a file has around them; what is done in the session that goes on with them."""
     given: dict[str, Any] = {
         "messages": draw(
-            st.one_of(st.lists(MESSAGE, max_size=7), SCALARS)
+            st.one_of(st.lists(MESSAGE | GOOD | GOOD, max_size=7), SCALARS)
             if draw(st.integers(0, 9)) == 0
-            else st.lists(MESSAGE, max_size=7)
+            else st.lists(MESSAGE | GOOD | GOOD, max_size=7)
         )
     }
     given["turns"] = draw(st.lists(st.integers(-1, 8) | st.none(), max_size=3))

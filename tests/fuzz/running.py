@@ -14,7 +14,7 @@ from unittest import mock
 
 from fuzz.seam import Seen
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.events import Approval, Done, HarnessError, OutputInvalid
+from toolloop_jupyter.core.events import Approval, Done, HarnessError, Observer, OutputInvalid
 from toolloop_jupyter.core.models import Answers, Delta, ProviderError, ProviderRequest, await_litellm, call
 from toolloop_jupyter.core.session import AsyncSession, options
 from toolloop_jupyter.core.tools import make_tools
@@ -200,6 +200,25 @@ def watch(
     return session
 
 
+class _Looks(Observer):
+    """Looks at the history before each step: a reader may see an event only when the next ones have happened."""
+
+    def __init__(self, seen: Seen, session: AsyncSession) -> None:
+        self._seen, self._session = seen, session
+
+    async def before_model(self, request: Any) -> None:
+        self._look("before a model call")
+
+    async def before_call(self, called: Any, arguments: Any) -> None:
+        self._look("before a call")
+
+    async def before_tool(self, called: Any, arguments: Any) -> None:
+        self._look("before a tool runs")
+
+    def _look(self, when: str) -> None:
+        self._seen.histories.append((when, self._session.messages()))
+
+
 async def _two_turns(
     seen: Seen, session: AsyncSession, stop: int | None, reader: Reader | None, *, follow: bool, compare: bool
 ) -> None:
@@ -217,7 +236,7 @@ async def _one_turn(
     seen: Seen, session: AsyncSession, prompt: str, stop: int | None, reader: Reader | None
 ) -> None:
     number = 0
-    stream = session.astream(prompt)
+    stream = session.astream(prompt, observers=[_Looks(seen, session)])
     try:
         async for event in stream:
             number += 1

@@ -50,7 +50,7 @@ def _tell_call(number: int, call: Sequence[Any], style: dict[str, Any], places: 
     name, n, s = call
     arguments: Any = {"n": n, **({"s": s} if s else {})}
     names = cut(name, places[:1]) if style["name"] == "cut" else [name]
-    names = names if all(names) else [name]
+    names = names if all(names) and names[0] not in NAMES else [name]
     if style["data"]:
         told = [{"name": name, "arguments": arguments}]
     else:
@@ -166,7 +166,7 @@ JUNK = st.one_of(
             {"tool_calls": None, "function_call": None},
             {"function_call": {"name": "g", "arguments": '{"n":'}},
             {"tool_calls": [{}]},
-            {"tool_calls": [{"custom": {"name": "f", "input": '{"n": 8}'}}]},
+            {"tool_calls": [{"custom": {"name": "f", "input": '{"m": 8}'}}]},
             {"thinking_blocks": [{"type": "thinking", "thinking": "t", "signature": "S"}]},
             {"thinking_blocks": [{"type": "redacted_thinking", "data": "D"}]},
             {"reasoning_details": [{"a": 1}], "reasoning_items": [{"b": 2}]},
@@ -187,7 +187,7 @@ def spoilt(draw: st.DrawFn, first: int = 0) -> dict[str, Any]:
     steps, style = draw(SPOILING), message["style"]
     if not (style["field"] == "new" and (style["index"] or style["ids"] == "every")):
         # Without an address a fragment belongs to the call before it: moved, it is another's.
-        steps = [("double" if what in ("move", "again") else what, one, other) for what, one, other in steps]
+        steps = [step for step in steps if step[0] == "drop"]
     deltas = spoil(message["deltas"], steps)
     for at, junk in draw(st.lists(st.tuples(st.integers(0, 30), JUNK), max_size=3)):
         deltas.insert(at % (len(deltas) + 1), junk)
@@ -304,7 +304,7 @@ STREAMS = Seam(
     turns(),
     run_turns,
     share=33,
-    quick=200,
+    quick=100,
     needs_litellm=True,
 )
 

@@ -65,7 +65,7 @@ def test_a_fault_is_found_and_made_small(monkeypatch):
         "toolloop_jupyter.core.models.assembly.split_objects",
         lambda text: text.replace("}{", "}|{").split("|"),
     )
-    report = search(find_seam("streams"), 2_000, 1)
+    report = search(find_seam("streams"), 100, 7)
     fault = next(fault for fault in report.faults if fault.invariant == "no_call_runs_twice")
     assert len(json.loads(write(fault))["input"]["turns"]) == 1
 

@@ -180,7 +180,7 @@ async def test_a_forced_call_that_only_repeats_itself_ends_the_turn(choice, on_l
     result = await session.arun("Go")
     assert (result.stop_reason, len(result.calls)) == ("runtime_error", 3)
     assert "tool_choice" in result.error
-    assert "--set tool_choice=auto" in result.error
+    assert "completion_kwargs={'tool_choice': 'auto'}" in result.error
     assert (result.text == "In short.") is (on_limit == "answer")
     assert len(model.requests) == 3 + (on_limit == "answer")
     await goes_on(session, model)

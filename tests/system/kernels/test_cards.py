@@ -400,3 +400,22 @@ def test_sizes_are_bounded(kernel):
     assert size < 500_000, f"{size:,} characters"
     facts = kernel.execute("print(len(r.tool_results[0].value), len(r.approvals[0].input['text']))").stdout
     assert facts == "5000000 300000\n"
+
+
+def test_a_run_that_a_tool_begins_asks_on_the_page(kernel):
+    """The card of a tool's own `agent()` can be clicked, though what a tool displays is data of its call."""
+    kernel.execute(
+        "def delegate(x: int) -> str:\n"
+        "    '''Ask another model.'''\n"
+        "    inner = agent(Harness.TOOL_LOOP, 'In.', model=script(call('f', x=x)), tools=[f], permissions='ask')\n"
+        "    return inner.text"
+    )
+    cell = kernel.submit(
+        "m = script(call('delegate', x=7))\n"
+        "get_ipython().run_cell_magic('toolloop', '-m m -t delegate --as r', 'Go.')",
+        allow_stdin=True,
+    )
+    kernel.click("Approve")
+    kernel.wait(cell)
+    assert ran(kernel) == "[7]"
+    assert kernel.execute("print(r.tool_results[0].output)").stdout.strip() == "All done."

@@ -123,8 +123,7 @@ def test_an_interrupt_ends_nested_runs(product, tool, form):
         )
     cell, after = product.submit(code, allow_stdin=True), product.submit("print('AFTER', runs)")
     if tool == "threaded":
-        product.wait_until(lambda: [w for w in product.open_widgets() if w.description == "Approve"])
-        product.settle(0.3)
+        product.button("Approve")
     else:
         wait_until_begun(product, "naps")
     product.interrupt()

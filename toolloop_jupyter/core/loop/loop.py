@@ -93,7 +93,7 @@ class ForcedCalls:
         return TurnEnd(
             "runtime_error",
             f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
-            f"the same result {self.MOST} times. Leave it out (--set tool_choice=auto), or take --max-turns N with --on-limit answer.",
+            f"the same result {self.MOST} times. Leave it out (completion_kwargs={{'tool_choice': 'auto'}}).",
         )
 
 

@@ -72,7 +72,9 @@ async def make_result(
 
 async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
     """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
-    drawable = [*find_pictures(value), *(keeper.pictures if keeper is not None else ())]
+    found = attempt_call(lambda: list(find_pictures(value)))  # it asks the value, whose code may fail
+    drawable = [] if isinstance(found, Raised) else [*found]
+    drawable += keeper.pictures if keeper is not None else []
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 
 

@@ -73,12 +73,12 @@ class Assembly:
     @property
     def text(self) -> str:
         """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return self.words.text or self.refusal
+        return self.words.text or (self.refusal if self._refusal_is_told else "")
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing yet that a person or the loop could use."""
-        return not (self.text or self.words.thought or self.calls or self.attachments)
+        return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
         """Note what a chunk, or a whole response, says of the answer; returns its delta (or message), None without one.
@@ -335,8 +335,15 @@ class Calls:
                 several = [call.arguments]  # refused as what is no single object
             written += [(call, (call.name, text)) for text in several]
         own = len(written)
+        places: dict[
+            Writing, int
+        ] = {}  # most are told in the same letters: no need to compare each with each
+        for number, (_, (name, arguments)) in enumerate(written):
+            places.setdefault((name, arguments.strip()), number)
         for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
-            same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
+            same = places.get((name, arguments.strip()))
+            if same is None:
+                same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
             if same is None:
                 written.append((old, (name, arguments)))
             else:

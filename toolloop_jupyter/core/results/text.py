@@ -60,7 +60,7 @@ def describe(value: object, limit: int | None = None) -> Described:
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
     text, length = (_name_textless(value, made), 0) if isinstance(made, Raised) else made
-    if isinstance(value, FirstItems):
+    if type(value) is FirstItems:  # `isinstance` would ask the value itself for its class
         kept = f"{len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
         text, length = text + more, length + len(more)

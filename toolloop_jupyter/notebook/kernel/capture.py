@@ -65,6 +65,14 @@ def get_target() -> Target | None:
     return _target.get(None)
 
 
+def get_target_outside_tools() -> Target | None:
+    """The target around the tools that this context runs in: the cell's, of which a tool is one part."""
+    target = get_target()
+    while isinstance(target, _SinkTarget):
+        target = target.outer
+    return target
+
+
 def copy_context_without_target() -> Context:
     """A copy of the current context in which output is not redirected."""
     context = copy_context()
@@ -108,13 +116,13 @@ def capture(sink: Sink) -> Iterator[None]:
     `clear_output()` does nothing inside: it would clear the whole cell. Nested and overlapping captures do not see
     each other, whatever the order in which they end.
     """
-    with redirect_tool(_SinkTarget(sink)):
+    with redirect_tool(_SinkTarget(sink, get_target())):
         yield
 
 
 class _SinkTarget(Target):
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
+    def __init__(self, sink: Sink, outer: Target | None) -> None:
+        self._sink, self.outer = sink, outer
 
     def write(self, name: str, text: str) -> None:
         self._sink(name, text)

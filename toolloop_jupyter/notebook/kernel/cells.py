@@ -9,7 +9,16 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import copy_context
 from typing import Any, cast
 
-from .capture import Bundle, Target, find_stream, flush, get_target, redirect_output, redirect_tool
+from .capture import (
+    Bundle,
+    Target,
+    find_stream,
+    flush,
+    get_target,
+    get_target_outside_tools,
+    redirect_output,
+    redirect_tool,
+)
 from .where import Kernel, Message, get_kernel, get_shell
 
 # --- Which cell ran last.
@@ -122,7 +131,16 @@ class Cell:
     @classmethod
     def here(cls) -> Cell:
         """The place where output of the calling code goes now; it stays that place, for all threads."""
-        target, kernel = get_target(), get_kernel()
+        return cls._of(get_target())
+
+    @classmethod
+    def outside_tools(cls) -> Cell:
+        """The same, but for code that a tool runs the place that its run shows itself in: what a tool displays is data."""
+        return cls._of(get_target_outside_tools())
+
+    @classmethod
+    def _of(cls, target: Target | None) -> Cell:
+        kernel = get_kernel()
         if target is None and kernel is not None:
             target = _CellTarget(_find_request_to_answer(kernel))
         return cls(target)

@@ -48,8 +48,8 @@ def can_ask_in_cell() -> bool:
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask in the cell that runs, and leave the record there."""
-    output = OutputColumn(kernel.Cell.here()).output()
+    """Ask in the cell that runs, and leave the record there; a run that a tool begins asks outside that tool's output."""
+    output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
         await put_card(output, asked, mimebundle(approval_record(asked, None)), f"call {asked.number}")

@@ -294,7 +294,7 @@ FAILURES = [
         "content filter stopped",
         [Message("Well,")],
     ),
-    Case("an empty answer after a tool", [CALLING, Entry(content="")], [CALL], text=""),
+    Case("an empty answer after a tool", [CALLING, Entry(content="")], [CALL], text="", error="ended without a word"),
     fails(
         "content filter after a tool",
         [CALLING, Entry(content="", finish="content_filter")],
