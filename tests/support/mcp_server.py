@@ -193,7 +193,7 @@ def serve_http():
             time.sleep(0.05)
         yield f"http://127.0.0.1:{port}/mcp"
     finally:
-        running.terminate()
+        running.kill()  # a connection that is open still would hold it
         running.wait(10)
 
 

@@ -174,11 +174,28 @@ def _find_tool(names: Names, name: str) -> object:
             f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
             "(def, types, a docstring), and name that"
         )
+    first, _, rest = name.partition(".")
+    if rest and isinstance(source := names.get(first), ToolSource):
+        return _find_in_source(source, name, rest)
     found = look_up(names, name, "tool", lambda value: callable(value) or holds_functions(value))
     if isinstance(found, type):
         advice = f"; for answers of this type: --output {name}" if is_output(found) else ""
         raise Mistake(f"{name!r} is a class, and a tool is a function{advice}")
     return found
+
+
+def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
+    """One tool of a source; its own methods are none."""
+    tools = source.list_tools()
+    if rest in tools:
+        return tools[rest]
+    near = difflib.get_close_matches(rest, tools, n=1)
+    hint = (
+        f"did you mean {name.partition('.')[0]}.{near[0]}?"
+        if near
+        else f"it has {list_some(tools, 8) or 'none'}"
+    )
+    raise Mistake(f"there is no tool {name!r}; {hint}")
 
 
 def holds_functions(value: object) -> bool:

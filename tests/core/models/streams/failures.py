@@ -294,7 +294,13 @@ FAILURES = [
         "content filter stopped",
         [Message("Well,")],
     ),
-    Case("an empty answer after a tool", [CALLING, Entry(content="")], [CALL], text="", error="ended without a word"),
+    Case(
+        "an empty answer after a tool",
+        [CALLING, Entry(content="")],
+        [CALL],
+        text="",
+        error="ended without a word",
+    ),
     fails(
         "content filter after a tool",
         [CALLING, Entry(content="", finish="content_filter")],
