@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import dataclasses
 import json
 import sys
 import threading
@@ -11,13 +13,14 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Literal
 
-from ..core.events import Mistake, Progress
+from ..core.events import Approval, Decision, Mistake, Progress
 from ..core.execution import Outcome, describe_error, in_thread
 from ..core.loop import check_policy
 from ..core.text import hide, list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link
 from .log import ServerLog
+from .questions import Asker, Askers
 from .schema import UnusableSchema, check_schema
 from .target import Target, read_target
 from .tools import (
@@ -233,6 +236,9 @@ class _Life:
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
+        self._listed: dict[str, str] = {}
+        """What is known of the server's list now; calls of what is not the same there are refused."""
+        self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
     # --- from code without `await` ---
@@ -245,7 +251,7 @@ class _Life:
         if outcome.error is not None:
             raise ConnectionFailed(self._explain("gives no list of its tools", outcome.error)) from None
         listed: list[Any] = outcome.value
-        self._pinned = {one.name: describe_listed(one) for one in listed}
+        self._pinned = self._listed = {one.name: describe_listed(one) for one in listed}
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
@@ -274,31 +280,45 @@ class _Life:
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
         """Call a tool; over a new link where the last one has ended. A cancel is passed on. Raises ServerError."""
-        link = self._link
+        link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
             link = await in_thread(self._open_again)
-        return self._read(link, await link.run(self._work(tool, arguments, context)))
+
+        async def ask(approval: Approval) -> Decision:
+            """Ask on the run's loop, from the link's."""
+            asking = asyncio.run_coroutine_threadsafe(_await(context.ask(approval)), loop)
+            return await asyncio.wrap_future(asking)
+
+        here = dataclasses.replace(context, ask=ask)
+        return self._read(link, await link.run(self._work(tool, arguments, here)))
 
     def _work(
         self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext
     ) -> Callable[[Any], Awaitable[object]]:
+        asker = Asker(tool.name, tool.server, context)
+
         async def progress(done: float, total: float | None, message: str | None) -> None:
             context.report(Progress(done, total, plain(message or "")[:200]))
 
         async def work(client: Any) -> object:
             if self.changed:
-                await self._check_pinned(client, tool)
-            return await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+                await self._look_again(client)
+            self._check_pinned(tool)
+            with self._askers.running(asker):
+                return await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
 
         return work
 
-    async def _check_pinned(self, client: Any, tool: ServerTool) -> None:
-        """Raise ServerError for a tool that is not what was pinned any more."""
+    async def _look_again(self, client: Any) -> None:
+        """List the tools after a change, or of a server that was started again."""
         self.changed = False  # one that is said from now on counts
-        listed = {one.name: describe_listed(one) for one in await _list_all(client)}
-        if listed != self._pinned:
+        self._listed = {one.name: describe_listed(one) for one in await _list_all(client)}
+        if self._listed != self._pinned:
             self.changed = True
-        now = listed.get(tool.own_name)
+
+    def _check_pinned(self, tool: ServerTool) -> None:
+        """Raise ServerError for a tool that the server does not list as it was pinned."""
+        now = self._listed.get(tool.own_name)
         if now is None:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
         if now != tool.listed:
@@ -341,7 +361,9 @@ class _Life:
             if self._link is not None and not self._link.ended:
                 return self._link
             again = self._link is not None
-            link = Link(self._target, self.log, on_change=_make_notice(weakref.ref(self)), handlers={})
+            link = Link(
+                self._target, self.log, on_change=_make_notice(weakref.ref(self)), ask=self._askers.find
+            )
             client = link.open(self._handshake)
             self._link = link
             self.changed = again
@@ -366,6 +388,10 @@ def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:
             one.changed = True
 
     return notice
+
+
+async def _await(asked: Awaitable[Decision]) -> Decision:
+    return await asked
 
 
 async def _list_first(client: Any) -> Any:

@@ -21,12 +21,13 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from ..core.events import HarnessError, Mistake
 from ..core.execution import Outcome, attempt, attempt_apart, describe_error
 from ..core.text import hide, plain
 from .log import ServerLog
+from .questions import Asker
 from .target import Target
 
 if TYPE_CHECKING:
@@ -45,9 +46,6 @@ _TRIM = 1.0
 _LISTENED = "2026-07-28"
 """The protocol from which on changes are listened for."""
 
-Handlers: TypeAlias = dict[str, Any]
-"""The client's callbacks, by its own keywords."""
-
 
 class ConnectionFailed(HarnessError):
     """A server could not be reached, or did not answer as one; one line that says why."""
@@ -63,10 +61,15 @@ class Link:
     """A client on its thread: opened once, closed once."""
 
     def __init__(
-        self, target: Target, log: ServerLog, *, on_change: Callable[[], None], handlers: Handlers
+        self,
+        target: Target,
+        log: ServerLog,
+        *,
+        on_change: Callable[[], None],
+        ask: Callable[[], Asker | None],
     ) -> None:
-        """`on_change` is called, on the thread, when the server says that its tools are others."""
-        self._target, self._log, self._on_change, self._handlers = target, log, on_change, handlers
+        """`on_change` is called, on the thread, when the server says that its tools are others; `ask` says whom it may ask."""
+        self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._cancel: Callable[[], None] = lambda: None
@@ -218,7 +221,19 @@ class Link:
             server = self._start(target)
         elif target.kind == "http":
             server = _ask_over_http(target)
-        return Client(server, message_handler=self._take_message, cache=None, **self._handlers)
+        return Client(
+            server, message_handler=self._take_message, elicitation_callback=self._elicit, cache=None
+        )
+
+    async def _elicit(self, _context: object, asked: Any) -> Any:
+        """Answer a question of the server: a form by a person; an address, and what nobody can be asked, is declined."""
+        from mcp_types import ElicitResult
+
+        asker = self._find_asker()
+        if asker is None or getattr(asked, "mode", "form") != "form":
+            return ElicitResult(action="decline")
+        action, content = await asker.ask(asked.message, asked.requested_schema)
+        return ElicitResult(action=action, content=content)
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:

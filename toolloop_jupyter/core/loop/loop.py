@@ -321,7 +321,9 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
-        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
+        keywords[bound.tool.context_parameter] = ToolContext(
+            call.asked.id, report, lambda approval: ask(turn, approval)
+        )
 
     def start() -> object:
         if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call

@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -23,7 +23,7 @@ import typing_extensions
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
-from ..events import Progress, ToolDefinitionError
+from ..events import Approval, Decision, Progress, ToolDefinitionError
 from ..execution import MISSING
 
 Function: TypeAlias = Callable[..., Any]
@@ -62,6 +62,12 @@ def _ignore_progress(progress: Progress) -> None:
     return None
 
 
+async def _ask_nobody(approval: Approval) -> Decision:
+    approval.deny("nobody is there to be asked", by="unattended")
+    await approval.wait()
+    return approval.decision or Decision(allowed=False)
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
@@ -73,6 +79,8 @@ class ToolContext:
     """The id of the model's call, unique in a conversation."""
     report: Callable[[Progress], None] = field(default=_ignore_progress, repr=False, compare=False)
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
+    ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
+    """Asks whoever is asked about the run's calls, in the middle of one. For an async tool, on the run's loop."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""

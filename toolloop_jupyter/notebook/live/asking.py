@@ -129,7 +129,8 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
     (or session), ? for what the tool does.
     """
-    print(f"\n? Run {visible(approval.tool)} with exactly this?")  # noqa: T201 - a prompt
+    question = approval.question or f"Run {approval.tool} with exactly this?"
+    print(f"\n? {visible(question)}")  # noqa: T201 - a prompt
     if approval.origin:
         print(f"    {visible(approval.origin)}")  # noqa: T201
     for name, value in approval.input.items():

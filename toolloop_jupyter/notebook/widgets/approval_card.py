@@ -62,6 +62,10 @@ class ApprovalCard(_Panel):
         )
         self._edit = button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
         deny = button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
+        if approval.question:
+            self._approve.description, self._approve.tooltip = "Send", "Send exactly this to the server"
+            deny.description, deny.tooltip = "Decline", "Send nothing"
+            self._form.open(approval.schema, approval.input)
         self._reason = ipywidgets.Text(description="Deny because", placeholder="optional; the model is told")
         self._reason.add_class("tlj-why")
         covers = [(words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes]
@@ -79,7 +83,11 @@ class ApprovalCard(_Panel):
         whole = button(
             f"Show all {size:,} characters", "Show the arguments to their last character", "", show_whole
         )
-        shown = ((whole, size > 0), (self._edit, approval.editable), (self._scope, len(covers) > 1))
+        shown = (
+            (whole, size > 0),
+            (self._edit, approval.editable and not approval.question),
+            (self._scope, len(covers) > 1),
+        )
         beside = [one for one, is_shown in shown if not is_shown]
         parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
@@ -166,9 +174,14 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
     # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
+    question = (
+        inline(approval.question)
+        if approval.question
+        else f"Run <code>{esc(approval.tool)}</code> with exactly this?"
+    )
     title = (
         f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
-        f'aria-hidden="true">?</span> <b>Run <code>{esc(approval.tool)}</code> with exactly this?</b>{where}</p></div>'
+        f'aria-hidden="true">?</span> <b>{question}</b>{where}</p></div>'
     )
     rows = (
         (f"<code>{esc(str(name))}</code>", full_value(value, whole=whole))
@@ -177,6 +190,8 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     arguments = table(rows, head="th") or dim("no arguments", "p")
     origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(f"asked because {inline(approval.why)}", "p") if approval.why else ""
+    if approval.question:  # the form has them
+        arguments = ""
     label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
     return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
 
