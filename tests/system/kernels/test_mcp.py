@@ -1,0 +1,161 @@
+"""Connections in a live kernel: cards, ■, a cell that runs again, Tab, the doctor, and what the kernel's end leaves."""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.mcp_server import HERE, is_alive
+from support.optional import optional
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = f"""
+%load_ext toolloop_jupyter
+import os, sys, threading
+os.environ["TEST_PATH"] = os.environ.get("PYTHONPATH") or os.pathsep.join(sys.path)
+sys.path.append({str(HERE.parent)!r})
+import mcp_server
+from mcp_server import list_processes
+from toolloop_jupyter.mcp import connect
+from toolloop_jupyter.teaching import ScriptedModel, call
+""".strip()
+CONNECT = "files = connect(mcp_server.command(), env={'PYTHONPATH': 'TEST_PATH'})"
+COUNT = (
+    "print(len(list_processes()), len(threading.enumerate()), len(os.listdir('/proc/self/fd')), "
+    "len(__import__('asyncio').all_tasks()))"
+)
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    """A kernel with a connection to a server over stdio."""
+    optional(importlib.util.find_spec("mcp"), "the package mcp")
+    with LiveKernel() as live:
+        for code in (SET_UP, CONNECT):
+            made = live.execute(code, timeout=120)
+            assert made.status == "ok", made.text
+        yield live
+
+
+def test_a_card_asks_and_the_click_runs_it(kernel):
+    """`--tools files` in a cell that is "full": a card with the server's name and its claim; the click runs the call."""
+    kernel.execute("m = ScriptedModel(call('add', a=1, b=2), 'Three.')")
+    cell = kernel.submit("%%toolloop --model m --tools files -p full --as r\nAdd.", allow_stdin=True)
+    kernel.button("Approve")
+    shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
+    assert "the MCP server “tester 1.0”" in shown
+    assert "nobody has checked: it only reads" in shown
+    kernel.click("Approve")
+    kernel.wait(cell)
+    assert "add(a=1, b=2)" in cell.text
+    assert kernel.execute("print(r.tool_results[0].value)").stdout == "{'result': 3}\n"
+
+
+def test_a_question_is_a_form_on_a_card(kernel):
+    """What a server asks in a call is a card with its words and a form; "Send" sends it, and the record says so."""
+    kernel.execute("m = ScriptedModel(call('book'), 'Booked.')")
+    cell = kernel.submit("%%toolloop --model m --tools files.book --as r\nBook.", allow_stdin=True)
+    kernel.click("Approve")
+    kernel.button("Send")
+    shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
+    assert "Where to?" in shown
+    (city,) = [one for one in kernel.open_widgets("TextModel") if one.description == "city"]
+    kernel.set_state(city, value="Rome")
+    kernel.click("Send")
+    kernel.wait(cell)
+    assert kernel.execute("print(r.tool_results[0].output)").stdout == "accept: city='Rome' nights=1\n"
+    assert kernel.execute("print([a.decision.arguments for a in r.approvals])").stdout == (
+        "[None, {'city': 'Rome', 'nights': 1}]\n"
+    )
+    assert "approved with edits" in cell.text
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited):
+    """■ in a call: the run ends, the server gets the protocol's cancel, the next call goes over the same connection."""
+    kernel.execute(
+        "m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
+        "from toolloop_jupyter import Harness, agent\nquick = connect(mcp_server.make_server(), permissions='full')\n"
+        "before = list_processes()"
+    )
+    code = (
+        "%%toolloop --model m --tools files.slow -p ask --as r\nGo."
+        if awaited
+        else "r = agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[files.slow])"
+    )
+    cell = kernel.submit(code, allow_stdin=True)
+    kernel.click("Approve")
+    kernel.wait_until(lambda: "step 2" in cell.html or "step 2" in cell.text or not awaited)
+    kernel.settle(0.5)
+    kernel.interrupt()
+    kernel.wait(cell)
+    assert "Traceback" not in cell.text or not awaited
+    after = kernel.execute(
+        "import time; time.sleep(0.5); print(files.add(a=1), list_processes() == before)\nquick.close()"
+    )
+    assert after.stdout == "{'result': 2} True\n", after.text
+    assert "slow was cancelled" in kernel.execute("print(files.log)").stdout
+
+
+def test_a_cell_that_runs_again_leaves_one_server(kernel):
+    """The cell that connects runs again, and is changed and runs: each time one server is left."""
+    for code in (CONNECT, CONNECT, CONNECT.replace("connect(", "connect( ")):
+        assert kernel.execute(code).status == "ok"
+        done = "import time; until = time.time() + 20\nwhile len(list_processes()) > 1 and time.time() < until: time.sleep(0.05)"
+        kernel.execute(done)
+        assert kernel.execute("print(len(list_processes()))").stdout == "1\n"
+
+
+def test_many_connections_calls_and_cancels_leave_nothing(kernel):
+    """50 connections with a call and a cancelled call each: not a process, thread, task or file descriptor more."""
+    once = (
+        "async def once(server, **more):\n"
+        "    with connect(server, permissions='full', **more) as one:\n"
+        "        one.add(a=1)\n"
+        "        m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
+        "        run = asyncio.ensure_future(wait(m, one))\n"
+        "        await asyncio.sleep(0.1)\n"
+        "        run.cancel()\n"
+        "        await asyncio.wait([run])\n"
+        "async def wait(m, one): return await aagent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[one])\n"
+        "import asyncio\nfrom toolloop_jupyter import Harness, aagent\n"
+        "def server(): return mcp_server.make_server()\n"
+        "stdio = {'env': {'PYTHONPATH': 'TEST_PATH'}}"
+    )
+    assert kernel.execute(once).status == "ok"
+    some = "for n in range({n}):\n    await (once(mcp_server.command(), **stdio) if n % 10 == 0 else once(server()))"
+    first = kernel.execute(some.format(n=2))
+    assert first.status == "ok", first.text
+    kernel.execute("await asyncio.sleep(6)")  # a tool's thread waits 5 seconds for more work
+    before = [*map(int, kernel.execute(COUNT).stdout.split())]
+    many = kernel.execute(some.format(n=50), timeout=300)
+    assert many.status == "ok", many.text
+    kernel.execute("await asyncio.sleep(6)")
+    now = [*map(int, kernel.execute(COUNT).stdout.split())]
+    assert all(new <= old for new, old in zip(now, before, strict=True)), (before, now)
+
+
+def test_tab_and_the_doctor(kernel):
+    """Tab offers the connection and its tools; the doctor has a line for it."""
+    line = "%%toolloop --tools fil"
+    reply = kernel.request("complete_request", {"code": line + "\nx", "cursor_pos": len(line)})
+    assert {"files", "files.add"} <= set(reply["matches"])
+    found = kernel.execute("%toolloop doctor --wait 0.5", allow_stdin=True)
+    assert "“tester 1.0”" in found.text
+    assert "tools" in found.text
+
+
+def test_the_end_of_the_kernel_ends_the_servers(kernel):
+    """A kernel that is shut down leaves no server; nothing was printed to any cell's stderr in all of this."""
+    assert [cell.stderr for cell in kernel.executions.values() if cell.stderr] == []
+    pids = [*map(int, kernel.execute("print(*list_processes())").stdout.split())]
+    assert pids
+    kernel.client.shutdown()
+    deadline = time.monotonic() + 30
+    while (kernel.alive or any(map(is_alive, pids))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, pids))
