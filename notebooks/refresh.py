@@ -2,13 +2,13 @@
 
     python notebooks/refresh.py [NOTEBOOK …]        without names: all of this folder
 
-For the committed copies, so that a code host shows notebooks with their outputs. Ends with status 1, and leaves the file
+For the committed copies, so that a code host shows notebooks with their outputs. At the cells that ask, a script sits in a
+person's place (tests/support/notebooks.py). Ends with status 1, and leaves the file
 as it was, when a cell fails that is not tagged raises-exception, or an output names a path of this machine.
 """
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 import tempfile
@@ -17,38 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import CellExecutionError
 
 HERE = Path(__file__).parent
-CELL_TIMEOUT = 120  # seconds
+sys.path.insert(0, str(HERE.parent / "tests"))
 
-
-def execute(path: Path) -> Any:
-    """Run a notebook top to bottom in its own folder; return it with its outputs. Raises CellExecutionError."""
-    notebook = nbformat.read(path, as_version=4)
-    cells = [index for index, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
-
-    async def wait_for_litellm(cell: Any, cell_index: int, execute_reply: Any) -> None:
-        """After the first cell, as for a person who reads on: its import in the background takes seconds."""
-        if cell_index == cells[0]:
-            await client.kc.execute("import litellm", silent=True, reply=True, timeout=CELL_TIMEOUT)
-
-    client = NotebookClient(
-        notebook,
-        timeout=CELL_TIMEOUT,
-        kernel_name="python3",
-        resources={"metadata": {"path": str(path.parent.resolve())}},
-        on_cell_executed=wait_for_litellm,
-        record_timing=False,
-        store_widget_state=False,
-    )
-    client.execute()
-    return notebook
+from support.notebooks import CellFailed, run_notebook  # noqa: E402 - from the tests' folder
 
 
 def clean(notebook: Any) -> Any:
-    """Take out what changes from machine to machine: versions, times of execution, widgets' state."""
+    """Take out what changes from machine to machine: versions, times of execution."""
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},
@@ -79,9 +56,9 @@ def machine_paths(notebook: Any) -> list[str]:
 def refresh(path: Path) -> str:
     """Execute and rewrite one notebook; return what went wrong, or ""."""
     try:
-        notebook = clean(execute(path))
-    except CellExecutionError as error:
-        return f"a cell failed: {error.ename}: {error.evalue}"
+        notebook = clean(run_notebook(path))
+    except CellFailed as error:
+        return f"a cell failed: {error}"
     if paths := machine_paths(notebook):
         return f"outputs name paths of this machine: {', '.join(paths)}"
     nbformat.validate(notebook)
@@ -90,14 +67,6 @@ def refresh(path: Path) -> str:
 
 
 def main() -> int:
-    for variable in [name for name in os.environ if name.startswith("TOOLLOOP_")]:
-        del os.environ[variable]  # the demonstration model, whatever is configured here
-    os.environ.update(
-        LITELLM_LOCAL_MODEL_COST_MAP="True",
-        PYDEVD_DISABLE_FILE_VALIDATION="1",
-        TOOLLOOP_TIMES="0",  # the same outputs each time
-        IPYTHONDIR=tempfile.mkdtemp(prefix="toolloop-ipython-"),
-    )
     failed = False
     for path in [Path(name) for name in sys.argv[1:]] or sorted(HERE.glob("*.ipynb")):
         began = time.monotonic()

@@ -14,8 +14,7 @@ from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
 from toolloop_jupyter.core.events import errors
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.events.errors import Mistake
-from toolloop_jupyter.core.events.events import FileChange, Retry, Span, Usage
-from toolloop_jupyter.core.events.request import Reply
+from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, Usage
 from toolloop_jupyter.core.loop.permissions import PolicyCall
 from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
@@ -167,6 +166,9 @@ DOORS = {
     "not as wanted": lambda run, **_: message_of(run.result.assert_called, "none", x=KEY) + "[key]",
     "called": lambda run, **_: message_of(run.result.assert_not_called, "leak"),
     "order": lambda run, **_: message_of(run.result.assert_order, KEY),
+    "edit that does not fit": lambda run, **_: message_of(run.result.approvals[0].allow, {KEY: 1}),
+    "no scope": lambda run, **_: message_of(lambda: run.result.approvals[0].allow(scope=KEY)),
+    "nobody": lambda run, **_: message_of(lambda: run.result.approvals[0].deny(by=KEY)),
     "no dict": lambda run, **_: message_of(run.result.assert_called, "leak", [KEY]),
     "no tool": lambda run, **_: message_of(run.result.assert_called, [KEY]),
     "export: md": lambda run, **_: exported(run, "run.md"),

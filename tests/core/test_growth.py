@@ -22,11 +22,11 @@ from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.text import bounds
 from toolloop_jupyter.core.tools import messages as complaints
+from toolloop_jupyter.core.tools.arguments import SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.messages import InvalidArguments
-from toolloop_jupyter.core.tools.parsing import SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.teaching.parts import deltas
-from toolloop_jupyter.teaching.recording import Replay
+from toolloop_jupyter.teaching.recording import Recorder, Replay
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 from toolloop_jupyter.teaching.tape import RecordingError
 
@@ -151,13 +151,13 @@ class _CountedName(str):
 
 def test_duplicate_names_are_found_without_comparing_each_with_each():
     """What C code does is not counted in lines, so here the names count: some a name, not one for each other name."""
-    from toolloop_jupyter.core.tools import parsing
+    from toolloop_jupyter.core.tools import arguments
 
     size = 2_000
     pairs = [(_CountedName(f"k{number // 2}"), 1) for number in range(size)]
     _CountedName.compared = 0
     with pytest.raises(InvalidArguments):
-        parsing._refuse_repeated(pairs)
+        arguments._refuse_repeated(pairs)
     assert _CountedName.compared < 20 * size
 
 
@@ -442,3 +442,31 @@ def test_the_largest_call_is_little_work(shape):
     """Of as many values as a call may hold each costs at most 200 steps: two million take about 50 ms."""
     text = json.dumps(SHAPES[shape])
     assert lines_run(lambda: bind(text)) < 200 * bounds.MOST_VALUES
+
+
+def nest(levels):
+    return [nest(levels - 1)] if levels else "deep"
+
+
+@pytest.mark.parametrize("levels", [120, 230])
+@pytest.mark.parametrize(
+    "delta",
+    [
+        lambda deep: {"tool_calls": [fragment(0) | {"provider_specific_fields": {"signature": deep}}]},
+        lambda deep: {"tool_calls": [fragment(0) | {"extra_content": deep}]},
+        lambda deep: {"thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": deep}]},
+        lambda deep: {"provider_specific_fields": {"own": deep}},
+    ],
+)
+async def test_what_a_provider_adds_too_deep_ends_the_turn(delta, levels, tmp_path):
+    """No conversation can keep it: nothing runs, the person is told, and what is saved and recorded can be read again."""
+    recorder = Recorder(tmp_path / "r.jsonl", on_stop=lambda why: None)
+    session, events = await run({"content": "I look."}, delta(nest(levels)), observer=recorder)
+    result = events[-1].result
+    assert result.stop_reason == "runtime_error"
+    assert "nested more than 100 levels" in result.error
+    assert not any(isinstance(event, ToolCall) for event in events)
+    assert validate(session.messages()) == []
+    session.save(tmp_path / "c.json")
+    assert load(tmp_path / "c.json") == session.messages()
+    assert recorder.stopped or Replay(tmp_path / "r.jsonl").calls

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 import warnings
 
 import pytest
@@ -333,4 +334,7 @@ def test_a_tool_that_takes_too_long(connect, server):
     """`timeout=` of the connection ends a call, on the server, too."""
     (slow,) = run(connect(server, timeout=0.3), call("slow", steps=100))
     assert slow.output.startswith("TimeoutError: the tool took longer than its timeout of 0.3 s")
+    deadline = time.monotonic() + 10
+    while not server.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
     assert server.cancelled == [100]

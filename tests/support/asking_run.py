@@ -64,7 +64,7 @@ CELLS[0] += 'policy = {"stock": "full", "*": "ask"}\n'
 def decide(desk) -> None:
     """Edit and approve the first order, deny the second with a reason, approve the third."""
     desk.click("Edit…")
-    count = desk.page.locator(".tlj-card:visible .tlj-form input[type=number]")
+    count = desk.page.locator(".tlj-card:visible .tlj-form").get_by_label("count")
     desk.see(count, "the form")
     count.fill("12")
     desk.click("Approve edited")

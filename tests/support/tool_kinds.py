@@ -68,7 +68,7 @@ class Edit:
     line: int = 1
 
 
-class Options(typing.TypedDict, total=False):
+class Options(typing_extensions.TypedDict, total=False):
     deep: bool
     depth: typing_extensions.Required[int]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def script() -> ScriptedModel:
 
 
 async def run(model: Any, tool: Any = double, prompt: str = "Double 4", **options: Any) -> Result:
-    result: Result = await aagent(Harness.TOOL_LOOP, prompt, model=model, tools=[tool], **options)
+    result: Result = await aagent(Harness.TOOL_LOOP, prompt, model=model, **{"tools": [tool], **options})
     return result
 
 
@@ -337,6 +339,40 @@ def test_a_broken_file_names_the_line(tmp_path: Path, content: str, told: str) -
         Replay(path)
 
 
+ODD_LINES = {
+    "a delta behind the end": (
+        5,
+        '{"at": 0.1, "delta": {"content": "and more"}}',
+        "behind the end of its call",
+    ),
+    "a second end": (5, '{"end": {"finish_reason": "stop"}}', "behind the end of its call"),
+    "an end that is a list": (4, '{"end": []}', "expected an object"),
+    "usage in words": (4, '{"end": {"usage": {"prompt_tokens": "many"}}}', "many"),
+    "endless usage": (4, '{"end": {"usage": {"completion_tokens": 1e999}}}', "not below 0, got inf"),
+    "a cost that gives money back": (4, '{"end": {"usage": {"cost": -5}}}', "not below 0, got -5"),
+    "a status in words": (4, '{"end": {"error": "no", "status": "bad"}}', "bad"),
+    "a delta that never comes": (3, '{"at": Infinity, "delta": {"content": "x"}}', "not below 0, got inf"),
+    "a delta at no time": (3, '{"at": NaN, "delta": {"content": "x"}}', "not below 0, got nan"),
+    "fewer messages than kept": (1, '{"call": 1, "model": "m", "kept": -1}', "-1 messages are kept of 0"),
+    "a message that is a list": (2, '{"sent": [["role", "user"]]}', "expected an object"),
+}
+
+
+@pytest.mark.parametrize(("number", "line", "told"), ODD_LINES.values(), ids=ODD_LINES)
+async def test_a_line_that_says_something_impossible(
+    tmp_path: Path, number: int, line: str, told: str
+) -> None:
+    """A recording that was edited or patched together is refused with the line, and not played as something else."""
+    path = tmp_path / "lesson.jsonl"
+    await run(ScriptedModel(["Hi."]), tools=[], observer=Recorder(path))
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 5
+    lines[number : number + 1] = [line]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    with pytest.raises(RecordingError, match=rf"lesson\.jsonl, line {number + 1} .*{told}"):
+        Replay(path)
+
+
 def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
     """A missing file to replay and a missing folder to record to are named before anything runs."""
     with pytest.raises(RecordingError, match="cannot read the recording"):
@@ -347,7 +383,34 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
         Recorder(tmp_path)
 
 
-@pytest.mark.parametrize("content", ["print('lesson')\n", '{"format": "x"}\n', "[]\n", "\x00\x01", " \n"])
+@pytest.mark.parametrize("open_it", [Recorder, Replay])
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("pipe", "no file"), ("n" * 300, "too long"), ("circle", "symbolic links"), ("a\0b", "null")],
+)
+def test_a_place_that_is_no_file_is_refused_at_once(
+    tmp_path: Path, name: str, told: str, open_it: type[Recorder | Replay]
+) -> None:
+    """A pipe, on which everything would wait, and a name that no file can have are named before anything runs."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    with pytest.raises(RecordingError, match=told):
+        open_it(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "print('lesson')\n",
+        '{"format": "x"}\n',
+        "[]\n",
+        "\x00\x01",
+        " \n",
+        '["toolloop-recording"]\n',
+        '"on a toolloop-recording"\n',
+        '{"toolloop-recording": "notes on it"}\n',
+    ],
+)
 async def test_what_is_no_recording_is_not_written_over(tmp_path: Path, content: str) -> None:
     """A file that is something else is refused before the run, and one that has come since before the first call."""
     path = tmp_path / "lesson.py"
@@ -400,6 +463,29 @@ async def test_a_first_call_that_cannot_be_written_leaves_the_old_recording(tmp_
     with full_disk(100), pytest.warns(UserWarning, match=r"has stopped at model call 1 \(it has none\)"):
         assert (await recorded(path)).text == "It is 8."
     assert path.read_bytes() == before
+
+
+async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -> None:
+    """`on_stop` is somebody's code: whatever it raises, the answer that was paid for is not lost."""
+    path = tmp_path / "lesson.jsonl"
+    recorder = Recorder(path)
+    await run(script(), observer=recorder)
+    path.write_bytes(path.read_bytes() + b"\n")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        result = await run(script(), observer=recorder)
+    assert (result.stop_reason, result.text) == ("done", "It is 8.")
+    assert "another program" in recorder.stopped
+
+
+@pytest.mark.parametrize(("cut", "calls"), [("", 2), ("\n", 4)])
+async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut: str, calls: int) -> None:
+    """Also where nothing, or no line end, is there: what is appended begins a line of its own."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    path.write_text(path.read_text(encoding="utf-8").removesuffix(cut) if cut else "", encoding="utf-8")
+    await run(script(), observer=Recorder(path, append=True))
+    assert len(Replay(path).calls) == calls
 
 
 async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) -> None:

@@ -29,7 +29,6 @@ from ..core.tools import (
     JsonObject,
     JsonSchema,
     Parameter,
-    Preview,
     parse_arguments,
     shorten_json,
     walk_schema,
@@ -220,4 +219,4 @@ class SchemaArguments:
     def _make(self, key: str, value: object) -> Argument:
         shown = copy.deepcopy(value)
         parameter = Parameter(key, key, object, "", positional=False)
-        return Argument(parameter, value, True, shown, Preview(shown, shown))
+        return Argument(parameter, value, True, shown, shown)

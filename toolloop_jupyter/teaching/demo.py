@@ -151,7 +151,8 @@ class Conversation:
         """Return the whole answer: JSON by the schema, or Markdown, of which the `first` says what it is."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
-            done = ", then ".join(f"{s.name} returned {len(result_lines(s.result))} lines" for s in good)
+            counts = [(s.name, len(result_lines(s.result))) for s in good]
+            done = ", then ".join(f"{name} returned {n} line{'s' * (n != 1)}" for name, n in counts)
             value = self._filler("", f"Demonstration: {done or self.prompt[:80]}.").value(self.schema)
             return json.dumps({} if value is MISSING else value, ensure_ascii=False)
         told, names, asked = list[str](), [step.name for step in self.steps], EXPLAIN.search(self.prompt)

@@ -13,11 +13,13 @@ from pathlib import Path
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
+from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
-from ..core.text import write_whole
+from ..core.text import is_deeper, write_whole
 from . import registry
 from .differences import difference, nearest
 from .tape import (
+    DEEPEST_LINE,
     VERSION,
     Call,
     JsonObject,
@@ -63,7 +65,9 @@ class Recorder(Observer):
     ) -> None:
         self.path = Path(path)
         check_target(self.path)
-        self.calls = load_tape(self.path) if append and self.path.exists() else []
+        self.calls = (
+            load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
+        )
         self.stopped = ""
         """Why nothing more is recorded; "" while it goes on. It goes on anew when the file is taken away."""
         self._on_stop = on_stop
@@ -97,6 +101,8 @@ class Recorder(Observer):
         written = lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
         if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
+        if any(is_deeper(line, DEEPEST_LINE) for line in written):
+            raise RecordingError("what the model sent is nested too deep to be read again")
         self._write("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in written))
         self.calls.append(call)
 
@@ -108,8 +114,12 @@ class Recorder(Observer):
             raise RecordingError("another program has written the file meanwhile")
         else:
             try:
-                with self.path.open("ab") as file:
-                    file.write(text.encode("utf-8", "backslashreplace"))
+                with self.path.open("rb+") as file:
+                    file.seek(-1, os.SEEK_END)
+                    line_end = (
+                        "" if file.read() == b"\n" else "\n"
+                    )  # an editor, or a copy, may have left it out
+                    file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._left[1])  # no half of a call stays
@@ -128,7 +138,9 @@ class Recorder(Observer):
             whole = f"it has the {len(self.calls)} before" if self.calls else "it has none"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
-            self._on_stop(self.stopped)
+            attempt_call(
+                self._on_stop, self.stopped
+            )  # where warnings are errors, the run goes on all the same
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
@@ -251,7 +263,7 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     """What tells whether a file was written since: (time, size, which file); None when it is not there."""
     try:
         facts = path.stat()
-    except OSError:
+    except (OSError, ValueError):
         return None
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
 

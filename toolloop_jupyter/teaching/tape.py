@@ -15,7 +15,9 @@ written again when one of them changed. "at" is seconds since the request. Keys,
 
 from __future__ import annotations
 
+import errno
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -64,8 +66,10 @@ class Call:
 def load_tape(path: Path) -> list[Call]:
     """Read a recording. Raises RecordingError with the line that is wrong."""
     try:
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise OSError(errno.EINVAL, "It is no file")
         text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
     lines = text.removesuffix("\n").split("\n") if text else []  # not at U+2028, which JSON has in its texts
@@ -97,6 +101,14 @@ def load_tape(path: Path) -> list[Call]:
 def check_target(path: Path) -> None:
     """Raise RecordingError where no recording can be written, or something else would be lost by it."""
     place = f"cannot record to {shown(path)!r}"
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except (OSError, ValueError) as error:  # a name that is too long, links in a circle, a null in it
+        raise RecordingError(f"{place}: {getattr(error, 'strerror', None) or error}") from None
+    if path.is_fifo() or path.is_socket():
+        raise RecordingError(f"{place}: it is no file")
     if path.is_dir():
         raise RecordingError(f"{place}: it is a folder")
     if not path.parent.is_dir():
@@ -112,7 +124,8 @@ def _is_tape(path: Path) -> bool:
     try:
         with path.open("rb") as file:
             first = file.readline(1000).decode("utf-8-sig")
-        return not first or "toolloop-recording" in json.loads(first)
+        head = json.loads(first) if first else {"toolloop-recording": VERSION}
+        return isinstance(head, dict) and isinstance(head.get("toolloop-recording"), int)
     except (OSError, ValueError, TypeError, RecursionError):
         return False
 
@@ -135,17 +148,46 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
     elif "call" in entry:
         before = calls[-1] if calls else Call("", [], [])
         tools = before.tools if entry.get("tools") == "kept" else []
-        kept = before.messages[: entry.get("kept", 0)]
-        calls.append(Call(entry.get("model", before.model), kept, list(tools), entry.get("options", {})))
-    elif "tool" in entry:
-        calls[-1].tools.append(dict(entry["tool"]))
-    elif "sent" in entry:
-        calls[-1].messages.append(dict(entry["sent"]))
-    elif "delta" in entry:
-        calls[-1].deltas.append((float(entry["at"]), dict(entry["delta"])))
-    elif "end" in entry:
-        calls[-1].end, calls[-1].is_whole = dict(entry["end"]), True
+        kept, model = entry.get("kept", 0), entry.get("model", before.model)
+        if not (type(kept) is int and 0 <= kept <= len(before.messages)):
+            raise ValueError(f"{kept!r} messages are kept of {len(before.messages)}")
+        made = Call(str(model), before.messages[:kept], list(tools), _read_object(entry.get("options", {})))
+        calls.append(made)
+    elif not _OF_A_CALL.isdisjoint(entry):
+        if calls[-1].is_whole:
+            raise ValueError("it stands behind the end of its call")
+        _take_line_of(calls[-1], entry)
     # Another key is of a later release that still writes this version: it may be left out.
+
+
+_COUNTED = ("prompt_tokens", "completion_tokens", "cost")
+_OF_A_CALL = frozenset({"tool", "sent", "delta", "end"})
+
+
+def _take_line_of(call: Call, entry: JsonObject) -> None:
+    if "tool" in entry:
+        call.tools.append(_read_object(entry["tool"]))
+    elif "sent" in entry:
+        call.messages.append(_read_object(entry["sent"]))
+    elif "delta" in entry:
+        call.deltas.append((_read_number(entry["at"]), _read_object(entry["delta"])))
+    else:
+        call.end, call.is_whole = _read_object(entry["end"]), True
+        usage = _read_object(call.end.get("usage", {}))
+        for number in (call.end.get("status", 0), *map(usage.get, _COUNTED, (0, 0, 0))):
+            _read_number(number)
+
+
+def _read_object(value: object) -> JsonObject:
+    if not isinstance(value, dict):
+        raise TypeError(f"expected an object, got {value!r:.60}")
+    return dict(value)
+
+
+def _read_number(value: Any) -> float:
+    if isinstance(value, bool) or not 0 <= (number := float(value)) < math.inf or isinstance(value, str):
+        raise ValueError(f"expected a number that is not below 0, got {value!r:.60}")
+    return number
 
 
 def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:

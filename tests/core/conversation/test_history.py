@@ -152,36 +152,17 @@ def test_repair_gives_ids_where_they_are_missing_or_taken():
     assert mended[3]["tool_calls"][0]["id"] == "c1"
 
 
-def test_repair_reads_the_old_function_messages():
-    """OpenAI's old function_call and its "function" message become a call and its result."""
+def test_repair_leaves_out_the_old_function_messages():
+    """OpenAI's old function_call and its "function" message go, beside a call in today's form, too."""
     old = [
         USER,
         {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a":1}'}},
         {"role": "function", "name": "f", "content": "one"},
         {"role": "assistant", "content": "Done."},
     ]
-    mended = storage.repair(old)
-    assert history.validate(mended) == []
-    assert mended[1]["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a":1}'}
-    assert mended[2]["content"] == "one"
-
-
-def test_repair_reads_a_call_that_is_told_twice_once():
-    """A call both in function_call and in tool_calls is one call; another one in function_call stays."""
-    for name, told_as in (("f", ["f"]), ("g", ["f", "g"])):
-        message = asks("c1", function_call={"name": name, "arguments": '{"a": 1}'})
-        message["tool_calls"][0]["function"] = {"name": "f", "arguments": '{"a":1}'}
-        mended = storage.repair([USER, message, told("c1", "one")])
-        assert history.validate(mended) == []
-        assert [call["function"]["name"] for call in mended[1]["tool_calls"]] == told_as
-        assert mended[2]["content"] == "one"
-    answered = [
-        USER,
-        asks("c1", function_call={"name": "f", "arguments": "{}"}),
-        {"role": "function", "name": "f"},
-    ]
-    answered[2]["content"] = "two"
-    assert [m["content"] for m in storage.repair(answered) if m["role"] == "tool"] == ["two"]
+    assert storage.repair(old) == [USER, old[-1]]
+    both = [USER, asks("c1", function_call={"name": "f", "arguments": "{}"}), told("c1")]
+    assert storage.repair(both) == [USER, asks("c1"), told("c1")]
 
 
 def test_a_session_refuses_a_broken_history_and_says_how_to_mend_it(tmp_path):

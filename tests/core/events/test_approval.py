@@ -226,7 +226,12 @@ async def test_decisions_are_in_events_and_export():
 
 async def test_every_result_says_by_whose_decision_it_ran():
     """A call that runs by an earlier approval of all, or by a policy, has that decision on its result."""
-    session, _ = desk(call("f", x=1), call("f", x=2))
+
+    def f(x: int = 1) -> str:
+        """Do."""
+        return f"f {x}"
+
+    session, _ = desk(call("f", x=1), call("f", x=2), tools=[f])
     result = await read(session, lambda approval: approval.allow(by="click", scope="run"))
     first, second = result.tool_results
     assert len(result.approvals) == 1
@@ -265,3 +270,57 @@ async def test_the_same_denied_call_is_not_asked_for_ever():
 
     await read(session, decide)
     assert (asked, ran) == ([1, 1, 1, 2], [])
+
+
+class _Speechless:
+    """A reason that cannot even say what it is."""
+
+    def __repr__(self):
+        raise SystemExit("no text")
+
+    __str__ = __repr__
+
+
+class _BrokenText(str):
+    __slots__ = ()
+
+    def rstrip(self, *_):
+        raise SystemExit("no end")
+
+
+@pytest.mark.parametrize(
+    ("reason", "told"),
+    [
+        (5, "5"),
+        (KeyError("table"), "KeyError('table')"),
+        (["no", "never"], "['no', 'never']"),
+        (_Speechless(), "<_Speechless>"),
+        (_BrokenText("wrong table"), "wrong table"),
+        (None, ""),
+    ],
+)
+@pytest.mark.parametrize("door", ["stream", "callback"])
+async def test_a_reason_that_is_no_text_is_told_as_text(reason, told, door):
+    """Code may deny with any object as the reason: the call is denied with a text, and the turn goes on."""
+    if door == "stream":
+        session, ran = desk(call("f", x=1))
+        result = await read(session, lambda approval: approval.deny(reason))
+    else:
+        session, ran = desk(call("f", x=1), on_approval=lambda approval: approval.deny(reason))
+        result = await session.arun("Go.")
+    assert ran == []
+    assert (result.stop_reason, result.text) == ("done", "Done.")
+    (answer,) = result.tool_results
+    assert type(answer.decision.reason) is str
+    assert answer.decision.reason == told
+    assert told in answer.output
+
+
+@pytest.mark.parametrize("by", ["somebody", 5, None, ["click"], _BrokenText("click")])
+def test_who_decides_is_one_of_the_known(by):
+    """`by` goes into the record as it is: what is none of the known words raises, and decides nothing."""
+    approval = Approval("f", {"x": 1})
+    for decide in (approval.allow, approval.deny):
+        with pytest.raises(ValueError, match="by must be 'click', 'code'"):
+            decide(by=by)
+    assert approval.decision is None

@@ -33,20 +33,20 @@ async def test_an_argument_is_known_by_its_own_name() -> None:
     run = await aagent_session(Harness.TOOL_LOOP, model=script, tools=[suche]).arun("Los.")
     assert ran == [3, 4]
     for name in ("größe", "grosse"):
-        assert run.assert_called("suche", {name: 3}) is run.calls[0]
-        assert run.assert_called("suche", {name: 4}) is run.calls[1]
+        run.assert_called("suche", {name: 3}, times=1)
+        run.assert_called("suche", {name: 4}, times=1)
     run.assert_not_called("suche", größe=5)
     with pytest.raises(AssertionError, match="never with größe=5"):
         run.assert_called("suche", größe=5)
 
 
 def test_passes() -> None:
-    """What happened passes, and the call comes back."""
-    assert RUN.assert_called("search", query="retry").id == "0"
-    assert RUN.assert_called("search", times=2).id == "0"
-    assert RUN.assert_called("read", path=ANY).id == "1"
-    RUN.assert_not_called("delete")
-    RUN.assert_order("search", "read")
+    """What happened passes, and gives nothing that a cell would show."""
+    assert RUN.assert_called("search", query="retry") is None
+    assert RUN.assert_called("search", times=2) is None
+    assert RUN.assert_called("read", path=ANY) is None
+    assert RUN.assert_not_called("delete") is None
+    assert RUN.assert_order("search", "read") is None
 
 
 @pytest.mark.parametrize(
@@ -82,6 +82,13 @@ def test_failures_say_what_happened(check, message) -> None:
     assert str(caught.value) == message
 
 
+def test_a_failed_check_is_one_line_in_a_notebook() -> None:
+    """IPython shows what an exception renders itself: what is missing, and no code of the package."""
+    with pytest.raises(AssertionError) as caught:
+        RUN.assert_called("delete")
+    assert caught.value._render_traceback_() == [f"AssertionError: {caught.value}"]
+
+
 def search(query: str) -> str:
     """Search."""
     return query
@@ -95,7 +102,7 @@ def read_from_disk(path: str) -> str:
 
 def test_tools_may_be_given_as_functions() -> None:
     """The function itself stands for its name, also for the name that @tool gave it."""
-    assert RUN.assert_called(search, query="x").id == "2"
+    RUN.assert_called(search, query="x", times=1)
     RUN.assert_called(read_from_disk, times=1)
     RUN.assert_order(search, read_from_disk, search)
     with pytest.raises(AssertionError, match="read should not have been called"):
@@ -107,7 +114,7 @@ def test_tools_may_be_given_as_functions() -> None:
 def test_arguments_may_be_a_dict() -> None:
     """Arguments whose names are taken (`times`) can be checked all the same."""
     run = result(("wait", {"times": 3, "self": "me"}))
-    assert run.assert_called("wait", {"times": 3, "self": "me"}, times=1).id == "0"
+    run.assert_called("wait", {"times": 3, "self": "me"}, times=1)
     with pytest.raises(AssertionError, match=r"wait was called, but never with times=4\. It was called as"):
         run.assert_called("wait", {"times": 4})
 

@@ -16,7 +16,7 @@ import pytest
 
 from support.servers import Entry, ScriptedServer, answer, calls
 from support.stopping import Counted, StopAt, awaited
-from toolloop_jupyter import Done, Harness, HarnessError, aagent_session
+from toolloop_jupyter import Done, Harness, HarnessError, aagent_session, tool
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.approval import Approval
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
@@ -406,6 +406,45 @@ async def test_a_tool_that_swallows_the_stop():
     assert events[-1].stop_reason == "cancelled"
     assert [e.output for e in events if isinstance(e, ToolResult)] == ["finished anyway"]
     await valid_and_goes_on(session, "finished anyway")
+
+
+@pytest.mark.parametrize("kind", ["async", "generator", "awaited"])
+async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monkeypatch):
+    """One that catches each cancellation and waits on does not hold the turn: it ends soon, and says that it runs on."""
+    monkeypatch.setattr(running, "STOP_WAIT", 0.2)
+    begun, let_go, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def wait() -> str:
+        """Wait, whatever happens."""
+        begun.set()
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+        ended.set()
+        return "late"
+
+    async def generate():
+        """Wait, whatever happens."""
+        yield await wait()
+
+    def start() -> object:
+        """Wait, whatever happens."""
+        return wait()
+
+    stubborn = tool(name="stubborn")({"async": wait, "generator": generate, "awaited": start}[kind])
+    model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await begun.wait()
+    stream.cancel()
+    events = await asyncio.wait_for(reading, 60)
+    assert not ended.is_set()
+    assert events[-1].stop_reason == "cancelled"
+    assert "'stubborn' could not be stopped and runs on in the background" in events[-1].result.error
+    await valid_and_goes_on(session)
+    let_go.set()
+    await asyncio.wait_for(ended.wait(), 60)
 
 
 async def test_a_tool_whose_own_task_was_cancelled():

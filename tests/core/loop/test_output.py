@@ -7,10 +7,11 @@ import datetime as dt
 import enum
 import json
 import time
-from typing import Annotated, Literal, TypedDict
+from typing import Annotated, Literal
 
 import pytest
 from pydantic import BaseModel, Field, RootModel
+from typing_extensions import TypedDict
 
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, OutputInvalid, aagent, aagent_session

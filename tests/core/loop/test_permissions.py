@@ -14,6 +14,7 @@ from support.approving import asked, session_of
 from support.asking import replace_config
 from toolloop_jupyter import Harness, tool
 from toolloop_jupyter.core.events.approval import Approval
+from toolloop_jupyter.core.events.observer import Observer
 from toolloop_jupyter.core.tools.messages import InvalidArguments
 from toolloop_jupyter.core.tools.tool import make_tools
 from toolloop_jupyter.notebook.live import asking
@@ -579,3 +580,36 @@ def test_a_name_that_lies_is_taken_by_its_letters():
     (made,) = make_tools([f])
     assert type(made.name) is str
     assert made.name == "delete"
+
+
+class _Meddler(Observer):
+    """Changes something right before a tool runs, where step mode waits for a person."""
+
+    def __init__(self, change):
+        self.change = change
+
+    async def before_tool(self, call, arguments):
+        self.change(call)
+
+
+async def test_what_an_earlier_decision_covers_is_looked_at_right_before_the_call():
+    """What is allowed for all calls is the function as it was, with what its closure holds: a call does not run where that has changed
+    after the decision was looked up.
+    """
+    to = ["home"]
+
+    def f(x: int) -> str:
+        """Send."""
+        return f"{x} {to}"
+
+    def change(asked):
+        if asked.input == {"x": 2}:
+            to.append("elsewhere")
+
+    session = session_of([f], call("f", x=1), call("f", x=2), call("f", x=3), observer=_Meddler(change))
+    seen = await asked(session, "session")
+    first, second, third = session.results[-1].tool_results
+    assert (first.output, third.output) == ("1 ['home']", "3 ['home', 'elsewhere']")
+    assert (first.ran, second.ran, third.ran) == (True, False, True)
+    assert "was changed" in second.output
+    assert len(seen) == 2

@@ -14,10 +14,17 @@ from toolloop_jupyter.core.events.errors import (
     RunFailed,
     ToolDefinitionError,
 )
-from toolloop_jupyter.core.events.request import Request
+from toolloop_jupyter.core.events.events import Request
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.models.failures import explain, key_name, redact, secrets_of, what_is_not_set
+from toolloop_jupyter.core.models.failures import (
+    explain,
+    key_name,
+    log_unexpected,
+    redact,
+    secrets_of,
+    what_is_not_set,
+)
 from toolloop_jupyter.core.models.providers import PlainRefusal
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.teaching.parts import error
@@ -333,3 +340,23 @@ async def test_a_made_up_finish_reason_runs_no_half_call(monkeypatch, arguments)
     assert (result.stop_reason, ran) == ("runtime_error", [])
     assert "the stream ended in the middle of a tool call" in result.error
     assert result.text.startswith("I will ")
+
+
+class _Speechless(Exception):
+    """An error whose own code fails wherever it is asked for anything."""
+
+    def __str__(self) -> str:
+        raise SystemExit("no text")
+
+    __repr__ = __str__
+
+    @property
+    def __notes__(self) -> list[str]:
+        raise GeneratorExit
+
+
+def test_an_unexpected_error_is_logged_whatever_its_own_code_does(caplog: pytest.LogCaptureFixture) -> None:
+    """A traceback asks the error for its text and its notes: where that raises, its name is logged."""
+    told = log_unexpected(_Speechless())
+    assert told == "_Speechless: <without a text: SystemExit>"
+    assert told in caplog.text

@@ -225,6 +225,44 @@ async def test_the_module_has_no_fallbacks_either(serve, monkeypatch):
     assert server.requests == []
 
 
+SWITCHES = {
+    "another model's name": (
+        "litellm_proxy/coder",
+        "model_alias_map",
+        {"litellm_proxy/coder": "openai/other"},
+    ),
+    "a direct model's other name": ("openai/stub", "model_alias_map", {"openai/stub": "openai/other"}),
+    "another address": ("ollama_chat/stub", "api_base", "http://127.0.0.1:9/elsewhere"),
+    "the gateway": ("openai/stub", "use_litellm_proxy", True),
+}
+
+
+@pytest.mark.parametrize(("model", "switch", "value"), SWITCHES.values(), ids=SWITCHES)
+async def test_switches_of_the_module_take_no_run_elsewhere(serve, monkeypatch, model, switch, value):
+    """A switch that is set while a session goes on stops its next call by name; nothing is sent to anybody."""
+    server, litellm = serve([answer("ok")]), load_litellm()
+    keywords = {"model": model, "api_base": server.base_url, "api_key": KEY}
+    async with aagent_session(Harness.TOOL_LOOP, **keywords) as session:
+        monkeypatch.setattr(litellm, switch, value)
+        result = await session.arun("Go.")
+    assert f"litellm.{switch} " in result.error
+    if switch != "use_litellm_proxy":  # which a new run follows, to the gateway's address and with its key
+        with pytest.raises(ValueError, match=rf"litellm\.{switch} is refused"):
+            await aagent(Harness.TOOL_LOOP, "Go.", **keywords)
+    assert server.requests == []
+
+
+async def test_switches_that_take_a_run_nowhere_are_free(serve, monkeypatch):
+    """Other models' names, and the module's address where the run has none or a gateway, are no business of this run."""
+    server, litellm = serve([answer("ok"), answer("ok")]), load_litellm()
+    monkeypatch.setattr(litellm, "model_alias_map", {"openai/another": "openai/other"})
+    monkeypatch.setattr(litellm, "api_base", "http://127.0.0.1:9/elsewhere")
+    on_gateway = {"model": "litellm_proxy/coder", "api_base": server.base_url}
+    assert (await aagent(Harness.TOOL_LOOP, "Go.", api_key=KEY, **on_gateway)).text == "ok"
+    monkeypatch.setattr(litellm, "api_base", server.base_url)
+    assert (await aagent(Harness.TOOL_LOOP, "Go.", api_key=KEY, model="openai/stub")).text == "ok"
+
+
 def names_that_litellm_reads():
     """The parameters of its calls, its own list of all that it keeps to itself, and what its code takes from `kwargs`."""
     litellm = load_litellm()

@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
-from toolloop_jupyter.core.results import text as tables
 from toolloop_jupyter.core.results.text import LIMIT, cut, describe
 
 
@@ -317,9 +316,8 @@ class TestTables:
         assert len(shown) < 2_000
 
     def test_long_cells(self):
-        """Fewer rows are shown, then a cell is cut."""
-        frame = pd.DataFrame({"text": ["x" * 3_000] * 20})
-        assert "first 5 of 20 rows" in text(frame)
+        """The middle is cut, and it is said how much."""
+        assert "characters, of which about" in text(pd.DataFrame({"text": ["x" * 3_000] * 20}))
         assert len(text(pd.DataFrame({"text": ["x" * 300_000] * 20}))) <= LIMIT
 
     def test_a_large_array(self):
@@ -340,22 +338,15 @@ class TestTables:
         ):
             assert text(frame).startswith("DataFrame: ")
 
-    def test_missing_values_are_counted(self, monkeypatch):
-        """For each column; where there are too many values to look at, that is said instead."""
+    def test_missing_values_are_counted(self):
+        """For each column."""
         frame = pd.DataFrame({"a": [1.0, None, None] * 100, "b": ["x", "y", None] * 100, "c": range(300)})
         assert "columns: a (float64, 200 missing), b (" in text(frame)
         assert ", 100 missing), c (int64)\nfirst 10 of 300 rows" in text(frame)
-        monkeypatch.setattr(tables, "_MOST_COUNTED", 100)
-        assert "c (int64) (missing values were not counted)\n" in text(frame)
 
     def test_cells_that_cannot_be_written(self):
-        """The table is there all the same: its shape, its columns, and what was raised."""
-        assert text(pd.DataFrame({"o": [Broken()]})).splitlines() == [
-            "DataFrame: 1 rows × 1 columns",
-            "columns: o (object)",
-            "as text:",
-            "(not to be written: RuntimeError)",
-        ]
+        """What was raised is said."""
+        assert text(pd.DataFrame({"o": [Broken()]})).endswith("DataFrame without a text form: RuntimeError>")
 
     def test_polars(self):
         """Its tables are described as those of pandas; what has no place in CSV, by polars' own text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -38,3 +39,10 @@ def test_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(IsADirectoryError):
         write_whole(tmp_path, "text")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pipe_is_refused(tmp_path: Path) -> None:
+    """A named pipe in the file's place is an error at once: nobody may read it, and the run would wait for ever."""
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="It is a pipe"):
+        write_whole(tmp_path / "pipe", "text")

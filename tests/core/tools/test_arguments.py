@@ -16,24 +16,10 @@ import pytest
 from pydantic import BaseModel, ConfigDict, Field, Strict
 
 from support.tool_kinds import Color
+from toolloop_jupyter.core.tools.arguments import parse_arguments
 from toolloop_jupyter.core.tools.messages import InvalidArguments
-from toolloop_jupyter.core.tools.parsing import parse_arguments
 from toolloop_jupyter.core.tools.preview import snapshot
 from toolloop_jupyter.core.tools.tool import make_tools
-
-
-class Plain(BaseModel):
-    f: float
-    inner: list[Plain] = []
-
-
-class Allowed(BaseModel):
-    model_config = ConfigDict(allow_inf_nan=True)
-    f: float
-
-
-class AllowedField(BaseModel):
-    f: float = Field(allow_inf_nan=True)
 
 
 def refusal(raw):
@@ -214,19 +200,6 @@ class TestBind:
         with pytest.raises(InvalidArguments) as caught:
             bind(work, {"x": "y" * 1_000_000})
         assert len(str(caught.value)) < 200
-
-    def test_nan_in_models(self):
-        """The text "NaN" is refused inside models too, unless their author allows it (C37)."""
-
-        def work(p: Plain = None, a: Allowed = None, f: AllowedField = None):
-            return a or f
-
-        with pytest.raises(InvalidArguments, match=r"p\.f: expected a finite number"):
-            bind(work, '{"p":{"f":"nan"}}')
-        with pytest.raises(InvalidArguments, match=r"p\.inner\[0\].f: expected a finite number"):
-            bind(work, '{"p":{"f":1,"inner":[{"f":"-inf"}]}}')
-        assert math.isnan(bind(work, '{"a":{"f":"NaN"}}').run().f)
-        assert math.isnan(bind(work, '{"f":{"f":"NaN"}}').run().f)
 
     def test_the_word_nan_is_a_word(self):
         """For text it means nothing special."""

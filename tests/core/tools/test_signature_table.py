@@ -59,15 +59,12 @@ class TestRow:
             )
 
     def test_what_an_edit_starts_from(self, row, postponed):
-        """Edits go into JSON that makes the same call again, and an edit form that changes nothing is the call itself."""
+        """What was sent makes the same call again, and an edit form that changes nothing is the call itself."""
         (tool,) = make_tools([define(row.signature, postponed=postponed)])
         for sent, expected, *_ in row.takes:
             bound = tool.bind(sent)
             assert bound.edited(bound.json).args is bound.args
-            again = {
-                key: one.preview.again for key, one in bound.arguments.items() if one.preview is not None
-            }
-            given = {key: value for key, value in again.items() if value is not MISSING}
+            given = {key: one.sent for key, one in bound.arguments.items() if one.sent is not MISSING}
             assert tool.bind(given).run() == expected, sent
             assert tool.bind(given).json == bound.json, sent
             assert bound.changed() == []

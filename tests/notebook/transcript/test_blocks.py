@@ -160,9 +160,39 @@ def test_edits_are_shown():
     """The argument as it was asked for, and what a person made of it."""
     decision = Decision(True, arguments={"line": 58, "new": True}, by="click")
     shown = words(call_block(call(line=57, gone=1), decision=decision).html)
-    assert "57 → edited by a person: 58" in shown
+    assert "57 → 58 edited by a person" in shown
     assert "removed by a person" in shown
     assert "added by a person: true" in shown
+
+
+def test_changed_places_are_marked():
+    """In a long text the words that a person changed are marked, before and after, and the whole stands below; the line of
+    text begins where they differ. What is quoted stays inert.
+    """
+    before = "Dear supplier, " + "as ever. " * 200 + "Send <b>10</b> pens.\n" + "Regards. " * 200
+    after = before.replace("10", "12")
+    made = call_block(call(note=before), decision=Decision(True, arguments={"note": after}, by="click"))
+    assert '&lt;b&gt;<del class="td">10</del><ins class="ti">12</ins>&lt;/b&gt;' in made.html
+    assert "characters as they were" in made.html
+    assert made.html.count("Send ") == 2, "the changed place, and the whole new text"
+    line = next(line for line in made.text.splitlines() if "edited by a person" in line)
+    assert "<b>10</b> pens" in line
+    assert "<b>12</b> pens" in line
+
+
+def test_changes_of_a_huge_text_are_bounded():
+    """However much of a text a person changed, its record stays small."""
+    before, after = ("".join(f"{word}{n} \n" for n in range(100_000)) for word in ("a", "b"))
+    made = call_block(call(note=before), decision=Decision(True, arguments={"note": after}, by="click"))
+    assert len(made.html) < 60_000
+    words_changed = (
+        " ".join(f"a{n} {'b' * 3000}" for n in range(900)),
+        " ".join(f"c{n} {'d' * 3000}" for n in range(900)),
+    )
+    made = call_block(
+        call(note=words_changed[0]), decision=Decision(True, arguments={"note": words_changed[1]})
+    )
+    assert len(made.html) < 60_000
 
 
 def test_arguments_are_in_full_below():

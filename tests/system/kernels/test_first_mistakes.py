@@ -126,6 +126,22 @@ def test_a_forgotten_await_says_so(kernel):
     assert kernel.execute("print((await later).stop_reason)").stdout == "done\n"
 
 
+def test_asyncio_run_says_what_to_write_instead(kernel):
+    """`asyncio.run(aagent(…))` fails with Python's error and a line of ours; on anything else there is only Python's."""
+    hint = "toolloop: a notebook's event loop is running already: write `await aagent(…)`, or call agent(…), which waits by itself.\n"
+    kernel.execute("import asyncio\nasync def other():\n    pass")
+    assert kernel.execute("asyncio.run(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))").stderr == hint
+    assert hint not in kernel.execute("asyncio.run(other())").stderr
+
+
+def test_a_check_prints_nothing_or_one_line(kernel):
+    """A check that passes shows nothing at a cell's end; one that fails shows its line, and no code of the package."""
+    assert kernel.execute("%%toolloop -t double --as checked\nDouble 4").status == "ok"
+    assert kernel.execute("checked.assert_called(double, x=4)").outputs == []
+    line = last_line(kernel, "checked.assert_called(double, x=5)")
+    assert line == "AssertionError: double was called, but never with x=5. It was called as: double(x=4)"
+
+
 def test_cells_that_only_look_like_ours_are_left_alone(kernel):
     """Python with our magic in a text or a comment, a line magic among code, and other cell magics run as they are."""
     for cell, printed in (

@@ -91,16 +91,54 @@ def test_the_order_of_what_is_shown(kernel):
         "lesson · tools double",
         "→ to the model: 1 message, 1 tool",
         "I ask.",
-        "← from the model: 3 tokens read, 4 written, tool_calls",
-        "› next: run double",
+        "← from the model: it asks for 1 tool call · 3 tokens read, 4 written",
+        "› next: run double(x=4)",
         "✓ double(x=4)",
-        "→ to the model: 3 messages, 1 tool",
+        "→ to the model: 3 messages, 2 of them new",
         "It is 8.",
         firsts[8],
         firsts[9],
     ]
-    assert firsts[8].startswith("← from the model: ")
+    assert firsts[8].startswith("← from the model: the answer above · ")
     assert firsts[9].startswith("done · 2 model calls")
+
+
+def test_each_step_shows_what_is_new(kernel):
+    """Messages, tools and options that a person has seen are not shown again; the answer stands there once."""
+    kernel.execute("lesson = ScriptedModel(['I ask.', call('double', x=4)], 'It is 8.', 'Eight, I said.')")
+    done = kernel.execute(
+        "%%toolloop --step --model lesson -t double -s new -i 'Be kind.' --set temperature=0.5\nDouble 4"
+    )
+    first, second = [output.text.split("\n    ") for output in steps(done, "→")]
+    assert first[1:] == [
+        "⚙ system     Be kind.",
+        "☺ user       Double 4",
+        "tools        double",
+        "options      temperature=0.5",
+    ]
+    assert second[1:] == ["◆ assistant  its own message, as it came", "› tool       8"]
+    assert done.text.count("It is 8.") == done.text.count("I ask.") == 1
+    again = kernel.execute("%%toolloop --step --model lesson -s new\nWhat was it?")
+    (third,) = [output.text.split("\n    ") for output in steps(again, "→")]
+    assert third == [
+        "→ to the model: 6 messages, 1 of them new, 1 tool",
+        "☺ user       What was it?",
+        "tools        double",
+    ]
+    sent = shown_json(steps(again, "→")[0].data["text/html"])[0]
+    assert len(sent["messages"]) == 6, "the whole request is in the fold"
+    kernel.execute("%toolloop reset")
+
+
+def test_one_stop(kernel):
+    """While a step is held there is one Stop, the toolbar's."""
+    kernel.execute("lesson = ScriptedModel('Hi.')")
+    cell = kernel.submit("%%toolloop --step --model lesson\nHello", allow_stdin=True)
+    kernel.button("Next")
+    labels = [button.description for button in kernel.open_widgets("ButtonModel")]
+    assert sorted(labels) == ["Next", "Run to end", "Stop"]
+    kernel.click("Next")
+    kernel.wait(cell)
 
 
 def test_nothing_goes_out_before_next(kernel, serve):

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from ..events import HistoryInvalid
-from ..models import find_same_call, new_call_id, split_objects
+from ..models import new_call_id, split_objects
 from ..text import DEEPEST, hide_in, is_deeper, join_surrogates_in, list_some, write_whole
 from ..tools import SentArguments
 from .history import NOT_RUN, Message, ReadMessage, has_content, is_empty_text, validate
@@ -53,9 +54,8 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
 
     Calls without a result get one that says so, results are put in the order of their calls, those without a call
     are dropped. Arguments become a JSON object as text, {} where they are none. Calls without an id, or with one that
-    the conversation has already, get a new one, and so do their results. OpenAI's old `function_call` and "function"
-    messages become tool calls and their results. Empty messages and text blocks go, and so do other roles; half of a
-    surrogate pair becomes "�".
+    the conversation has already, get a new one, and so do their results. Empty messages and text blocks go, and so do
+    other roles and OpenAI's old `function_call`; half of a surrogate pair becomes "�".
     """
     entries: Iterable[object] = list(messages)  # from outside: anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
@@ -114,16 +114,15 @@ def _make_part(part: object) -> Message:
 
 def _repair_calls(message: Message) -> list[Message]:
     """The message's calls, each with a name and a JSON object; their ids may be missing still."""
-    sent, old = message.pop("tool_calls", None), message.pop("function_call", None)
+    message.pop("function_call", None)
+    sent = message.pop("tool_calls", None)
     given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
-    if _has_name(added := {"function": old, "old": True}) and not _is_second_writing(old, given):
-        given.append(added)
     calls: list[Message] = []
     for call in given:
         function = call["function"]
         texts = split_objects(function["arguments"]) if isinstance(function.get("arguments"), str) else [None]
         for text in texts:
-            arguments = _make_arguments(function.get("arguments") if text is None else text)
+            arguments = str(SentArguments(function.get("arguments") if text is None else text).stored())
             made = {**function, "name": str(function["name"]), "arguments": arguments}
             call_id = call.get("id") if text is texts[0] else None
             calls.append({**call, "id": call_id, "type": "function", "function": made})
@@ -140,45 +139,16 @@ def _has_name(call: object) -> bool:
     return isinstance(function, Mapping) and bool(function.get("name"))
 
 
-def _is_second_writing(old: ReadMessage, calls: Sequence[ReadMessage]) -> bool:
-    """Whether OpenAI's old `function_call` is a second writing of one of these calls."""
-    first, *others = (
-        (str(function["name"]), _make_arguments(function.get("arguments")))
-        for function in (old, *(call["function"] for call in calls))
-    )
-    return find_same_call(first, others) is not None
-
-
-def _make_arguments(raw: object) -> str:
-    return str(SentArguments(raw).stored())
-
-
 def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMessage]:
-    """The tool and function messages between this assistant message and the next one."""
-    answers: list[ReadMessage] = []
-    for message in messages[number + 1 :]:
-        if message.get("role") == "assistant":
-            break
-        if message.get("role") in ("tool", "function"):
-            answers.append(message)
-    return answers
+    """The tool messages between this assistant message and the next one."""
+    behind = takewhile(lambda message: message.get("role") != "assistant", messages[number + 1 :])
+    return [message for message in behind if message.get("role") == "tool"]
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
     """The content of the first answer to this call; of the first without an id, where ids are missing."""
-    call_id, old = call.get("id"), call.pop("old", False)
-
-    def fits(answer: ReadMessage) -> bool:
-        if answer.get("role") == "function":
-            return old and answer.get("name") in (None, call["function"]["name"])
-        return not old and answer.get("tool_call_id") == call_id
-
-    found = next((a for a in answers if fits(a)), None)
-    if found is None and not old:
-        found = next((a for a in answers if a.get("role") == "tool" and not a.get("tool_call_id")), None)
-    if found is None:  # a call that was told in both forms may have its answer in the old one
-        name = call["function"]["name"]
-        found = next((a for a in answers if a.get("role") == "function" and a.get("name") == name), None)
+    found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
+    found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:
         return NOT_RUN
     answers.remove(found)

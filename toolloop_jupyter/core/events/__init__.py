@@ -1,17 +1,19 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
 from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json
-from .checks import CHECKS, Check, OnLimit, check_values
 from .errors import (
+    CHECKS,
     STOPPED,
     ArgumentInvalid,
     ArgumentTypeInvalid,
     CapabilityUnsupported,
+    Check,
     HarnessError,
     HarnessInstallFailed,
     HistoryInvalid,
     Mistake,
     ModelCallFailed,
+    OnLimit,
     OptionsMismatch,
     OutputInvalid,
     RunFailed,
@@ -19,14 +21,19 @@ from .errors import (
     SessionClosed,
     StateIncompatible,
     ToolDefinitionError,
+    check_values,
 )
 from .events import (
     Attachment,
     Compaction,
+    Emit,
+    Fields,
     FileChange,
     FileChangeKind,
     ImageMode,
     Reasoning,
+    Reply,
+    Request,
     Retry,
     Span,
     StopReason,
@@ -35,6 +42,9 @@ from .events import (
     ToolResult,
     ToolStatus,
     Usage,
+    make_plain,
+    read_content,
+    read_fields,
 )
 from .observer import (
     Host,
@@ -44,7 +54,6 @@ from .observer import (
     RunSync,
     Sink,
 )
-from .request import Emit, Fields, Reply, Request, make_plain, read_content, read_fields
 from .result import ANY, Done, Event, Presenter, Result
 
 __all__ = [

@@ -13,15 +13,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias, get_args
 
 from ..execution import is_exactly, shorten_repr
+from ..text import hide
 
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
 """Who has decided. "code": a card's button, which was worked by code of this kernel and by no message of the front-end."""
 Scope: TypeAlias = Literal["call", "run", "session"]
+_LONGEST_REPR = 500
+"""Characters of a reason that is no text."""
 
 
 @dataclass(frozen=True)
@@ -97,12 +100,18 @@ class Approval:
         Raises ValueError, and decides nothing, when these do not validate, or for another scope. From any thread.
         """
         call, edited = None, None
-        if not is_exactly(scope, "call", "run", "session"):
-            raise ValueError(f"scope must be 'call', 'run' or 'session', got {shorten_repr(scope)}")
+        _check_choice("scope", scope, get_args(Scope))
+        _check_choice("by", by, get_args(DecidedBy))
         if arguments is not None and not self.editable:
             raise ValueError("this request cannot be run with other arguments; allow() or deny() it as it is")
         if arguments is not None and not is_same_json(given := thaw(dict(arguments)), self.input):
-            made = getattr(call := self.check(given), "json", None)
+            try:
+                call = self.check(given)
+            except (
+                ValueError
+            ) as error:  # quotes what was given, for the model: here a person reads it, without keys
+                raise ValueError(hide(str(error))) from None
+            made = getattr(call, "json", None)
             if made is self.input:  # read as what was shown
                 call = None
             else:
@@ -110,8 +119,9 @@ class Approval:
         self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
-        """Refuse the call; `reason` reaches the model. From any thread."""
-        self._decide(Decision(False, reason, by=by))
+        """Refuse the call; `reason` reaches the model, as text whatever it is. From any thread."""
+        _check_choice("by", by, get_args(DecidedBy))
+        self._decide(Decision(False, _read_reason(reason), by=by))
 
     @property
     def answered(self) -> bool:
@@ -148,6 +158,19 @@ class Approval:
         for future in waiting:
             with contextlib.suppress(RuntimeError):  # a loop that is closed: nobody waits any more
                 future.get_loop().call_soon_threadsafe(_wake, future, decision)
+
+
+def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    if not is_exactly(value, *choices):
+        allowed = " or ".join(", ".join(map(repr, choices)).rsplit(", ", 1))
+        raise ValueError(f"{name} must be {allowed}, got {hide(shorten_repr(value))}")
+
+
+def _read_reason(reason: object) -> str:
+    """A reason as an exact text: code that decides gives an error, a number or an object of its own as well."""
+    if reason is None:
+        return ""
+    return str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
 
 
 def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:

@@ -14,8 +14,7 @@ from .result import Presenter
 if TYPE_CHECKING:
     from .approval import Approval
     from .errors import ModelCallFailed
-    from .events import ToolCall
-    from .request import Reply, Request
+    from .events import Reply, Request, ToolCall
     from .result import Result
 
 T = TypeVar("T")

@@ -98,13 +98,14 @@ class Result:
         *,
         times: int | None = None,
         **more: object,
-    ) -> ToolCall | None:
-        """Check that the model called this tool (a name, or the function); gives the first such call.
+    ) -> None:
+        """Check that the model called this tool (a name, or the function).
 
         The arguments, by name or as a dict, must be among the call's own. `times` wants exactly so many such calls.
         Raises AssertionError with what was called instead; TypeError for arguments that are no dict. A call counts
-        whether or not it succeeded (`tool_results[i].is_error` tells). None for no call where none must be.
+        whether or not it succeeded (`tool_results[i].is_error` tells).
         """
+        __tracebackhide__ = True  # pytest shows the line that checks, and none of ours
         if arguments is not None and not isinstance(arguments, Mapping):
             raise TypeError(hide(f"write assert_called(tool, name=value, times=count), not {arguments!r}"))
         wanted, name = {**(arguments or {}), **more}, find_name(tool)
@@ -115,7 +116,7 @@ class Result:
                 f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
             )
         if fitting or times == 0:
-            return fitting[0] if fitting else None
+            return
         often = f" (expected {_times(times)})" if times is not None else ""
         if named:
             raise _fault(
@@ -129,6 +130,7 @@ class Result:
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
         """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
+        __tracebackhide__ = True
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
         if found:
@@ -136,6 +138,7 @@ class Result:
 
     def assert_order(self, *tools: Tool) -> None:
         """Check that these tools were called in this order, others between them or not."""
+        __tracebackhide__ = True
         names = [find_name(tool) for tool in tools]
         left = list(names)
         for call in self.calls:
@@ -201,8 +204,15 @@ ANY: Any = object()
 """Stands for any value: `assert_called("search", query=ANY)` wants the argument to be there."""
 
 
+class _CheckFailed(AssertionError):
+    """An exercise is not done yet, which is no fault of the code: one line in a notebook, as for `HarnessError`."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"AssertionError: {self}"]
+
+
 def _fault(message: str) -> AssertionError:
-    return AssertionError(hide(message))
+    return _CheckFailed(hide(message))
 
 
 def find_name(tool: Tool) -> str:

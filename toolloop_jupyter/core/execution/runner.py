@@ -76,33 +76,26 @@ async def attempt(work: Awaitable[object]) -> Outcome:
         return _fail(error)
 
 
-async def attempt_apart(work: Awaitable[object]) -> Outcome:
+async def attempt_apart(
+    work: Awaitable[object], on_left_behind: Callable[[bool], None] | None = None
+) -> Outcome:
     """Like `attempt`, in a task of the work's own: one that cancels its task has failed, and the run is not cancelled.
 
-    A cancel of ours is passed on. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
+    A cancel of ours is passed on. Work that goes on in spite of it is left behind after `STOP_WAIT` seconds, as
+    `on_left_behind(False)` is told. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
     that comes out of a future would end all that awaits it.
     """
-    task, outer = asyncio.ensure_future(attempt(work)), asyncio.current_task()
-    if sys.version_info >= (3, 11) and outer is not None:  # a task counts who has cancelled it
-        before = outer.cancelling()
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if outer.cancelling() > before:
-                raise
-            return Outcome(error=Cancelled(WAS_CANCELLED))
-    cancelled = False
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            cancelled = True
-            if not task.cancel():  # it has come to its end by itself
-                raise
-    outcome = Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
-    if cancelled and isinstance(outcome.error, Cancelled):
-        raise asyncio.CancelledError
-    return outcome
+    task = asyncio.ensure_future(attempt(work))
+    try:
+        await asyncio.wait({task})
+    except asyncio.CancelledError:
+        task.cancel()
+        await asyncio.wait({task}, timeout=STOP_WAIT)
+        if not task.done() and on_left_behind is not None:
+            on_left_behind(False)
+        if not task.done() or task.cancelled() or isinstance(task.result().error, Cancelled):
+            raise
+    return Outcome(error=Cancelled(WAS_CANCELLED)) if task.cancelled() else task.result()
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
@@ -181,12 +174,12 @@ async def run_function(
         return await value.finish(on_item) if type(value) is _Awaited else value
 
     if limit is not None:
-        return await attempt_apart(_limit(work(), limit))
+        return await attempt_apart(_limit(work(), limit), on_left_behind)
     if not thread:
-        return await attempt_apart(work())
+        return await attempt_apart(work(), on_left_behind)
     outcome = await attempt_in_thread(start, on_left_behind)  # nobody can cancel this task from there
     value = outcome.value
-    return await attempt_apart(value.finish(on_item)) if type(value) is _Awaited else outcome
+    return await attempt_apart(value.finish(on_item), on_left_behind) if type(value) is _Awaited else outcome
 
 
 @dataclass(frozen=True)

@@ -279,11 +279,9 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         await one.before_tool(call.asked, permit.bound.json)
     turn.history.answer(call.asked.id, CANCELLED)
     call.began = time.monotonic()
-    allowed, (capture, keeper) = turn.permissions.covering(call.tool), _prepare_capture(turn, call, call.tool)
+    capture, keeper = _prepare_capture(turn, call, call.tool)
     with capture:
         outcome = await _run(turn, call, permit)
-    for kept in allowed:
-        kept.follow(call.tool)
     if isinstance(outcome.error, Changed):
         return call.not_run(outcome.error.refusal)
     if isinstance(outcome.error, RunEnded):

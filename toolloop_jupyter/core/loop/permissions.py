@@ -184,20 +184,10 @@ class Allowed:
         """Let later calls of `tool`, as it was `shown`, run by this decision, made in turn number `turn` of the session."""
         self._kept[tool.name] = (shown, dataclasses.replace(decision, arguments=None), turn)
 
-    def covers(self, tool: Tool) -> bool:
-        """Whether a decision covers a call of `tool` as it is now."""
-        return tool.name in self._kept and self.decision_on(tool, Version.of(tool.function)) is not None
-
     def decision_on(self, tool: Tool, now: Version) -> Decision | None:
         """The decision that covers a call of `tool`, as it is `now`; None when a person has to be asked."""
         kept = self._kept.get(tool.name)
-        return kept[1] if kept is not None and kept[0].covers(now) else None
-
-    def follow(self, tool: Tool) -> None:
-        """Take what the closures of `tool` hold after a call that was allowed here: it counts and logs there itself."""
-        shown, decision, turn = self._kept[tool.name]
-        if shown.is_still(now := Version.of(tool.function)):
-            self._kept[tool.name] = (now, decision, turn)
+        return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
     def copy(self) -> Allowed:
         """What is allowed now, for later."""
@@ -228,7 +218,3 @@ class Permissions:
         if decision.scope != "call":
             kept = self.in_session if decision.scope == "session" else self.in_run
             kept.remember(tool, shown, decision, turn)
-
-    def covering(self, tool: Tool) -> list[Allowed]:
-        """Those with a decision that covers a call of `tool` as it is now."""
-        return [one for one in (self.in_session, self.in_run) if one.covers(tool)]

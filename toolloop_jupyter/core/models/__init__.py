@@ -5,7 +5,7 @@ from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
-from .options import MANAGED, check_completion_options, is_completion_option
+from .options import MANAGED, check_completion_options, explain_switch, is_completion_option, proxy_in_use
 from .parts import note
 from .providers import (
     Answers,
@@ -17,7 +17,6 @@ from .providers import (
     is_ours,
     must_load,
     provide,
-    proxy_in_use,
     was_one_asked,
 )
 
@@ -33,6 +32,7 @@ __all__ = [
     "await_litellm",
     "check_completion_options",
     "ensure",
+    "explain_switch",
     "find_same_call",
     "is_completion_option",
     "is_ours",

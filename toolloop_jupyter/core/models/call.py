@@ -31,7 +31,7 @@ from ..events import (
     read_fields,
 )
 from ..execution import RunEnded, attempt, get_message
-from ..text import TooManyCalls
+from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
 from .capabilities import is_free, price_of
@@ -45,6 +45,7 @@ _WITHOUT = {
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
 }
 """What only a streaming client sends and some servers refuse, and what is said of it."""
+_TOO_DEEP = f"the answer holds data nested more than {DEEPEST} levels deep, which no conversation can keep."
 _refused: dict[tuple[str, str], set[str]] = {}
 """What of it the server at an address has refused for a model: not sent again."""
 
@@ -144,7 +145,8 @@ class ModelCall:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
         if providers.must_load(self.request.model):
             await client.await_litellm()
-        if wrong := explain_switch():  # set since the run's options were checked
+        ours, (base, model) = providers.is_ours(self.request.model), self._server
+        if not ours and (wrong := explain_switch(model, base)):  # set since the run's options were checked
             raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
@@ -156,7 +158,10 @@ class ModelCall:
                 await self._show(self.assembly.end(), "")
                 for event in self._shown.end(self.assembly):
                     await self._emit(event)
-                return self._reply(time.monotonic() - started)
+                reply = self._reply(time.monotonic() - started)
+                if is_deeper(reply.message):
+                    raise ModelCallFailed(_TOO_DEEP, "Run again.")
+                return reply
             if self._under_way == "asking" and (option := refused_option(error, keywords)):
                 # It is no try: what only streaming needs is left out, and the server is asked again at once.
                 _refused.setdefault(self._server, set()).add(option)

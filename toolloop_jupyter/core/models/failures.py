@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
-from ..execution import describe_error, get_message
+from ..execution import Raised, attempt_call, describe_error, get_message
 from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
@@ -239,8 +239,9 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 
 def log_unexpected(error: BaseException) -> str:
     """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
-    told = hide("".join(traceback.format_exception(error)))
-    logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", told)
+    lines = attempt_call(traceback.format_exception, error)  # asks the error for its notes
+    told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
+    logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
     return hide(describe_error(error))
 
 

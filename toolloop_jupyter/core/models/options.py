@@ -9,6 +9,7 @@ proxy reads it as it reads the request. A name that is not here is an option of 
 from __future__ import annotations
 
 import functools
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -141,6 +142,7 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
 )
 """Names that LiteLLM has many of, and gets more of. The first expression that is found in a name counts."""
 
+_PROXY = "litellm_proxy/"
 _KEYWORDS = "completion_kwargs"
 _ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
 """Options that hold what a request carries beside LiteLLM's own; none of them inside another."""
@@ -171,20 +173,38 @@ def is_completion_option(name: str) -> bool:
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
-    """Raise ValueError, in one line, for an option or a switch that would take the run elsewhere. None is no option."""
+    """Raise ValueError, in one line, for an option that would take the run elsewhere. None is no option."""
     for where, name, value in _list_given(options, gateway=gateway):
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
             place = f"{where} (--set)" if where == _KEYWORDS else where
             raise ValueError(f"{name} in {place} is refused: {why}")
-    if wrong := explain_switch():
-        raise ValueError(wrong)
 
 
-def explain_switch() -> str:
-    """What is wrong with a switch on LiteLLM's module that reroutes every call, or "". Does not import it."""
-    if not getattr(sys.modules.get("litellm"), "model_fallbacks", None):
-        return ""
-    return f"litellm.model_fallbacks is refused: {_ELSEWHERE}; set litellm.model_fallbacks = None"
+def explain_switch(model: str, api_base: object = None) -> str:
+    """What is wrong with a switch on LiteLLM's module that takes calls of this model elsewhere, or "". Does not import it.
+
+    `api_base` is the run's own address, where it has one: some providers (Ollama's) go by `litellm.api_base` all the same.
+    """
+    litellm = sys.modules.get("litellm")
+    elsewhere = getattr(litellm, "api_base", None)
+    if getattr(litellm, "model_fallbacks", None):
+        return f"litellm.model_fallbacks is refused: {_ELSEWHERE}; set litellm.model_fallbacks = None"
+    if model in (getattr(litellm, "model_alias_map", None) or ()):
+        return (
+            f"litellm.model_alias_map is refused for {model!r}: {_ELSEWHERE}; "
+            "take the name out of it, and name the model itself with model="
+        )
+    if api_base and elsewhere and elsewhere != api_base and not model.startswith(_PROXY):
+        return f"litellm.api_base is refused beside api_base=: {_ELSEWHERE}; set litellm.api_base = None"
+    if proxy_in_use() and not model.startswith(_PROXY):
+        return f"litellm.use_litellm_proxy was set after {model!r} was chosen: {_ELSEWHERE}; unset it, or begin anew"
+    return ""
+
+
+def proxy_in_use() -> bool:
+    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
+    by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
+    return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:

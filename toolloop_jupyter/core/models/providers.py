@@ -16,8 +16,6 @@ from __future__ import annotations
 import asyncio
 import copy
 import itertools
-import os
-import sys
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
@@ -330,12 +328,6 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
 
 def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
-
-
-def proxy_in_use() -> bool:
-    """Whether the user routes everything through the gateway, by either of LiteLLM's two switches."""
-    by_variable = os.environ.get("USE_LITELLM_PROXY", "").strip().lower() == "true"
-    return by_variable or bool(getattr(sys.modules.get("litellm"), "use_litellm_proxy", False))
 
 
 # --- LiteLLM's door ---------------------------------------------------------------------------------------------

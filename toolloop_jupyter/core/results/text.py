@@ -20,7 +20,7 @@ import re
 import sys
 import uuid
 from collections import deque
-from collections.abc import Mapping, ValuesView
+from collections.abc import Iterable, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -40,10 +40,9 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
 _VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
-_ROWS = 10  # first rows of a table that does not fit
-_ALL_ROWS = 50  # a table with no more rows is shown whole if it fits
+_ROWS = 10  # first rows of a long table
+_ALL_ROWS = 50  # a table with no more rows is shown whole
 _COLUMNS = 40
-_MOST_COUNTED = 10_000_000  # values that are looked at for missing ones
 _SMALL_ARRAY = 1_000  # values of an array that are given whole
 
 
@@ -81,7 +80,7 @@ def _describe(value: object, limit: int) -> tuple[str, int]:
         return text, len(text)
     plain, left_out = _read_scalar(value), 0.0
     if plain is MISSING:
-        found = describe_table(value, limit) or describe_picture(value, limit)
+        found = describe_table(value) or describe_picture(value, limit)
         if found is not None:
             return found
         reader = _Reader()
@@ -113,7 +112,7 @@ class _Reader:
         return _name_textless(value, made) if isinstance(made, Raised) else made
 
     def _read_compound(self, value: object, depth: int) -> object:
-        found = describe_table(value, _NESTED_LIMIT) or describe_picture(value, _NESTED_LIMIT)
+        found = describe_table(value) or describe_picture(value, _NESTED_LIMIT)
         if found is not None:
             return cut(found[0], _NESTED_LIMIT)
         if isinstance(value, BaseModel):
@@ -259,7 +258,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
 # its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
 
 
-def describe_table(value: Any, limit: int) -> tuple[str, int] | None:
+def describe_table(value: Any) -> tuple[str, int] | None:
     """(text, characters that the whole would have) for a table or an array; None for anything else."""
     pandas, polars, numpy = sys.modules.get("pandas"), sys.modules.get("polars"), sys.modules.get("numpy")
     kind = type(value).__name__
@@ -271,46 +270,39 @@ def describe_table(value: Any, limit: int) -> tuple[str, int] | None:
         elif isinstance(value, pandas.Series):
             value = value.to_frame()
         if isinstance(value, pandas.DataFrame):
-            return _describe_columns(kind, value, value.iloc[:, :_COLUMNS], limit)
+            missing = value.iloc[:, :_COLUMNS].isna().sum()
+            return _describe_columns(kind, value.iloc[:, :_COLUMNS], missing, value.shape)
     if polars is not None and hasattr(polars, "DataFrame"):
         if isinstance(value, polars.Series):
             value = value.to_frame()
         if isinstance(value, polars.DataFrame):
-            return _describe_columns(kind, value, value[:, :_COLUMNS], limit)
+            part = value[:, :_COLUMNS]
+            return _describe_columns(kind, part, part.null_count().row(0), value.shape)
     return _describe_array(value) if numpy is not None and isinstance(value, numpy.ndarray) else None
 
 
-def _describe_columns(kind: str, table: Any, part: Any, limit: int) -> tuple[str, int]:
-    """A table by its first columns (`part`): as many first rows as fit, and what is left out."""
-    rows, width = table.shape
-    shown = part.shape[1]
-    is_counted = rows * shown <= _MOST_COUNTED
-    if not is_counted:
-        missing = [0] * shown
-    else:
-        missing = list(part.isna().sum() if hasattr(part, "isna") else part.null_count().row(0))
+def _describe_columns(
+    kind: str, part: Any, missing: Iterable[int], shape: tuple[int, int]
+) -> tuple[str, int]:
+    """A table by its first columns (`part`) and first rows, and what is left out."""
+    (rows, width), shown = shape, part.shape[1]
     columns = [
         f"{name} ({dtype}{f', {count:,} missing' if count else ''})"
         for name, dtype, count in zip(part.columns, part.dtypes, missing, strict=True)
     ]
-    head = f"{kind}: {rows:,} rows × {width:,} columns\ncolumns: {', '.join(columns) or 'none'}"
-    head += f" and {width - shown:,} more" if width > shown else ""
-    head += "" if is_counted else " (missing values were not counted)"
+    text = f"{kind}: {rows:,} rows × {width:,} columns\ncolumns: {', '.join(columns) or 'none'}"
+    text += f" and {width - shown:,} more" if width > shown else ""
     count = rows if rows <= _ALL_ROWS else _ROWS
-    while True:
-        first = part.head(count)
-        body, form = attempt_call(first.to_csv if hasattr(first, "to_csv") else first.write_csv), "CSV"
-        if isinstance(body, Raised):  # values that CSV has no form for
-            body, form = attempt_call(repr, first), "text"
-        if isinstance(body, Raised):
-            body = f"(not to be written: {type(body.error).__name__})"
-        begin = "" if count == rows else f"first {count:,} of {rows:,} rows, "
-        text = f"{head}\n{begin}as {form}:\n{body}".rstrip("\n")
-        if count < rows or shown < width:
-            text += "\nTo see other rows or columns, ask for them: by row numbers, column names, a filter or a summary."
-        if len(text) <= limit or count <= 1:
-            return text, len(text) + len(body) * (rows - count) // max(count, 1)
-        count = min(_ROWS, count // 2)
+    first = part.head(count)
+    body, form = attempt_call(first.to_csv if hasattr(first, "to_csv") else first.write_csv), "CSV"
+    if isinstance(body, Raised):  # values that CSV has no form for
+        body, form = repr(first), "text"
+    text += f"\n{'' if count == rows else f'first {count:,} of {rows:,} rows, '}as {form}:\n{body}".rstrip(
+        "\n"
+    )
+    if count < rows or shown < width:
+        text += "\nTo see other rows or columns, ask for them: by row numbers, column names, a filter or a summary."
+    return text, len(text) + len(body) * (rows - count) // max(count, 1)
 
 
 def _describe_array(array: Any) -> tuple[str, int] | None:

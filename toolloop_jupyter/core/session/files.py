@@ -25,7 +25,7 @@ MOST_FILE = 50 * 1024 * 1024
 MOST_DIFF = 256 * 1024
 """Bytes; larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""Bytes of text kept from before a turn, for its diffs."""
+"""Characters kept from before a turn, for its diffs."""
 
 
 @runtime_checkable
@@ -122,13 +122,11 @@ class Watch:
 
     async def start(self) -> None:
         self._before = await self._sandbox.snapshot()
-        kept = 0
+        room = MOST_KEPT
         for path in sorted(self._before):
-            if kept >= MOST_KEPT:
-                break
-            if (text := await self._text(path)) is not None:
+            if room > 0 and (text := await self._text(path)) is not None:
                 self._texts[path] = text
-                kept += len(text)
+                room -= len(text)
 
     async def changes(self) -> list[FileChange]:
         """The files created, modified and deleted since `start`, by path."""

@@ -21,7 +21,7 @@ from ..loop import (
     check_policy,
     find_route,
 )
-from ..models import check_completion_options
+from ..models import check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
 from .files import make_sandbox
 
@@ -187,6 +187,8 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_names(permissions, tools)
     route = find_route(keywords.get("model"), keywords.get("api_key"), keywords.get("api_base"), facts)
     check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
+    if not is_ours(route.model) and (wrong := explain_switch(route.model, keywords.get("api_base"))):
+        raise ValueError(wrong)
     output, observer = keywords.get("output"), keywords.get("observer")
     return Config(
         route=route,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -17,6 +18,8 @@ def write_whole(path: str | Path, text: str) -> None:
     target = Path(os.path.realpath(path))  # what a link points to is what is replaced
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
+        if target.is_fifo():  # nobody may ever read it, and all would wait
+            raise OSError(errno.EINVAL, "It is a pipe, not a file")
         if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
             target.write_bytes(data)
             return

@@ -1,10 +1,9 @@
 """A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
 
-from .arguments import Argument, ArgumentsByKey
+from .arguments import Argument, ArgumentsByKey, SentArguments, parse_arguments
 from .identity import Version
 from .messages import InvalidArguments, shorten_json, write_path
-from .parsing import JsonObject, SentArguments, parse_arguments
-from .preview import Preview
+from .preview import JsonObject
 from .schema import (
     JsonSchema,
     describe_type,
@@ -35,7 +34,6 @@ __all__ = [
     "JsonObject",
     "JsonSchema",
     "Parameter",
-    "Preview",
     "SentArguments",
     "Tool",
     "ToolContext",

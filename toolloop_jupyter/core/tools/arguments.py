@@ -1,6 +1,8 @@
 """What a model sent as arguments -> the typed values that the function gets, or one message with all that is wrong.
 
-Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature.
+Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature. Every step
+grows with the size of what was sent and not faster, and `core/text` says how much of it is taken.
+
 Only what cannot mean anything else is put right: no text for no arguments, JSON sent as a JSON string (for a part
 only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where null is allowed. The
 rest goes back to the model. A number for a text parameter does, too: how it was written (020, 1.50) is lost.
@@ -11,8 +13,10 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
+import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
@@ -22,14 +26,24 @@ from pydantic_core import ErrorDetails, to_json
 
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call, describe_error
-from .messages import WANTS_CONTAINER, InvalidArguments, explain_problems, find_steps
-from .parsing import JsonObject, parse_arguments, parse_part
-from .preview import Preview, check_edit, holds_note, holds_text, is_plain, merge_edit, preview
+from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
+from .messages import (
+    WANTS_CONTAINER,
+    InvalidArguments,
+    explain_problems,
+    find_steps,
+    name_json_kind,
+    shorten_json,
+    write_path,
+)
+from .preview import JsonObject, check_edit, holds_note, is_plain, preview
 from .schema import find_default_json
 from .signature import Parameter
 
-_IN_NAN = re.compile(rb"nan|inf", re.IGNORECASE)
-_NAN = re.compile(r"\s*[+-]*(?:nan|inf|infinity)\s*", re.IGNORECASE)
+_ESCAPED = re.compile(r"\\.", re.DOTALL)
+_TOO_DEEP = f"arguments are nested more than {DEEPEST} levels deep"
+_TOO_MANY = f"arguments hold more than {MOST_VALUES:,} values; send less in one call"
+_TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send less in one call"
 
 
 class Argument(NamedTuple):
@@ -41,15 +55,15 @@ class Argument(NamedTuple):
     """Whether the function is given it; else its own default applies."""
     sent: object
     """JSON that the model sent for it, or MISSING."""
-    preview: Preview | None
-    """None for a default that is no JSON: it cannot be shown, and not be edited."""
+    shown: object
+    """JSON to show and to keep; MISSING for a default that is no JSON: it cannot be shown, and not be edited."""
 
     @property
     def has_changed(self) -> bool:
         """Whether the value is no longer what is shown: a validator gave what others can change, too."""
-        if self.preview is None or is_plain(self.value):
+        if self.shown is MISSING or is_plain(self.value):
             return False
-        return not is_same_json(preview(self.value, self.sent).shown, self.preview.shown)
+        return not is_same_json(preview(self.value, self.sent), self.shown)
 
 
 ArgumentsByKey: TypeAlias = Mapping[str, Argument]
@@ -58,7 +72,7 @@ ArgumentsByKey: TypeAlias = Mapping[str, Argument]
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     """What is shown of a call: its arguments as JSON by the schema's names, with the defaults that apply."""
-    return {key: one.preview.shown for key, one in arguments.items() if one.preview is not None}
+    return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
 class ArgumentReader(Protocol):
@@ -88,39 +102,35 @@ class Arguments:
 
         Raises InvalidArguments.
         """
-        try:
+        with self._naming_tool():
             given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
         return self._make(given, {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The same call with what a person made of what they were shown; what they left alone keeps its very value.
+        """The same call with what a person made of what they were shown; an argument that they left alone keeps its value.
 
-        `arguments` themselves where nothing was changed. Raises InvalidArguments, also for an edit that does something
-        else than it shows.
+        The others are validated anew. `arguments` themselves where nothing was changed. Raises InvalidArguments, also
+        for an edit that does something else than it shows.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
             return arguments
-        again = {key: one.preview.again for key, one in arguments.items() if one.preview is not None}
         untouched = {
             key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
-        try:
-            merged = {
-                key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
-                for key, value in parse_arguments(edited).items()
-            }
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
-        made = self._make({key: value for key, value in merged.items() if value is not MISSING}, untouched)
-        now = list_shown(made)
-        try:
-            check_edit(now, edited, shown)
-        except InvalidArguments as error:
-            raise self._refuse(error) from None
-        return arguments if is_same_json(now, shown) and not holds_note(shown) else made
+        with self._naming_tool():
+            given = parse_arguments(edited)
+            for key, value in given.items():
+                if key not in untouched and holds_note(value):
+                    raise InvalidArguments(
+                        f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; "
+                        "type it anew"
+                    )
+        sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
+        made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
+        with self._naming_tool():
+            check_edit(list_shown(made), edited, shown)
+        return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
         """(by position, by name) as the function takes them."""
@@ -128,19 +138,23 @@ class Arguments:
         named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
         return tuple(args), {one.parameter.name: one.value for one in named}
 
-    def _refuse(self, problem: object) -> InvalidArguments:
-        return InvalidArguments(f"{problem}; {self.tool} was not run")
+    @contextlib.contextmanager
+    def _naming_tool(self) -> Iterator[None]:
+        try:
+            yield
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
         """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
-        values, read = self._validate(given)
+        values = self._validate(given)
         made: dict[str, Argument] = {}
         for parameter in self.parameters:
             key, value = parameter.key, values[parameter.name]
-            sent = read.get(key, MISSING)
+            sent = given.get(key, MISSING)
             if key in untouched:
                 made[key] = untouched[key]
             elif value is MISSING:
@@ -149,35 +163,26 @@ class Arguments:
                 made[key] = Argument(parameter, value, True, sent, preview(value, sent))
         return made
 
-    def _validate(self, given: JsonObject) -> tuple[JsonObject, JsonObject]:
-        """(values by Python names, the JSON that they were made of by schema names)."""
+    def _validate(self, given: JsonObject) -> JsonObject:
+        """The values by Python names. Decodes texts in `given` that are JSON."""
         values = self._check(given)
         if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
             values = self._check(given)
         if not isinstance(values, ValidationError):
-            return values, given
+            return values
         problems = values.errors(include_url=False)
-        if (with_null := _put_nulls(given, problems)) is not None:
-            values = self._check(with_null)
-            if not isinstance(values, ValidationError):
-                return values, with_null
-            # null was not meant, or does not help: the message is about what was sent
         keys = [parameter.key for parameter in self.parameters]
         raise InvalidArguments(explain_problems(self.tool, given, problems, keys))
 
     def _check(self, given: JsonObject) -> JsonObject | ValidationError:
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
-        sent = to_json(given)
-        values = attempt_call(self.adapter.validate_json, sent)
-        begin = f"invalid arguments, {self.tool} was not run:"
+        values = attempt_call(self.adapter.validate_json, to_json(given))
         if isinstance(values, Raised):
             if isinstance(values.error, ValidationError):
                 return values.error
             # Raised by a validator of the person's own types.
-            raise InvalidArguments(f"{begin} {describe_error(values.error, 500)}") from values.error
-        holds_nan = _IN_NAN.search(sent) and holds_text(given, _NAN.fullmatch)
-        if holds_nan and (path := next(_find_not_finite(values, ""), None)):
-            raise InvalidArguments(f"{begin}\n- {path}: expected a finite number, got NaN or infinity")
+            told = f"invalid arguments, {self.tool} was not run: {describe_error(values.error, 500)}"
+            raise InvalidArguments(told) from values.error
         return values
 
 
@@ -191,7 +196,7 @@ def _take_default(parameter: Parameter) -> Argument:
         with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
             value, passed = copy.deepcopy(value), True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
-    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else None)
+    return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
@@ -216,38 +221,153 @@ def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
     return changed
 
 
-def _put_nulls(given: JsonObject, problems: Sequence[ErrorDetails]) -> JsonObject | None:
-    """A copy with null for each refused text "null"; None when there is no such text."""
-    # What a validator has made of it is never compared: it says itself what it is equal to.
-    refused = [one["loc"] for one in problems if type(one["input"]) is str and one["input"] == "null"]
-    if not refused:
-        return None
-    copied = copy.deepcopy(given)
-    # All are found before one is put in place.
-    for holder, key in [step for location in refused for step in find_steps(copied, location)[-1:]]:
-        if holder[key] == "null":
-            holder[key] = None
-    return copied
+# --- the text that was sent ------------------------------------------------------------------------------------
 
 
-def _find_not_finite(value: object, path: str) -> Iterator[str]:
-    """Where a model holds NaN or an infinity without `allow_inf_nan=True`, its own or the field's.
+class SentArguments:
+    """A call's arguments as the model sent them, parsed once; whoever needs them gets a copy by `parse_arguments`."""
 
-    Pydantic takes the text "NaN" for a float in a model unless told otherwise; outside of models `build_schema`
-    has told it, and so what is found there is meant.
+    def __init__(self, raw: object) -> None:
+        self.raw = raw
+        self.parsed: JsonObject = {}
+        """The JSON object, not to be changed; {} where it is none."""
+        self.problem = ""
+        """Why it is none."""
+        self.is_strict = False
+        """Whether `raw` is a JSON object as text that every reader of JSON takes."""
+        try:
+            self.parsed, self.is_strict = _decode(raw)
+        except InvalidArguments as error:
+            self.problem = str(error)
+
+    def stored(self) -> object:
+        """What a conversation keeps: `raw` where it is strict, else the JSON object that was read of it, or {}."""
+        return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
+
+
+def parse_arguments(raw: object) -> JsonObject:
+    """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
+
+    None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
+    Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
+    are possible, or none. So do too many characters or values. A SentArguments is copied, and not parsed again.
     """
-    parts: list[tuple[str, object]] = []
-    if isinstance(value, BaseModel) and not type(value).model_config.get("allow_inf_nan"):
-        for name, info in type(value).model_fields.items():
-            item, inside = getattr(value, name), f"{path}.{name}".lstrip(".")
-            if any(getattr(known, "allow_inf_nan", None) for known in info.metadata):
-                continue
-            if isinstance(item, float) and not math.isfinite(item):
-                yield inside
-            parts.append((inside, item))
-    elif isinstance(value, dict):
-        parts += [(f"{path}.{key}".lstrip("."), item) for key, item in value.items()]
-    elif isinstance(value, (list, tuple)):
-        parts += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
-    for inside, item in parts:
-        yield from _find_not_finite(item, inside)
+    if not isinstance(raw, SentArguments):
+        return _decode(raw)[0]
+    if raw.problem:
+        raise InvalidArguments(raw.problem)
+    return copy.deepcopy(raw.parsed)
+
+
+def parse_part(text: str, count: Iterator[int]) -> object:
+    """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
+
+    Raises InvalidArguments.
+    """
+    return _copy(_load(text)[0], (), count)
+
+
+def _decode(raw: object) -> tuple[JsonObject, bool]:
+    """(the object that was sent, whether `raw` itself is strict JSON for it: text that every reader of JSON takes)."""
+    value, is_strict = raw, False
+    if isinstance(raw, (str, bytes, bytearray)) and len(raw) > LONGEST_ARGUMENTS:
+        raise InvalidArguments(_TOO_LONG)
+    for _ in range(3):
+        if isinstance(value, (bytes, bytearray)):
+            value = value.decode("utf-8", "replace")
+        if value is None or (isinstance(value, str) and not value.strip()):
+            return {}, False
+        if not isinstance(value, str):
+            break
+        try:
+            text, (value, is_strict) = value, _load(value)
+            is_strict = is_strict and text is raw
+        except InvalidArguments:
+            if value is raw or isinstance(raw, (bytes, bytearray)):
+                raise
+            break  # a JSON string that holds no JSON in turn: it is just a string
+    made = _copy(value, (), itertools.count()) if isinstance(value, Mapping) else value
+    if isinstance(made, dict):
+        return made, is_strict
+    raise InvalidArguments(
+        f"arguments must be a JSON object, got {name_json_kind(value)}: {shorten_json(value)}"
+    )
+
+
+def _load(text: str) -> tuple[object, bool]:
+    """(what the JSON text says, whether it is strict): a line break inside a string is what many models send, and
+    means just that.
+    """
+    # Commas outside of strings: there are more values than these, and only so many are built.
+    if text.count(",") > MOST_VALUES:
+        unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
+        if unquoted.count(",") > MOST_VALUES:
+            raise InvalidArguments(_TOO_MANY)
+    try:
+        try:
+            return _DECODER.decode(text), True
+        except json.JSONDecodeError as error:
+            if not error.msg.startswith("Invalid control character"):
+                raise
+        return _LENIENT.decode(text), False
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            rest = shorten_json(text[error.pos :].strip())
+            problem = f"arguments are not a single JSON object: after its end comes {rest}"
+        else:
+            near = shorten_json(text[max(0, error.pos - 30) : error.pos + 10])
+            problem = f"arguments are not valid JSON: {error.msg} at character {error.pos}, near {near}"
+    except RecursionError:
+        problem = _TOO_DEEP
+    except InvalidArguments:
+        raise
+    except ValueError:  # Python's limit on the digits of an int
+        problem = "arguments hold an integer with more than 4300 digits"
+    raise InvalidArguments(problem)
+
+
+def _refuse_repeated(pairs: list[tuple[str, object]]) -> JsonObject:
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        counted = Counter(name for name, _ in pairs)
+        twice = sorted(name for name, count in counted.items() if count > 1)
+        raise InvalidArguments(f"arguments have {list_some(map(shorten_json, twice))} more than once")
+    return result
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_refuse_repeated)
+_LENIENT = json.JSONDecoder(strict=False, object_pairs_hook=_refuse_repeated)
+
+
+def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> object:
+    """A copy of JSON data, checked: no other call and no caller can change it later. `count` counts its values."""
+    if len(path) > DEEPEST:
+        raise InvalidArguments(_TOO_DEEP)
+    if next(count) > MOST_VALUES:
+        raise InvalidArguments(_TOO_MANY)
+    if isinstance(value, Mapping):
+        entries: JsonObject = {}
+        for key, item in value.items():
+            if not (name := str(key)).isascii():
+                _check_text(name, path)
+            entries[name] = _copy(item, (*path, name), count)
+        return entries
+    if isinstance(value, (list, tuple)):
+        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InvalidArguments(
+            f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
+        )
+    if isinstance(value, str) and not value.isascii():
+        _check_text(value, path)
+    return value
+
+
+def _check_text(text: str, path: tuple[int | str, ...]) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        sent = shorten_json(text)
+        raise InvalidArguments(
+            f"{write_path(path)}: half of a surrogate pair is no character, got {sent}"
+        ) from None

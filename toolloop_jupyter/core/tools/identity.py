@@ -4,19 +4,18 @@ A version has all that runs, and all that was filled in beforehand:
 
 - the function and all that it wraps: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
 - of each the code, the defaults, a partial's arguments and what its closure holds: functions as the function itself; plain
-  values; lists, dicts and the like, dataclasses and pydantic's models to the bottom;
+  values; lists, dicts, sets and tuples to the bottom;
 - of the object whose method, or which itself, is called: which one it is, and the functions in its attributes.
 
-A version is *fixed* when there is nothing else. A DataFrame or a connection in a closure, a default or a partial can change
-unseen: of those it has which one it is, and an approval holds for one call. What a function looks up when it runs (globals,
-modules, attributes of objects) is its own affair.
+A version is *fixed* when there is nothing else. A DataFrame, a model or a connection in a closure, a default or a partial can
+change unseen: of those it has which one it is, and an approval holds for one call. What a function looks up when it runs
+(globals, modules, attributes of classes and objects) is its own affair.
 """
 
 from __future__ import annotations
 import __future__
 
 import ast
-import dataclasses
 import datetime as dt
 import enum
 import functools
@@ -27,13 +26,11 @@ import re
 import textwrap
 import types
 import warnings
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from itertools import islice
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from ..execution import Raised, attempt_call
@@ -47,8 +44,14 @@ _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
 _BUILTIN = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType)
-_ROUTINES = (types.FunctionType, types.MethodType, *_BUILTIN, type(functools.lru_cache(len)))
-_CONTAINERS = (list, tuple, set, frozenset, bytearray, deque)
+_ROUTINES = (
+    types.FunctionType,
+    types.MethodType,
+    *_BUILTIN,
+    type(functools.lru_cache(len)),
+    functools.partial,
+)
+_CONTAINERS = (list, tuple, set, frozenset, dict)
 
 
 @dataclass(frozen=True)
@@ -56,110 +59,83 @@ class Version:
     """A function's parts, to be compared by identity, or by value where they are plain."""
 
     parts: tuple[object, ...]
-    data: tuple[object, ...] = ()
-    """What its closures hold beside functions. A counter, a log or a cache changes there with each call."""
 
     @classmethod
     def of(cls, function: Function) -> Version:
         """The version of now. Never raises: what cannot be looked at is the same as nothing else."""
-        data = _Parts()
-        parts = _Parts(data)
-        if isinstance(attempt_call(parts.add_function, function), Raised):
-            return cls((object(), _UNSEEN))
-        return cls(tuple(parts.found[:MOST]), tuple(data.found[:MOST]))
+        parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
+        return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
     @property
     def fixed(self) -> bool:
         """Whether all of it is compared, so that an approval may hold for later calls."""
-        return all(len(p) < MOST and not any(part is _UNSEEN for part in p) for p in (self.parts, self.data))
+        return len(self.parts) < MOST and not any(part is _UNSEEN for part in self.parts)
 
     def is_still(self, now: Version) -> bool:
-        """Whether nothing of what runs was replaced since; the data of its closures may be other."""
-        return _are_same(self.parts, now.parts)
-
-    def covers(self, now: Version) -> bool:
-        """Whether what was allowed for good when this was the version is allowed now: it is the same to the bottom."""
-        return self.fixed and now.fixed and self.is_still(now) and _are_same(self.data, now.data)
-
-
-def _are_same(before: tuple[object, ...], now: tuple[object, ...]) -> bool:
-    return len(before) == len(now) and all(
-        one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
-        for one, other in zip(before, now, strict=True)
-    )
+        """Whether nothing was replaced since."""
+        return len(self.parts) == len(now.parts) and all(
+            one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
+            for one, other in zip(self.parts, now.parts, strict=True)
+        )
 
 
-class _Parts:
-    """The parts of a function, in the order in which they are found; its closures' data is put apart."""
+def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
+    """The parts of a function, in the order in which they are found. `seen` are the objects whose parts are listed."""
+    for layer in list_layers(function):
+        if inspect.ismethod(layer):  # another object at each look
+            yield from _list_object(layer.__self__, seen)
+            continue
+        yield layer
+        if id(layer) in seen:
+            return
+        seen.add(id(layer))
+        if isinstance(layer, functools.partial):
+            yield from _list_held((layer.args, layer.keywords), seen)
+        elif inspect.isfunction(layer):
+            yield from _list_held((layer.__code__, layer.__defaults__, layer.__kwdefaults__), seen)
+            for cell in layer.__closure__ or ():
+                held = attempt_call(getattr, cell, "cell_contents")  # may be empty yet
+                yield from _list_held(_UNSEEN if isinstance(held, Raised) else held, seen)
+        elif isinstance(layer, types.BuiltinFunctionType):
+            yield from _list_held(layer.__self__, seen)
+        elif not isinstance(layer, _ROUTINES):
+            yield from _list_object(layer, seen)
 
-    def __init__(self, data: _Parts | None = None) -> None:
-        self.found: list[object] = []
-        self._data = data or self
-        self._seen: set[int] = set()
 
-    def add_function(self, function: Function) -> None:
-        for layer in list_layers(function):
-            if inspect.ismethod(layer):  # another object at each look
-                self._add_object(layer.__self__)
-            elif not self._add_new(layer):
+def _list_held(value: object, seen: set[int]) -> Iterator[object]:
+    """The parts of what a closure, a default or a partial holds."""
+    kind = type(value)
+    if kind in _UNCHANGING or isinstance(value, type):
+        yield value
+    elif isinstance(value, enum.Enum):
+        yield value
+        yield from _list_held(value.value, seen)
+    elif isinstance(value, _ROUTINES):
+        yield from _list_parts(value, seen)
+        if inspect.ismethod(value):
+            yield from _list_held(value.__self__, seen)
+    elif kind in _CONTAINERS:
+        if kind in (list, set, dict):
+            yield value
+            if id(value) in seen:
                 return
-            elif isinstance(layer, functools.partial):
-                self.add((layer.args, layer.keywords))
-            elif inspect.isfunction(layer):
-                self.add((layer.__code__, layer.__defaults__, layer.__kwdefaults__))
-                for cell in layer.__closure__ or ():
-                    held = attempt_call(getattr, cell, "cell_contents")  # may be empty yet
-                    (self if callable(held) else self._data).add(
-                        _UNSEEN if isinstance(held, Raised) else held
-                    )
-            elif isinstance(layer, types.BuiltinFunctionType):
-                self.found.append(layer.__self__)
-            elif not isinstance(layer, _ROUTINES):
-                self._add_object(layer)
-
-    def add(self, value: object) -> None:
-        """Add what a closure, a default or a partial holds."""
-        kind = type(value)
-        if kind in _UNCHANGING or isinstance(value, (type, enum.Enum)) or len(self.found) > MOST:
-            self.found.append(value)
-        elif isinstance(value, (*_ROUTINES, functools.partial)):
-            self.add_function(value)
-        elif (content := _list_content(value)) is not None:
-            self.found += (kind, len(content))
-            if kind in (tuple, frozenset) or self._add_new(value):
-                for item in islice(content, MOST + 1):
-                    self.add(item)
-        else:
-            self.found += (value, _UNSEEN)
-            if callable(value):
-                self.add_function(value)
-
-    def _add_new(self, part: object) -> bool:
-        """Add which object it is; False for one whose content is known already."""
-        self.found.append(part)
-        known = id(part) in self._seen
-        self._seen.add(id(part))
-        return not known
-
-    def _add_object(self, owner: object) -> None:
-        self.found.append(owner)
-        for name, value in list(getattr(owner, "__dict__", {}).items()):
-            if isinstance(value, (*_ROUTINES, functools.partial)):
-                self.found.append(name)
-                self.add_function(value)
+            seen.add(id(value))
+        yield len(value)  # type: ignore[arg-type]
+        for item in value.items() if isinstance(value, dict) else value:  # type: ignore[attr-defined]
+            yield from _list_held(item, seen)
+    else:
+        yield from (value, _UNSEEN)
+        if callable(value):
+            yield from _list_parts(value, seen)
 
 
-def _list_content(value: object) -> Collection[object] | None:
-    """All that makes a value what it is, or None where that cannot be told."""
-    if type(value) is dict:
-        return value.items()
-    if type(value) in _CONTAINERS:
-        return value  # type: ignore[return-value]
-    if isinstance(value, BaseModel):
-        return (*vars(value).items(), value.__pydantic_extra__, value.__pydantic_private__)
-    bases = type(value).__mro__[:-1]
-    is_data = all(dataclasses.is_dataclass(base) and "__slots__" not in vars(base) for base in bases)
-    return tuple(vars(value).items()) if is_data else None
+def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
+    """Which object it is, and the functions in its attributes."""
+    yield owner
+    for name, value in list(getattr(owner, "__dict__", {}).items()):
+        if isinstance(value, _ROUTINES):
+            yield name
+            yield from _list_parts(value, seen)
 
 
 def read_source(function: Function) -> str:

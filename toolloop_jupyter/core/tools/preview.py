@@ -18,9 +18,9 @@ import collections
 import dataclasses
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 from pydantic import AliasChoices, BaseModel, ByteSize, RootModel, SecretBytes, SecretStr
 from pydantic.types import Secret
@@ -29,13 +29,11 @@ from pydantic_core import to_jsonable_python
 from ..events import is_same_json
 from ..execution import MISSING, Raised, attempt_call
 from .messages import InvalidArguments, shorten_json, write_path
-from .parsing import JsonObject
 from .schema import make_strict_json
 
+JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known.
-
-Of such a part only what is shown counts: what makes the value again is told of the whole that it is in."""
+"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
@@ -47,28 +45,21 @@ _NOTE = re.compile(r"hidden, [\d,]+ characters?")
 """What is shown of a secret."""
 
 
-class Preview(NamedTuple):
-    """What is shown of one value."""
-
-    shown: object
-    """JSON to show and to keep."""
-    again: object
-    """JSON that validates to this value again: what was sent for it, and the defaults that are others each time. MISSING
-    where nothing was sent."""
-
-
 class _Unclear(Exception):
     """A value cannot be shown by what is known of it; what was sent for the whole that it is in can."""
 
 
-def preview(value: object, sent: object = MISSING) -> Preview:
-    """Show a value by its content and by the JSON that was sent for it. Runs no code of the value's class; never raises."""
+def preview(value: object, sent: object = MISSING) -> object:
+    """A value as JSON to show and to keep, by its content and by the JSON that was sent for it.
+
+    Runs no code of the value's class; never raises.
+    """
     if type(value) in _PLAIN:
-        return Preview(value, sent)
-    made = attempt_call(_look, value, sent)
-    if not isinstance(made, Raised):
-        return made
-    return Preview(snapshot(value), MISSING) if sent is MISSING else Preview(sent, sent)  # it holds itself
+        return value
+    shown = attempt_call(_look, value, sent)
+    if not isinstance(shown, Raised):
+        return shown
+    return snapshot(value) if sent is MISSING else sent  # it holds itself
 
 
 def is_plain(value: object) -> bool:
@@ -95,84 +86,71 @@ def _make_other_json(value: object) -> object:
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
 
 
-def _look(value: object, sent: object) -> Preview:
+def _look(value: object, sent: object) -> object:
     try:
         return _look_inside(value, type(value), sent)
     except _Unclear:
         if sent is MISSING or sent is _UNKNOWN:
             raise
-        return Preview(sent, sent)
+        return sent
 
 
-def _look_inside(value: object, kind: type, sent: object) -> Preview:
+def _look_inside(value: object, kind: type, sent: object) -> object:
     if kind in _PLAIN:
-        shown = value
-    elif isinstance(value, (SecretStr, SecretBytes, Secret)):
+        return value
+    if isinstance(value, (SecretStr, SecretBytes, Secret)):
         hidden = value.get_secret_value()
         size = len(hidden if isinstance(hidden, (str, bytes)) else str(hidden))
-        shown = f"hidden, {size:,} character{'' if size == 1 else 's'}"
-    elif not hasattr(kind, "__next__") and (
-        kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES
-    ):
-        shown = make_strict_json(_make_json(value))  # which is all there is to it
-    elif kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
+        return f"hidden, {size:,} character{'' if size == 1 else 's'}"
+    is_iterator = hasattr(kind, "__next__")
+    if not is_iterator and (kind in _LEAVES or isinstance(value, Enum) or kind.__module__ in _LEAF_MODULES):
+        return make_strict_json(_make_json(value))  # which is all there is to it
+    if kind in _SETS or kind in _LISTS or (isinstance(value, tuple) and hasattr(kind, "_fields")):
         return _look_at_items([*value], sent, ordered=kind not in _SETS)  # type: ignore[misc]
-    elif kind in _DICTS:
+    if kind in _DICTS:
         return _look_at_entries(value, sent)  # type: ignore[arg-type]
-    elif isinstance(value, RootModel):
+    if isinstance(value, RootModel):
         return _look(value.root, sent)
-    elif isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
+    if isinstance(value, BaseModel) or dataclasses.is_dataclass(value):
         return _look_at_fields(value, sent)
-    elif sent is MISSING:
-        return Preview(snapshot(value), MISSING)
-    else:
-        raise _Unclear
-    return Preview(shown, sent)
+    if sent is MISSING:
+        return snapshot(value)
+    raise _Unclear
 
 
-def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> Preview:
+def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> object:
     if ordered and isinstance(sent, list) and len(sent) == len(items):
-        made = [_look(item, part) for item, part in zip(items, sent, strict=True)]
-        return Preview([one.shown for one in made], [one.again for one in made])
-    shown = [_look(item, MISSING if sent is MISSING else _UNKNOWN).shown for item in items]
-    if not ordered:  # its order is nobody's, and another one after each edit
-        by_value = attempt_call(sorted, shown)
-        shown = sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
-    return Preview(shown, sent if ordered or sent is MISSING else shown)
+        return [_look(item, part) for item, part in zip(items, sent, strict=True)]
+    shown = [_look(item, MISSING if sent is MISSING else _UNKNOWN) for item in items]
+    if ordered:
+        return shown
+    by_value = attempt_call(sorted, shown)  # a set's order is nobody's, and another one after each edit
+    return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
 
 
-def _look_at_entries(value: Mapping[object, object], sent: object) -> Preview:
+def _look_at_entries(value: Mapping[object, object], sent: object) -> object:
     given = sent if isinstance(sent, dict) else {}
     otherwise = MISSING if sent is MISSING else _UNKNOWN
     shown: JsonObject = {}
-    again = dict(given)
     for key, item in value.items():
         name = key if isinstance(key, str) else next(iter(_make_json({key: None})))
-        made = _look(item, given.get(name, otherwise))
-        shown[name] = made.shown
-        if name in given:
-            again[name] = made.again
-    return Preview(shown, again if given is sent else sent)
+        shown[name] = _look(item, given.get(name, otherwise))
+    return shown
 
 
-def _look_at_fields(value: object, sent: object) -> Preview:
+def _look_at_fields(value: object, sent: object) -> object:
     """An object with fields: the fields by the names that a model sends, and all else that was sent."""
     if sent is not MISSING and not isinstance(sent, dict):
         raise _Unclear  # made of a text or a list: its fields may not be all that it keeps of that
     given: JsonObject = {} if sent is MISSING else sent
-    shown, again = dict(given), dict(given)
+    shown = dict(given)
     for name, info in _list_fields(value):
         alias = getattr(info, "validation_alias", None) or getattr(info, "alias", None)
         choices = alias.choices if isinstance(alias, AliasChoices) else [alias]
         names = [*(choice for choice in choices if isinstance(choice, str)), name]
         key = next((one for one in names if one in given), names[0])
-        made = _look(getattr(value, name), given.get(key, MISSING))
-        shown[key] = made.shown
-        if key in given:
-            again[key] = made.again
-        elif getattr(info, "default_factory", None) not in (None, dataclasses.MISSING):
-            again[key] = made.shown  # another one each time
-    return Preview(shown, MISSING if sent is MISSING else again)
+        shown[key] = _look(getattr(value, name), given.get(key, MISSING))
+    return shown
 
 
 def _list_fields(value: object) -> Iterator[tuple[str, object]]:
@@ -185,70 +163,19 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
     yield from ((field.name, known.get(field.name, field)) for field in dataclasses.fields(value))  # type: ignore[arg-type]
 
 
-# An edit starts from what the model sent, with only the parts replaced that a person has touched: a secret, and what
-# only a validator reads, are not in what they saw.
-
-
-def merge_edit(edited: object, shown: object, again: object) -> object:
-    """JSON to validate: `edited` where it differs from what was `shown`, else what makes the value `again`.
-
-    MISSING where nothing was sent and nothing was changed. Raises InvalidArguments for the note of a secret in
-    another's place.
-    """
-    if shown is not MISSING and is_same_json(edited, shown):
-        merged = again
-    elif isinstance(edited, Mapping) and isinstance(shown, Mapping) and isinstance(again, Mapping):
-        parts = {key: again[key] for key in again if key not in shown} | {
-            key: merge_edit(value, shown.get(key, MISSING), again.get(key, MISSING))
-            for key, value in edited.items()
-        }
-        return {key: value for key, value in parts.items() if value is not MISSING}
-    elif isinstance(edited, list) and isinstance(shown, list) and isinstance(again, list):
-        return _merge_lists(edited, shown, again)
-    else:
-        merged = edited
-    if holds_note(merged):
-        raise InvalidArguments(
-            f"{shorten_json(edited)}: this stands for a hidden value, and which one is not certain here; "
-            "type it anew, or leave the whole argument as it was"
-        )
-    return merged
-
-
-def _merge_lists(edited: Sequence[object], shown: Sequence[object], again: Sequence[object]) -> list[object]:
-    """Item by item. One with a secret must be whole as it was and in its place: no secret goes to another's row."""
-    merged = list(edited)
-    grown = len(edited) >= len(shown) == len(again)
-    same_places = grown and (len(edited) == len(shown) or is_same_json(edited[: len(shown)], shown))
-    for index, item in enumerate(edited):
-        is_old = grown and index < len(shown)
-        if holds_note(item):
-            certain = same_places and is_old and is_same_json(item, shown[index])
-            merged[index] = merge_edit(
-                item, *((shown[index], again[index]) if certain else (MISSING, MISSING))
-            )
-        elif is_old and isinstance(item, (Mapping, list)):
-            merged[index] = merge_edit(item, shown[index], again[index])
-    return merged
-
-
-def holds_text(value: object, is_such: Callable[[str], object]) -> bool:
-    """Whether JSON data has a text of a kind, at any depth."""
-    if isinstance(value, str):
-        return bool(is_such(value))
-    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
-    return any(holds_text(item, is_such) for item in items)
-
-
 def holds_note(value: object) -> bool:
-    return holds_text(value, _NOTE.fullmatch)
+    """Whether JSON data has what is shown in a secret's place, at any depth."""
+    if isinstance(value, str):
+        return _NOTE.fullmatch(value) is not None
+    items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    return any(map(holds_note, items))
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
     """Raise InvalidArguments where validation made of an edit what the person does not see in it.
 
     What they left alone must be as it was shown. What they changed may be read as another value (`"2"` as 2), which is
-    then shown and kept; but a field of an object that stays what it was is not read under this name.
+    then kept; but a field of an object that stays what it was is not read under this name.
     """
     if shown is MISSING:
         return  # added

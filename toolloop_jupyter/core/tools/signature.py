@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
 import docstring_parser
-import typing_extensions
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
@@ -316,10 +315,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
 
 def _evaluate(annotation: object, namespace: tuple[Names, Names]) -> object:
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
-    found: object = typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
-    if sys.version_info < (3, 11) and (referring := _put_references(found)) is not found:
-        return _evaluate(referring, namespace)
-    return found
+    return typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
 
 
 def _is_context(annotation: object) -> bool:
@@ -371,40 +367,21 @@ _VARIADIC = {
 
 
 # --- annotations ----------------------------------------------------------------------------------------------
-#
-# Annotations that mean more than pydantic makes of them are rewritten before it sees them:
-#
-# - `Iterable[int]` and `Collection[int]` become `list[int]`: pydantic checks an iterable only while the function
-#   reads it, so a bad item would be found in the middle of the work; and it takes no collections.
-# - `typing.TypedDict` on Python 3.10 and 3.11 becomes the `typing_extensions.TypedDict` with the same keys, the only
-#   one pydantic takes there (the older classes do not say which inherited keys are required).
 
 _UNIONS = (typing.Union, types.UnionType)
 _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.Reversible)
-_REQUIRED = (typing_extensions.Required, getattr(typing, "Required", typing_extensions.Required))
-_NOT_REQUIRED = (typing_extensions.NotRequired, getattr(typing, "NotRequired", typing_extensions.NotRequired))
-_OLD_TYPED_DICT = getattr(typing, "_TypedDictMeta", None) if sys.version_info < (3, 12) else None
-"""The class of old typed dicts; there is no public test for them."""
 
 
-def rewrite_annotation(annotation: object, inside: frozenset[object] = frozenset()) -> Any:
-    """The annotation in pydantic's terms; itself where nothing has to be rewritten. `inside` are typed dicts around it."""
-    if isinstance(annotation, type) and type(annotation) is _OLD_TYPED_DICT:
-        # A recursive one stays what it is: pydantic then says what to use instead.
-        return annotation if annotation in inside else _copy_typed_dict(annotation, inside | {annotation})
+def rewrite_annotation(annotation: object) -> Any:
+    """The annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; itself where there is none of these.
+
+    Pydantic checks an iterable only while the function reads it, so a bad item would be found in the middle of the work;
+    and it takes no collections.
+    """
     if (typing.get_origin(annotation) or annotation) in _LISTS:
         arguments = typing.get_args(annotation)
-        return list[rewrite_annotation(arguments[0], inside)] if arguments else list  # type: ignore[misc]
-    return _change_members(annotation, lambda member: rewrite_annotation(member, inside))
-
-
-def _put_references(annotation: object) -> object:
-    """`list["Node"]` with a reference in place of the text: Python 3.10 evaluates only those of `typing`'s generics."""
-    is_builtin = isinstance(annotation, types.GenericAlias)
-    return _change_members(
-        annotation,
-        lambda one: typing.ForwardRef(one) if is_builtin and isinstance(one, str) else _put_references(one),
-    )
+        return list[rewrite_annotation(arguments[0])] if arguments else list  # type: ignore[misc]
+    return _change_members(annotation, rewrite_annotation)
 
 
 def _change_members(annotation: object, change: Callable[[object], object]) -> object:
@@ -419,20 +396,6 @@ def _change_members(annotation: object, change: Callable[[object], object]) -> o
     if hasattr(annotation, "copy_with") and origin is not Annotated:
         return annotation.copy_with(members)
     return operator.getitem(typing.Union if origin in _UNIONS else origin, members)
-
-
-def _copy_typed_dict(old: type, inside: frozenset[object]) -> object:
-    fields = {}
-    for name, hint in typing_extensions.get_type_hints(old, include_extras=True).items():
-        required = name in getattr(old, "__required_keys__", ())
-        if (origin := typing.get_origin(hint)) in (*_REQUIRED, *_NOT_REQUIRED):
-            required, (hint,) = origin in _REQUIRED, typing.get_args(hint)  # noqa: PLW2901
-        wrap = typing_extensions.Required if required else typing_extensions.NotRequired
-        fields[name] = operator.getitem(wrap, rewrite_annotation(hint, inside))
-    make: Any = typing_extensions.TypedDict
-    new = make(old.__name__, fields)
-    new.__doc__, new.__module__ = old.__doc__, old.__module__
-    return new
 
 
 def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:

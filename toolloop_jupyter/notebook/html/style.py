@@ -58,6 +58,7 @@ _RULES = """
 .tlj.tlj.tlj th,.tlj.tlj.tlj td{border:0;border-bottom:1px solid var(--tlj-line);padding:3px 14px 3px 0;max-width:none;white-space:normal}
 .tlj.tlj.tlj th,.tlj.tlj.tlj td{overflow-wrap:break-word}.tlj.tlj.tlj th{font-weight:600}
 .tlj-text.tlj,.tlj-answer.tlj{margin:6px 0!important}
+.tlj.tlj.tlj :is(p,li,td)>code,.tlj.tlj.tlj :is(p,li,td)>em>code{display:inline-block;max-width:100%}
 .tlj.tlj.tlj table table{margin:0}.tlj.tlj.tlj table table tr:last-child>*{border-bottom:0}
 .tlj.tlj.tlj a{color:var(--tlj-m);text-decoration:underline}.tlj.tlj.tlj summary{cursor:pointer}
 .tlj.tlj.tlj img{max-width:100%}
@@ -78,6 +79,7 @@ _RULES = """
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
 @media (max-width:520px){.tlj-call.tlj>summary::after{order:1}.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{order:2;flex:1 1 100%;padding-left:1.5em}}
+@media (max-width:760px){.jp-OutputArea-output>.tlj.tlj.tlj{margin-left:8px!important}}
 @media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}
 """
@@ -156,17 +158,26 @@ _CARD_RULES = """
 .tlj-why{flex:1 1 14em!important;min-width:10em;width:auto!important}
 .tlj-all{width:auto!important;flex:0 1 auto;max-width:100%;min-width:0}.tlj-all select{min-width:0;flex:1 1 auto}
 .tlj-all .widget-label-basic,.tlj-all label{max-width:none}
-.tlj-bar{display:flex;flex-flow:row wrap!important;align-items:center;justify-content:space-between;gap:4px 12px;overflow:visible}
-.tlj-status>*{margin-right:10px;white-space:nowrap}
+.tlj-bar{display:flex;flex-flow:row nowrap!important;align-items:flex-start;gap:4px 12px;overflow:visible}
+.tlj-bar>.widget-html{flex:1 1 0!important;min-width:0}.tlj-bar>.tlj-btn{flex:none}
+.tlj-status>*{margin-right:10px;white-space:nowrap}.tlj-status>b{white-space:normal}
+.tlj-card.jupyter-widgets-disconnected>*,.tlj-bar.jupyter-widgets-disconnected>*{display:none!important}
+.tlj-card.jupyter-widgets-disconnected::before,.tlj-bar.jupyter-widgets-disconnected::before{
+ font:14px/1.5 system-ui,sans-serif;color:inherit;padding:0;content:"The kernel of this run is gone: it ended here."}
+.tlj-card.jupyter-widgets-disconnected::before{content:"The kernel that asked here is gone: what it asked about was not run. Run the cell again."}
+.tlj-card:focus,.tlj-bar:focus{outline:2px solid var(--tlj-m);outline-offset:1px}
+.tlj-card select{appearance:auto;background-image:none!important}
 .tlj-field{overflow:visible;margin-top:4px}.tlj-field>*,.tlj-why{width:auto!important;height:auto;overflow:visible}
 .tlj-field .widget-label,.tlj-why .widget-label{width:auto!important;min-width:8em;text-align:left;color:inherit;opacity:.85}
 .tlj-why .widget-label{min-width:0}.tlj-field select{min-height:28px}
+.tlj-field>.widget-html{margin-left:calc(8em + 12px)!important}.tlj-field>.widget-checkbox+.widget-html{margin-left:0!important}
+@media (max-width:760px){.jp-OutputArea-output :is(.tlj-card,.tlj-bar){margin-left:8px!important}}
 """
 
 CARD_STYLE = (
-    f"<style>.tlj-card,.tlj-bar{{{_LIGHT};--tlj-on:#fff}}"
+    f"<style>.tlj-card,.tlj-bar{{{_LIGHT};--tlj-on:#fff;color-scheme:light}}"
     + ",".join(f"{page} .tlj-card,{page} .tlj-bar" for page in _DARK_PAGES)
-    + f"{{{_DARK};--tlj-on:#111}}"
+    + f"{{{_DARK};--tlj-on:#111;color-scheme:dark}}"
     + _CARD_RULES.replace("\n", "")
     + "</style>"
 )

@@ -10,7 +10,8 @@ from typing import Literal
 from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
-from ..html import visible, visible_json
+from ..html import counted, in_a_line, visible, visible_json, visible_text
+from ..transcript import Block, mimebundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -20,7 +21,7 @@ Means = Literal["auto", "card", "input"]
 GRACE = 3.0
 """Seconds that the first card waits for a click in a kernel whose client answers no `input()` and is not nbclient. Most
 such clients are scripts, but a front-end without a keyboard would look the same: no message says "I show widgets"."""
-NOBODY = "nobody is there to approve it (no widgets and no keyboard: an unattended run)"
+NOBODY = "nobody is there to approve it (an unattended run)"
 
 
 class NobodyThere(HarnessError):
@@ -81,14 +82,15 @@ async def ask(
     return approval.decision
 
 
-async def put_card(
-    output: CellOutput, approval: Approval, fallback: Mapping[str, object], position: str
-) -> None:
-    """Show the approval card in an output until it is decided; what cannot show widgets shows `fallback`."""
+NO_CARD = "here a card asks while its kernel lives; without an answer to it nothing was run"
+
+
+async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
+    """Show the approval card in an output until it is decided; what cannot show widgets shows the `record` so far."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
-    output.put({**fallback, **card.mimebundle()})
+    output.put({**mimebundle([record, notice(NO_CARD)]), **card.mimebundle()})
     card.came_up()
     try:
         await approval.wait()
@@ -127,54 +129,109 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
     """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
-    (or session), ? for what the tool does.
+    (or session), ? for these keys and what the tool does.
     """
-    question = approval.question or f"Run {approval.tool} with exactly this?"
-    print(f"\n? {visible(question)}")  # noqa: T201 - a prompt
+    print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
         print(f"    {visible(approval.origin)}")  # noqa: T201
-    for name, value in approval.input.items():
-        print(f"    {visible(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}")  # noqa: T201
-    if approval.why:
-        print(f"    asked because {visible(approval.why)}")  # noqa: T201
-    run = ", [a]ll of this tool in this run" if "run" in approval.scopes else ""
-    session = ", [s]: in this session" if "session" in approval.scopes else ""
-    edit = ", [e]dit" if approval.editable else ""
-    while not approval.answered:
-        with kernel.allow_interrupts():
-            answer = _read(read, f"  [y]es, [n]o (n REASON){edit}{run}{session}, [?]: ")
-        word, _, rest = answer.partition(" ")
-        if word.lower() in ("y", "yes"):
+    print("\n".join(line for name, value in approval.input.items() for line in _argument_lines(name, value)))  # noqa: T201
+    if why := tell_why(approval):
+        print(f"    {visible(why)}")  # noqa: T201
+    keys = _keys(approval)
+    question = f"  {', '.join(label for label, _ in keys.values())}: "
+    try:
+        while not approval.answered:
+            _take_answer(approval, keys, read, question)
+    except _NobodyTypes as reason:
+        approval.deny(str(reason), by="prompt")
+
+
+def _take_answer(
+    approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
+) -> None:
+    """Ask once, and do what is typed."""
+    word, _, rest = _read(read, question).partition(" ")
+    match _KEY_OF.get(word.lower(), word.lower()):
+        case "y":
             approval.allow(by="prompt")
-        elif word.lower() in ("a", "all") and run:
-            approval.allow(by="prompt", scope="run")
-        elif word.lower() in ("s", "session") and session:
-            approval.allow(by="prompt", scope="session")
-        elif word == "?":
-            about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
-            print("\n".join(f"    {visible(line)}" for line in about.split("\n")))  # noqa: T201
-        elif word.lower() in ("n", "no"):
+        case "n":
             approval.deny(rest.strip(), by="prompt")
-        elif word.lower() in ("e", "edit") and edit:
+        case "e" if "e" in keys:
             _edit(approval, read)
+        case "a" if "a" in keys:
+            approval.allow(by="prompt", scope="run")
+        case "s" if "s" in keys:
+            approval.allow(by="prompt", scope="session")
+        case "?":
+            print("\n".join([*(f"    {key}  {does}" for key, (_, does) in keys.items()), *_about(approval)]))  # noqa: T201
+
+
+_KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
+
+
+def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
+    """What may be typed: the key, how the question names it, and what it does."""
+    tool = visible(approval.tool)
+    keys = {
+        "y": ("[y]es", "run it with these arguments"),
+        "n": (
+            "[n]o (n REASON)",
+            "do not run it; the model is told so, and the reason that stands behind the n",
+        ),
+        "e": ("[e]dit", "change the arguments, one after the other, and run it"),
+        "a": (
+            "[a]ll of this tool in this run",
+            f"run it, and every later call of {tool} in this run without a question",
+        ),
+        "s": (
+            "[s]: in this session",
+            f"run it, and every later call of {tool} in this session without a question",
+        ),
+        "?": ("[?]", "say this, and what the tool does"),
+    }
+    offered = {"e": approval.editable, "a": "run" in approval.scopes, "s": "session" in approval.scopes}
+    return {key: words for key, words in keys.items() if offered.get(key, True)}
+
+
+def _about(approval: Approval) -> list[str]:
+    """What the tool does, in lines."""
+    about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
+    return [f"    {visible(line)}" for line in ("", *about.split("\n"))]
+
+
+def _argument_lines(name: str, value: object) -> list[str]:
+    """One argument for a terminal: a text of several lines as these, anything else as JSON."""
+    if not isinstance(value, str) or "\n" not in value.strip("\n"):
+        return [
+            f"    {in_a_line(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}"
+        ]
+    lines = visible_text(value).split("\n")
+    return [f"    {in_a_line(name)} = {counted(len(lines), 'line')}:", *(f"      | {line}" for line in lines)]
+
+
+class _NobodyTypes(Exception):
+    """The keyboard gives nothing any more; its text is the reason of the denial."""
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:
-    """One line from the keyboard; the end of input is a no: nobody is there any more."""
+    """One line from the keyboard. Raises _NobodyTypes at the end of input, and for what is no text."""
     try:
-        line: object = read(prompt)
-        return line.strip() if type(line) is str else "n the keyboard gave no text"
+        with kernel.allow_interrupts():
+            line: object = read(prompt)
     except EOFError:
-        return "n nobody answered (end of input)"
+        raise _NobodyTypes("nobody answered (end of input)") from None
+    if type(line) is not str:
+        raise _NobodyTypes("the keyboard gave no text")
+    return line.strip()
 
 
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
     """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
+    print("    Enter keeps the value in brackets; a value is JSON, or text as it is")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
-        with kernel.allow_interrupts():
-            answer = _read(read, f"    {visible(name)} [{shown}]: ")
+        answer = _read(read, f"    {in_a_line(name)} [{shown}]: ")
         edited[name] = value if not answer else _json_or_text(answer, value)
     try:
         approval.allow(edited, by="prompt")

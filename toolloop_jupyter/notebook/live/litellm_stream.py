@@ -24,7 +24,6 @@ from ...core.events import (
     FileChange,
     Reasoning,
     Result,
-    Span,
     Text,
     ToolCall,
     ToolResult,
@@ -40,9 +39,8 @@ Made = TypeVar("Made")
 _KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
 """Ours that have their fields, and perhaps more."""
 
-LOOK = 0.1
-"""Seconds between two looks at whether their request was answered by somebody else (an `on_approval`); the first
-comes before anybody is asked, so that a callback which answers at once raises no card."""
+LOOK = 0.15
+"""Seconds for an `on_approval` to answer before a card is put up."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """LiteLLM's own reason for the denial of a request that the reader of its stream left unanswered."""
@@ -85,8 +83,6 @@ class LiteLLMStream:
         self._reading: asyncio.Future[object] | None = None
         self._converted = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
-        self._asked: tuple[Theirs, Approval] | None = None
-        self._watching: asyncio.Future[None] | None = None
         self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result, once its Done event has come."""
@@ -95,82 +91,43 @@ class LiteLLMStream:
         """Stop the turn, and answer what it has asked."""
         self._cancelled = True
         self._stream.cancel()
-        if self._asked is not None:
-            self._asked[1].deny(ENDED, by="stop")
+        self._converted.deny_open()
 
     def __aiter__(self) -> LiteLLMStream:
         return self
 
     async def __anext__(self) -> Shown:
         if not self._ready:
-            self._hand_back()
+            self._converted.hand_back()
         while not self._ready:
-            event = await self._next()
+            self._reading = self._reading or asyncio.ensure_future(self._read())
+            event = await asyncio.shield(self._reading)
+            self._reading = None
             if event is None:
                 raise StopAsyncIteration
             self._ready.extend(self._converted.take(event))
-            self.result = self._converted.ended_with
+            if _is_theirs(event, Done):
+                self.result = event.result  # type: ignore[attr-defined]
             if isinstance(self._ready[-1], Approval):
-                await self._watch(*self._converted.asked[self._ready[-1].call_id])
-        return self._ready.popleft()
-
-    async def _next(self) -> object:
-        self._reading = self._reading or asyncio.ensure_future(self._read())
-        try:
-            return await asyncio.shield(self._reading)
-        finally:
-            if self._reading.done():
-                self._reading = None
-
-    async def _watch(self, theirs: Theirs, ours: Approval) -> None:
-        """Take over what an `on_approval` decides, from now until the next event is read; give it the time of one look."""
-        self._asked = (theirs, ours)
-        if self._cancelled:
-            ours.deny(ENDED, by="stop")
-
-        async def look() -> None:
-            while not ours.answered:
                 await asyncio.sleep(LOOK)
-                _take_over(theirs, ours)
-
-        self._watching = asyncio.ensure_future(look())
-        await asyncio.wait({self._watching}, timeout=LOOK * 1.5)
-
-    def _hand_back(self) -> None:
-        """Answer their request with the decision on ours. Without one, LiteLLM's own rule holds: it is denied."""
-        if self._asked is None:
-            return
-        (theirs, ours), self._asked = self._asked, None
-        self._converted.answered(ours)
-        if self._watching is not None:
-            self._watching.cancel()
-        if ours.decision is not None and not theirs.answered:
-            theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
+                self._converted.take_over(self._ready[-1].call_id)
+                if self._cancelled:
+                    self._converted.deny_open()
+        return self._ready.popleft()
 
 
 def _answer_of(theirs: Theirs) -> Decision | None:
     """The decision on LiteLLM's request, whoever made it; None while there is none."""
     if not theirs.answered:
         return None
-    waiting = theirs.wait()
     try:
-        waiting.send(None)  # its future is done, so this ends at once, on whatever loop the future is
+        theirs.wait().send(None)  # its future is done, so this ends at once, on whatever loop the future is
     except StopIteration as ended:
         allowed, reason = ended.value
         return Decision(allowed, reason, by="unattended" if reason == UNANSWERED else "callback")
     except asyncio.CancelledError:
-        return Decision(False, ENDED, by="stop")
-    waiting.close()
-    return None
-
-
-def _take_over(theirs: Theirs, ours: Approval) -> Decision | None:
-    """Decide our request as theirs was, if neither a person nor anybody else has; returns the decision that counts."""
-    answer = _answer_of(theirs)
-    if answer is not None and not ours.answered:
-        ours.allow(by=answer.by) if answer.allowed else ours.deny(answer.reason, by=answer.by)
-    same = answer is not None and ours.decision is not None and ours.decision.allowed == answer.allowed
-    return ours.decision if same else answer
+        pass
+    return Decision(False, ENDED, by="stop")
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
@@ -184,28 +141,25 @@ class _Conversion:
 
     def __init__(self, *, live: bool) -> None:
         """`live`: the turn goes on, so the time that a call takes can be seen."""
-        self._live, self._began = live, time.monotonic()
+        self._live = live
         self._events: list[Theirs] = []
         """Ours, and the notices between them."""
-        self._spans: list[Span] = []
         self._open: dict[str, tuple[ToolCall, float]] = {}
         """The calls without a result, and when they began."""
-        self.asked: dict[str, tuple[Theirs, Approval]] = {}
+        self._asked: dict[str, tuple[Theirs, Approval]] = {}
         """(theirs, ours) of each call that was asked about."""
-        self.ended_with: Theirs = None
         self._text = ""
 
     def take(self, event: Theirs) -> list[Shown]:
         """Ours for one of theirs."""
         if _is_theirs(event, Done):
             return [*self.end(event.result), Done(self.result(event.result))]
-        made = self._request(event) if _is_theirs(event, Approval) else [self._made_of(event)]
+        made = self._request(event) if _is_theirs(event, Approval) else [self._make(event)]
         self._events += made
         return made
 
     def end(self, result: Theirs) -> list[Shown]:
         """The answer, where it is only in their Result."""
-        self.ended_with = result
         is_answer = result.stop_reason != "runtime_error" and result.output is None
         if not is_answer or result.text.strip() in self._text:
             return []
@@ -228,37 +182,48 @@ class _Conversion:
             stop_reason=theirs.stop_reason,
             session_id=theirs.session_id,
             error=error if failed else None,
-            spans=tuple(self._spans),
         )
 
-    def answered(self, ours: Approval) -> None:
-        """The request is answered: from now on its call runs."""
-        self._open[ours.call_id] = (self._open[ours.call_id][0], time.monotonic())
+    def hand_back(self) -> None:
+        """Answer their open requests as ours were. Without a decision LiteLLM's own rule holds: it is denied."""
+        for theirs, ours in self._asked.values():
+            if ours.decision is not None and not theirs.answered:
+                theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
 
-    def _made_of(self, event: Theirs) -> Shown:
-        make: Callable[..., Event | Compaction] | None = next(
-            (kind for kind in _KINDS if _is_theirs(event, kind)), None
-        )
-        if make is None:
+    def deny_open(self) -> None:
+        """The turn is stopped: nothing that was asked is run."""
+        for _, ours in self._asked.values():
+            ours.deny(ENDED, by="stop")
+
+    def take_over(self, call_id: str) -> Decision | None:
+        """Decide our request as theirs was, if nobody else has; returns the decision that counts."""
+        theirs, ours = self._asked[call_id]
+        answer = _answer_of(theirs)
+        if answer is not None and not ours.answered:
+            ours.allow(by=answer.by) if answer.allowed else ours.deny(answer.reason, by=answer.by)
+        same = answer is not None and ours.decision is not None and ours.decision.allowed == answer.allowed
+        return ours.decision if same else answer
+
+    def _make(self, event: Theirs) -> Shown:
+        kind: Any = next((kind for kind in _KINDS if _is_theirs(event, kind)), None)
+        if kind is None:
             return Notice(f"{type(event).__name__}: {first_line(repr(event), 200)}")
-        made = _copy(make, event)
+        made: Shown = _copy(kind, event)
         if isinstance(made, Text):
             self._text += made.delta
-        if isinstance(made, ToolResult):
-            return self._call_result(made)
-        return self._begin(made) if isinstance(made, ToolCall) else made
-
-    def _begin(self, call: ToolCall) -> ToolCall:
-        self._open[call.id] = (call, time.monotonic())
-        return call
+        elif isinstance(made, ToolCall):
+            self._open[made.id] = (made, time.monotonic())
+        return self._end_call(made) if isinstance(made, ToolResult) else made
 
     def _request(self, theirs: Theirs) -> list[Shown]:
         """Ours for a request of theirs, behind the call that it is about: an open one of this tool, else one made for it."""
-        calls = [call for call, _ in self._open.values() if call.id not in self.asked]
+        calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         fitting = [call for call in calls if call.input == theirs.input] or calls
-        made_up = ToolCall(f"asked-{len(self.asked)}", theirs.tool, theirs.tool, dict(theirs.input))
-        call = fitting[0] if fitting else self._begin(made_up)
+        call = (
+            fitting or [ToolCall(f"asked-{len(self._asked)}", theirs.tool, theirs.tool, dict(theirs.input))]
+        )[0]
+        self._open.setdefault(call.id, (call, time.monotonic()))
         ours = Approval(
             tool=theirs.tool,
             input=theirs.input,
@@ -267,23 +232,20 @@ class _Conversion:
             scopes=("call",),  # LiteLLM's request is allowed or denied as it stands, and once
             editable=False,
         )
-        self.asked[call.id] = (theirs, ours)
-        _take_over(theirs, ours)
+        self._asked[call.id] = (theirs, ours)
+        self.take_over(call.id)
         return [ours] if fitting else [call, ours]
 
-    def _call_result(self, result: ToolResult) -> Shown:
-        """A result with what was seen of its call: its time, and the decision."""
+    def _end_call(self, result: ToolResult) -> Shown:
+        """A result with what was seen of its call: its time, a wait for its decision included, and the decision."""
         if result.id not in self._open:
             return Notice(f"a result of a call that was not announced: {first_line(result.output, 200)}")
-        (call, began), now = self._open.pop(result.id), time.monotonic()
-        if self._live:
-            times = (began - self._began, now - self._began)
-            self._spans.append(Span("tool", call.name, *times, is_error=result.is_error))
-        decision = _take_over(*self.asked[result.id]) if result.id in self.asked else None
+        _, began = self._open.pop(result.id)
+        decision = self.take_over(result.id) if result.id in self._asked else None
         return dataclasses.replace(
             result,
             value=result.output,
-            seconds=now - began if self._live else 0.0,
+            seconds=time.monotonic() - began if self._live else 0.0,
             full_length=len(result.output),
             ran=self._live and (decision is None or decision.allowed),
             decision=decision,

@@ -52,7 +52,7 @@ async def ask_in_cell(approval: Approval) -> None:
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
-        await put_card(output, asked, mimebundle(approval_record(asked, None)), f"call {asked.number}")
+        await put_card(output, asked, approval_record(asked, None), f"call {asked.number} of this run")
 
     try:
         await ask(approval, card)

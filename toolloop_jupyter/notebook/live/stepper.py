@@ -1,17 +1,18 @@
 """Step mode and dry runs: what goes out to the model and what comes back, exactly.
 
-Shown as a short picture of the conversation (a line for each message) and, folded, as the JSON that is sent. The
-point for a lesson: "the model" only ever sees messages and schemas.
+Shown as a short picture of what is new (a line for each message) and, folded, as the JSON that is sent. The point for a
+lesson: "the model" only ever sees messages and schemas.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from ...core.events import Observer, Reply, Request, ToolCall
+from ...core.events import Observer, Reply, Request, ToolCall, make_plain
 from .. import kernel
 from ..html import (
     BLOCK,
@@ -28,60 +29,117 @@ from ..html import (
     pre,
     put_style_behind,
 )
-from ..transcript import Block
+from ..transcript import Block, short_arguments
 from .asking import Means, means_of_asking
 from .view import CellRun
 
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 
-def request_block(request: Request, *, sent: bool = True, title_of: str = "") -> Block:
+@dataclass(frozen=True)
+class _Sent:
+    """What a run has shown of its last model call."""
+
+    request: Mapping[str, Any]
+    reply: Mapping[str, Any] | None = None
+    """The message that came back."""
+
+
+def request_block(
+    request: Request, *, sent: bool = True, title_of: str = "", last: _Sent | None = None
+) -> Block:
     """A model call before it goes out (or, in a dry run, instead of that); `title_of` is the model in a person's words.
 
+    With `sent` it shows what is new since `last`, the call before it in this run; the whole request is folded behind that.
     Keys and headers are named, and not shown.
     """
     shown = request.shown()
-    tools = [tool["function"]["name"] for tool in shown["tools"]]
-    options = {
-        key: value
-        for key, value in shown.items()
-        if key not in ("messages", "tools", "model", "stream_options")
-    }
-    where = "to the model" if sent else f"would be sent to {title_of or request.model}"
-    title = f"{where}: {counted(len(shown['messages']), 'message')}, {counted(len(tools), 'tool')}"
-    lines = [_line(message) for message in shown["messages"]]
-    lines.append(("tools", ", ".join(tools) or "none"))
-    lines.append(("options", ", ".join(f"{k}={_short(v)}" for k, v in options.items()) or "none"))
-    if request.secrets:
+    messages, tools = shown["messages"], _names(shown)
+    known = _count_known(messages, last) if sent else 0
+    facts = [counted(len(messages), "message") + (f", {len(messages) - known} of them new" if known else "")]
+    lines = [_line(message, last) for message in messages[known:]]
+    if last is None or tools != _names(last.request):
+        facts.append(counted(len(tools), "tool"))
+        lines += [("tools", ", ".join(tools))] if tools else []
+    options, before = _options(shown), {"stream": True} if sent else {}  # which goes without saying
+    before = before if last is None else _options(last.request)
+    changed = [f"{key}={_short(value)}" for key, value in options.items() if before.get(key) != value]
+    changed += [f"no {key}" for key in before if key not in options] if last is not None else []
+    lines += [("options", ", ".join(changed) or "none")] if changed or not sent else []
+    if request.secrets and last is None:
         lines.append(("not shown", ", ".join(request.secrets)))
-    made = _picture("→", title, lines, {"the whole request": _on_the_wire(shown)})
+    where = "to the model" if sent else f"would be sent to {title_of or request.model}"
+    made = _picture("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _on_the_wire(shown))
     return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
+
+
+def _count_known(messages: Sequence[Mapping[str, Any]], last: _Sent | None) -> int:
+    """How many of the messages a person has seen: those of the call before, or of the conversation's earlier turns."""
+    if last is not None:
+        earlier = last.request["messages"]
+        return len(earlier) if messages[: len(earlier)] == earlier else 0
+    roles = [message.get("role") for message in messages]
+    if "assistant" not in roles or "user" not in roles:
+        return 0
+    newest = len(roles) - 1 - roles[::-1].index("user")
+    return newest if "assistant" in roles[:newest] else 0
+
+
+def _names(shown: Mapping[str, Any]) -> list[str]:
+    return [tool["function"]["name"] for tool in shown["tools"]]
+
+
+def _options(shown: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in shown.items() if key not in _NO_OPTIONS}
+
+
+_NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
     """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null."""
-    messages = [{key: part for key, part in one.items() if part is not None} for one in shown["messages"]]
+    messages = [_without_nulls(one) for one in shown["messages"]]
     return {
         key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
     }
 
 
+def _without_nulls(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: part for key, part in message.items() if part is not None}
+
+
+_ENDS = {
+    "length": "an answer that is cut off: it had as many tokens as it may have",
+    "content_filter": "an answer that the provider's filter has cut off",
+}
+
+
 def reply_block(reply: Reply) -> Block:
-    """What a model call brought, with its tokens."""
-    usage = reply.usage
-    title = f"from the model: {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written, {reply.finish_reason}"
-    return _picture("←", title, [_line(reply.message)], {"the whole message": reply.message})
+    """What a model call brought, with its tokens. Its text has been shown as it came."""
+    usage, asked = reply.usage, [call["function"] for call in reply.message.get("tool_calls") or ()]
+    if asked:
+        brought = f"it asks for {counted(len(asked), 'tool call')}"
+    elif reply.refusal:
+        brought = "it refuses"
+    else:
+        brought = _ENDS.get(
+            reply.finish_reason or "", "the answer above" if reply.message.get("content") else "nothing"
+        )
+    title = f"from the model: {brought} · {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written"
+    lines = [(str(call["name"]), first_line(str(call["arguments"]), 160)) for call in asked]
+    return _picture("←", title, lines, "the whole message", reply.message)
 
 
 def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
     """A tool call before its function runs."""
-    return _picture(
-        "›", f"next: run {name}", [("arguments", _short(arguments))], {"the arguments": dict(arguments)}
-    )
+    title = f"next: run {name}({short_arguments(arguments)})"
+    return _picture("›", title, [], "the arguments", dict(arguments))
 
 
-def _line(message: Mapping[str, Any]) -> tuple[str, str]:
+def _line(message: Mapping[str, Any], last: _Sent | None) -> tuple[str, str]:
     role, content = str(message.get("role")), message.get("content")
+    if last is not None and last.reply is not None and _without_nulls(message) == _without_nulls(last.reply):
+        return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
     words = (
         [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
     )
@@ -94,19 +152,18 @@ def _short(value: object) -> str:
     return first_line(json.dumps(value, ensure_ascii=False, default=repr), 120)
 
 
-def _picture(mark: str, title: str, lines: list[tuple[str, str]], data: Mapping[str, object]) -> Block:
+def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
+    """A step: its title, with `whole` as JSON folded behind that, and below it a line for each thing of note."""
     rows = "".join(
-        f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(name)}</code></td>'
+        f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'
-        for name, text in lines
+        for label, text in lines
     )
-    folded = ""
-    for name, value in data.items():
-        whole = highlight(json.dumps(value, ensure_ascii=False, indent=2, default=repr), "json")
-        folded += fold(name, pre(whole), "tlj-call")
-    line = f'<div><span>{mark}</span> <span style="{NAME}">{inline(title)}</span></div>'
-    html = block("tlj-step", f"{line}<table>{rows}</table>{folded}", f"{BLOCK};{WIDE}")
-    words = [f"{mark} {in_a_line(title)}", *(f"    {name:<12} {in_a_line(text)}" for name, text in lines)]
+    line = f'<span>{mark}</span> <span style="{NAME};flex:1">{inline(title)}</span> <span class="tlj-time">{esc(name)}</span>'
+    json_html = pre(highlight(json.dumps(whole, ensure_ascii=False, indent=2, default=repr), "json"))
+    table = f"<table>{rows}</table>" if rows else ""
+    html = block("tlj-step", fold(line, json_html, "tlj-call") + table, f"{BLOCK};{WIDE}")
+    words = [f"{mark} {in_a_line(title)}", *(f"    {label:<12} {in_a_line(text)}" for label, text in lines)]
     return Block(html, "\n".join(words))
 
 
@@ -116,15 +173,20 @@ class Stepper(Observer):
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means
         self._is_holding = True
+        self._last: _Sent | None = None
 
     async def before_model(self, request: Request) -> None:
-        """Show the request, and hold."""
-        await self._show_and_hold(request_block(request), "call the model")
+        """Show what is new in the request, and hold."""
+        block = request_block(request, last=self._last)
+        self._last = _Sent(request.shown())
+        await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:
         """Show what came back."""
         await self._run.caught_up()
         self._run.put(reply_block(reply))
+        if self._last is not None:
+            self._last = replace(self._last, reply=make_plain(reply.message))
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """Show the call, and hold; in ask mode its card comes next."""
@@ -148,7 +210,7 @@ class Stepper(Observer):
             self._is_holding = answer == "next"
             loop.call_soon_threadsafe(answered.set)  # a click may come on a subshell's thread
 
-        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"), self._run.stop)
+        card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
         output = self._run.output()
         output.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
         card.came_up()

@@ -235,8 +235,7 @@ class CellRun:
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
         async def show_card(asked: Approval) -> None:
-            fallback = mimebundle([self._draw(step)])
-            await put_card(self._row(step).row, asked, fallback, f"call {step.index + 1}")
+            await put_card(self._row(step).row, asked, self._draw(step), f"call {step.index + 1} of this run")
 
         try:
             if not options.asks:

@@ -222,6 +222,24 @@ class _Warmup:
             self._timer.start()
 
 
+_ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
+"""What of ours somebody may have given to `asyncio.run`."""
+
+
+def _explain_asyncio_run(result: Any) -> None:
+    """After a cell that called `asyncio.run` on something of ours, say what to write instead: Python's error does not."""
+    cell = str(getattr(result.info, "raw_cell", "") or "")
+    if (
+        isinstance(result.error_in_exec, RuntimeError)
+        and "asyncio.run() cannot be called" in str(result.error_in_exec)
+        and any(re.search(rf"\b{name}\(", cell) for name in _ASYNC_NAMES)
+    ):
+        sys.stderr.write(
+            "toolloop: a notebook's event loop is running already: write `await aagent(…)`, "
+            "or call agent(…), which waits by itself.\n"
+        )
+
+
 def _needs_litellm(model: str) -> bool:
     """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel. Does not load what models of ours are."""
     ours = model.isidentifier() or model.startswith("toolloop/")
@@ -249,6 +267,7 @@ class _Extension:
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
+        shell.events.register("post_run_cell", _explain_asyncio_run)
 
     def notebook(self) -> Notebook:
         """The state of `%%toolloop` in this kernel."""
@@ -272,6 +291,7 @@ class _Extension:
         self.shell.configurables.remove(self.settings)
         self._offer_no_more()
         self._warmup.cancel()
+        self.shell.events.unregister("post_run_cell", _explain_asyncio_run)
 
 
 _MAGICS = ("%%toolloop", "%toolloop")

@@ -1,7 +1,7 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
 from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
-from .calls import approval_record, progress_block
+from .calls import approval_record, progress_block, short_arguments, tell_why
 from .diagram import timeline
 from .export import to_markdown, write
 from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
@@ -25,6 +25,8 @@ __all__ = [
     "picture_of",
     "progress_block",
     "render",
+    "short_arguments",
+    "tell_why",
     "text_block",
     "timeline",
     "to_markdown",

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import difflib
+import itertools
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
@@ -255,9 +258,10 @@ def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], 
     """All arguments, as far as there is room for them; those that a person changed in any case."""
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in dict.fromkeys([*given, *changes]):
-        value = argument_html(given[name]) if name in given else ""
         if name in changes:
-            value = f"{value} {_change_html(changes[name], value)}".lstrip()
+            value = _change_html(given.get(name, _REMOVED), changes[name])
+        else:
+            value = argument_html(given[name])
         room -= len(value)
         if room >= 0 or name in changes:
             rows.append((f"<code>{esc(shorten(str(name), _NAME))}</code>", value))
@@ -269,20 +273,99 @@ def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], 
     return table(rows)
 
 
-def _change_html(change: object, before: str) -> str:
-    if change is _REMOVED:
-        return "<span>(removed by a person)</span>"
-    words = "→ edited by a person:" if before else "added by a person:"
-    return f"<span>{words}</span> {argument_html(change)}"
+def _change_html(before: object, after: object) -> str:
+    """What a person made of an argument, the changed places marked."""
+    if before is _REMOVED:
+        return f"<span>added by a person:</span> {argument_html(after)}"
+    if after is _REMOVED:
+        return f"{argument_html(before)} <span>(removed by a person)</span>"
+    old, new = _texts_of_change(before, after)
+    if "\n" not in old + new and len(old) + len(new) <= 2 * _SHORT_CHANGE:
+        return (
+            f'<del class="td"><code style="{INLINE_CODE}">{esc(old)}</code></del> → '
+            f'<ins class="ti"><code style="{INLINE_CODE}">{esc(new)}</code></ins> {dim("edited by a person", "span")}'
+        )
+    marked = pre("".join(_marked_pieces(old, new)))
+    return f"{dim('edited by a person', 'div')}{marked}{fold('with the edits', argument_html(after))}"
+
+
+def _marked_pieces(old: str, new: str) -> Iterator[str]:
+    """What was changed, as HTML, with a little of what stands around it; to what a saved notebook should hold."""
+    room = MOST_CHARACTERS
+    for one, other in _compare(old, new):
+        if one == other:
+            yield esc(_without_middle(one, _CONTEXT, "as they were"))
+            continue
+        gone, made = (_without_middle(text, _CONTEXT * 10, "not shown") for text in (one, other))
+        room -= len(gone) + len(made)
+        if room < 0:
+            yield "\n… more changes"
+            return
+        yield f'<del class="td">{esc(gone)}</del>' if gone else ""
+        yield f'<ins class="ti">{esc(made)}</ins>' if made else ""
+
+
+_SHORT_CHANGE = 60
+"""Characters of a value that stands whole before and behind the arrow."""
+_CONTEXT = 120
+"""Characters on either side of a changed place."""
+_MOST_COMPARED = 2_000
+"""Words of both texts, from the first difference to the last, that are compared; more are one changed place."""
+_WORDS = re.compile(r"\w+|\s+|[^\w\s]")
+
+
+def _texts_of_change(before: object, after: object) -> tuple[str, str]:
+    """Both values as text: texts by themselves, anything else as JSON in lines where one of them is long."""
+    if isinstance(before, str) and isinstance(after, str):
+        return (
+            (value_text(before), value_text(after))
+            if len(before) + len(after) <= _SHORT_CHANGE
+            else (before, after)
+        )
+    indent = 2 if max(len(value_text(before)), len(value_text(after))) > _SHORT_CHANGE else None
+    return to_json(before, indent) or value_text(before), to_json(after, indent) or value_text(after)
+
+
+def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
+    """The texts in pieces: (before, after), equal where nothing was changed. Whole words count."""
+    one, other = _WORDS.findall(old), _WORDS.findall(new)
+    start = _count_same(one, other)
+    end = _count_same(one[start:][::-1], other[start:][::-1])
+    same, left, right = one[:start], one[start : len(one) - end], other[start : len(other) - end]
+    yield "".join(same), "".join(same)
+    if len(left) + len(right) > _MOST_COMPARED:
+        yield "".join(left), "".join(right)
+    else:
+        for _, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
+            yield "".join(left[a:b]), "".join(right[c:d])
+    yield "".join(one[len(one) - end :]), "".join(one[len(one) - end :])
+
+
+def _count_same(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many items are the same from the beginning on."""
+    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
+
+
+def _without_middle(text: str, most: int, why: str) -> str:
+    """A text; of a long one `most` characters of its beginning and of its end."""
+    if len(text) <= 3 * most:
+        return text
+    left_out = counted(len(text) - 2 * most, "character")
+    return f"{text[:most]}\n… {left_out} {why} …\n{text[-most:]}"
 
 
 def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> list[str]:
     """What a person changed, in the plain text of a block: one line for each argument."""
     lines = []
-    for name, change in changes.items():
-        before = shorten(value_text(given[name]), 80) if name in given else "(not given)"
-        after = "(left out)" if change is _REMOVED else shorten(value_text(change), 80)
-        changed = in_a_line(f"{shorten(str(name), _NAME)}: {before} → {after}")
+    for name, after in changes.items():
+        before = given.get(name, _REMOVED)
+        old, new = ("" if value is _REMOVED else value_text(value) for value in (before, after))
+        # Long values begin shortly before the first difference.
+        start = max(_count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
+        old, new = (shorten("…" * bool(start) + text[start:], 80) for text in (old, new))
+        old = "(not given)" if before is _REMOVED else old
+        new = "(left out)" if after is _REMOVED else new
+        changed = in_a_line(f"{shorten(str(name), _NAME)}: {old} → {new}")
         lines.append(f"    edited by a person: {changed}")
     return lines
 
@@ -398,12 +481,17 @@ _DECIDED = {
 }
 
 
+def tell_why(approval: Approval) -> str:
+    """Why somebody is asked: "asked because …"; "" where the run's permissions simply are 'ask'."""
+    return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
+
+
 def decision_text(decision: Decision) -> str:
     """Such as "approved by click 14:02:11 for this run", "denied by click 14:02:11: wrong table"."""
     scope = {"call": "", "run": ", all calls in this run", "session": ", all calls in this session"}[
         decision.scope
     ]
-    reason = f": {decision.reason}" if decision.reason else ""
+    reason = f": {decision.reason}" if decision.reason and decision.by != "unattended" else ""
     said = filter(None, (_word(decision), _DECIDED.get(decision.by, decision.by), tell_clock(decision.at)))
     return f"{' '.join(said)}{scope}{reason}"
 
@@ -413,6 +501,7 @@ def in_a_word(decision: Decision | None) -> str:
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)
+    reason = "nobody is there" if decision.by == "unattended" else reason
     return f"{_word(decision)}: {reason}" if reason else _word(decision)
 
 

@@ -31,6 +31,7 @@ from ..html import (
     visible_json,
     visible_text,
 )
+from ..transcript import tell_why
 from .controls import Hold, _Panel, button, put_into_card
 from .edit_form import EditForm
 
@@ -44,7 +45,7 @@ _SCOPES: dict[Scope, str] = {
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says where in the run it is ("call 4"). Where the request may be approved for more than this call, a
+    `position` says where in the run it is ("call 4 of this run"). Where the request may be approved for more than this call, a
     choice offers to. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now.
     `came_up()` is to be called when it is on the page: it may then be held for a moment (`Hold`).
     """
@@ -55,18 +56,27 @@ class ApprovalCard(_Panel):
         self._approval = approval
         self._is_clicked = is_clicked
         hold, tool = Hold(self._show_held), visible(approval.tool)
-        question = ipywidgets.HTML(STYLE + CARD_STYLE + question_html(approval, position))
-        self._form, self._error = EditForm(), ipywidgets.HTML("")
+        self._form = EditForm()
+        if approval.question:
+            self._form.open(approval.schema, approval.input)
+        self._position, self._is_whole = position, False
+        self._question = ipywidgets.HTML("")
+        self._ask()
+        self._error = ipywidgets.HTML("")
         self._approve = button(
             "Approve", f"Run {tool} with exactly these arguments", "tlj-go", self._on_approve
         )
         self._edit = button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
-        deny = button("Deny", f"Do not run {tool}; the model is told", "", self._on_deny)
+        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no", self._on_deny)
         if approval.question:
             self._approve.description, self._approve.tooltip = "Send", "Send exactly this to the server"
             deny.description, deny.tooltip = "Decline", "Send nothing"
-            self._form.open(approval.schema, approval.input)
-        self._reason = ipywidgets.Text(description="Deny because", placeholder="optional; the model is told")
+        self._reason = ipywidgets.Text(
+            description="Deny because",
+            placeholder="optional",
+            tooltip="The model is told",
+            continuous_update=False,
+        )
         self._reason.add_class("tlj-why")
         covers = [(words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes]
         self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
@@ -74,14 +84,9 @@ class ApprovalCard(_Panel):
         for field in (self._reason, self._scope):
             field.style.description_width = "initial"
 
-        def show_whole(_: object) -> None:
-            if not self._finished and not approval.answered:
-                question.value = STYLE + CARD_STYLE + question_html(approval, position, whole=True)
-                whole.layout.display = "none"
-
         size = left_out(approval)
-        whole = button(
-            f"Show all {size:,} characters", "Show the arguments to their last character", "", show_whole
+        self._whole = whole = button(
+            f"Show all {size:,} characters", "Show the arguments to their last character", "", self._on_whole
         )
         shown = (
             (whole, size > 0),
@@ -89,26 +94,34 @@ class ApprovalCard(_Panel):
             (self._scope, len(covers) > 1),
         )
         beside = [one for one, is_shown in shown if not is_shown]
-        parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
+        parts = [one for one in (self._question, whole, self._form.widget, self._error) if one not in beside]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
-        """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click.
-
-        That click's button is gone with its card, and the focus with it: it goes on to this card, to the one control
-        that no key decides with.
-        """
-        focus = getattr(self._reason, "focus", None)  # ipywidgets 8
-        if self._hold is not None and self._hold.came_up() and focus is not None:
-            focus()
+        """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click."""
+        if self._hold is not None:
+            self._hold.came_up()
 
     def finish(self) -> None:
         """Take the card away: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
         self._disable()
         super().finish()
+
+    def _ask(self) -> None:
+        """Put the question; while the arguments are edited, the form stands in their place."""
+        asked = question_html(
+            self._approval, self._position, whole=self._is_whole, is_edited=bool(self._form.fields)
+        )
+        self._question.value = STYLE + CARD_STYLE + asked
+
+    def _on_whole(self, _: object) -> None:
+        if not self._finished and not self._approval.answered:
+            self._is_whole = True
+            self._ask()
+            self._whole.layout.display = "none"
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self._hold is not None and self._hold.on:
@@ -147,6 +160,7 @@ class ApprovalCard(_Panel):
         else:
             self._form.open(self._approval.schema, self._approval.input)
             self._edit.description, self._approve.description = "Undo edits", "Approve edited"
+        self._ask()
 
     def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
         if not self._finished and not self._approval.answered:
@@ -166,8 +180,10 @@ MOST = 200_000
 """Characters of one argument that the card shows at first: its beginning and its end."""
 
 
-def question_html(approval: Approval, position: str = "", *, whole: bool = False) -> str:
-    """The card without its buttons.
+def question_html(
+    approval: Approval, position: str = "", *, whole: bool = False, is_edited: bool = False
+) -> str:
+    """The card without its buttons; without the arguments where they are edited, in a form below it.
 
     Nothing of the arguments is left out, but for the middle of a text that would be too much for a page (MOST); with
     `whole` that, too, is there.
@@ -177,7 +193,7 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
     question = (
         inline(approval.question)
         if approval.question
-        else f"Run <code>{esc(approval.tool)}</code> with exactly this?"
+        else f"Run <code>{esc(approval.tool)}</code>{' with these arguments' * is_edited}?"
     )
     title = (
         f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
@@ -187,11 +203,9 @@ def question_html(approval: Approval, position: str = "", *, whole: bool = False
         (f"<code>{esc(str(name))}</code>", full_value(value, whole=whole))
         for name, value in approval.input.items()
     )
-    arguments = table(rows, head="th") or dim("no arguments", "p")
+    arguments = "" if is_edited else table(rows, head="th") or dim("no arguments", "p")
     origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
-    why = dim(f"asked because {inline(approval.why)}", "p") if approval.why else ""
-    if approval.question:  # the form has them
-        arguments = ""
+    why = dim(inline(words), "p") if (words := tell_why(approval)) else ""
     label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
     return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
 
@@ -221,15 +235,15 @@ def full_value(value: object, *, whole: bool = False) -> str:
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
-        return _long(value, size, visible_text, whole=whole)
+        return _long(value, size, visible_text, first_line(value, 200), whole=whole)
     if isinstance(value, (dict, list)) and len(_json(value)) > 80:
         size = counted(len(value), "entry", "entries")
-        return _long(_json(value, indent=2), size, visible_json, whole=whole)
+        return _long(_json(value, indent=2), size, visible_json, _json(value), whole=whole)
     return f'<code style="{INLINE_CODE}">{html.escape(visible_json(_json(value)))}</code>'
 
 
-def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> str:
-    """A text with its size, folded behind its beginning where it is long; `shown` makes it visible."""
+def _long(text: str, size: str, shown: Callable[[str], str], beginning: str, *, whole: bool) -> str:
+    """A text with its size, folded behind its `beginning` where it is long; `shown` makes it visible."""
     if len(text) <= _FOLD:
         return f'<pre style="{CODE}">{html.escape(shown(text))}</pre>{dim(size)}'
     parts = pre(html.escape(shown(text)))
@@ -238,7 +252,7 @@ def _long(text: str, size: str, shown: Callable[[str], str], *, whole: bool) -> 
         middle = f"… {len(text) - MOST:,} characters: “Show all” below brings them …"
         first, last = (pre(html.escape(shown(part))) for part in (text[: MOST // 2], text[-MOST // 2 :]))
         parts = f"{first}<p>{inline(middle)}</p>{last}"
-    start = html.escape(shorten(shown(first_line(text, 200)), 100))
+    start = html.escape(shorten(shown(beginning[:200]), 100))
     return (
         f'<details><summary style="{SUMMARY}"><code style="{INLINE_CODE}">{start}</code> '
         f"{dim(size, 'span')}</summary>{parts}</details>"

@@ -18,6 +18,7 @@ from ...core.events import Usage
 from ...core.text import duration
 from ..html import CARD_STYLE, STYLE, counted, dim, inline
 from ..transcript import WIDGET, money
+from .focus import FOCUS
 
 
 class _Panel:
@@ -70,9 +71,14 @@ def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget
     """A card of these parts, with a row of buttons below them."""
     row = ipywidgets.Box(list(buttons))
     row.add_class("tlj-row")
-    card = ipywidgets.VBox([*parts, row])
+    card = ipywidgets.VBox([*parts, row, _hidden(FOCUS)])
     card.add_class("tlj-card")
     return card
+
+
+def _hidden(inner: str) -> ipywidgets.Widget:
+    """What is for the page and not for the eye."""
+    return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
 class Toolbar(_Panel):
@@ -81,7 +87,7 @@ class Toolbar(_Panel):
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
         # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
-        styles = ipywidgets.HTML(STYLE + CARD_STYLE, layout=ipywidgets.Layout(display="none"))
+        styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", "Stop this run", "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
@@ -111,15 +117,9 @@ class Toolbar(_Panel):
 
 
 class StepCard(_Panel):
-    """Holds a run before its next step: Next lets one step go on, Run to end all that follow, Stop none."""
+    """Holds a run before its next step: Next lets one step go on, Run to end all that follow. Stop is on the toolbar."""
 
-    def __init__(
-        self,
-        what: str,
-        on_next: Callable[[], None],
-        on_run: Callable[[], None],
-        on_stop: Callable[[], None] | None = None,
-    ) -> None:
+    def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         hold = Hold(self._show_held)
         self._next = button(
             "Next", "Go on with this step", "tlj-go", lambda _: self._go(on_next, held=hold.on)
@@ -128,13 +128,11 @@ class StepCard(_Panel):
             "Run to end", "Go on without holding again", "", lambda _: self._go(on_run, held=hold.on)
         )
         label = ipywidgets.HTML(
-            f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("next:", "span")} {inline(what)}</div>'
+            f'{STYLE}{CARD_STYLE}<div class="tlj">{dim("to", "span")} {inline(what)}</div>'
         )
         self._buttons = [self._next, self._run]
         self._answered = False
-        if on_stop is not None:
-            self._buttons.append(button("Stop", "Stop this run", "", lambda _: self._go(on_stop)))
-        super().__init__(put_into_card(label, buttons=self._buttons), hold=hold)
+        super().__init__(put_into_card(buttons=[*self._buttons, label]), hold=hold)
         self.came_up = hold.came_up
         hold.begin(only_soon=True)
 

@@ -11,23 +11,26 @@ from typing import Literal
 import ipywidgets
 
 from ...core.tools import resolve_reference
-from ..html import dim, escaped_json, hides, inline, visible
+from ..html import dim, escaped_json, hides, inline, shorten, visible
 from .controls import close
 
-_EXACT = 2**53
-"""Integers from here on are not exact in a browser: they are edited as JSON text."""
 _LONG = 80
 
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """One argument: the field's kind, what it shows at first, and how its content becomes the argument."""
+    """One argument: the field's kind, what it shows at first, and how its content becomes the argument.
+
+    A number is edited as text: a browser's own number field keeps its old value to itself when it is emptied.
+    """
 
     name: str
-    kind: Literal["text", "textarea", "integer", "number", "choice", "checkbox", "json"]
+    kind: Literal["text", "textarea", "number", "choice", "checkbox", "json"]
     shown: object
     given: bool = True
     """Whether the call has this argument; an empty JSON field of one that it has not leaves it out."""
+    when_empty: tuple[object, ...] = ()
+    """What an emptied number or JSON field stands for: one value, or none, and then it is an error."""
     choices: tuple[tuple[str, object], ...] = ()
     description: str = ""
 
@@ -35,24 +38,43 @@ class FieldSpec:
     def note_html(self) -> str:
         """What the argument means, and the notation of its field; "" when there is nothing to say."""
         notes = ["as JSON"] if self.kind == "json" else []
+        if self.given and self.kind in ("json", "number"):
+            notes += [f"empty means {json.dumps(value, ensure_ascii=False)}" for value in self.when_empty]
         words = " · ".join(inline(part) for part in (*notes, self.description) if part)
         return f'<div class="tlj">{dim(words)}</div>' if words else ""
 
     def put_into(self, arguments: dict[str, object], content: object) -> None:
-        """Set the argument from the field's content. Raises ValueError for text that is no JSON."""
+        """Set the argument from the field's content. Raises ValueError for text that is no JSON, no number, or empty."""
         if content == self.shown:
             return  # untouched: the value that was shown, not what a browser made of it
-        if self.kind != "json":
+        if self.kind not in ("json", "number"):
             arguments[self.name] = content
-        elif not str(content).strip() and not self.given:
+        elif text := str(content).strip():
+            arguments[self.name] = (
+                _read_number(self.name, text) if self.kind == "number" else self._read(text)
+            )
+        elif not self.given:
             arguments.pop(self.name, None)
+        elif self.when_empty:
+            arguments[self.name] = self.when_empty[0]
         else:
-            try:
-                arguments[self.name] = json.loads(str(content))
-            except (ValueError, RecursionError) as error:
-                raise ValueError(
-                    f'{self.name} is not JSON ({error}); text goes in quotes: "like this"'
-                ) from None
+            raise ValueError(f"{self.name} is empty, and it needs a value")
+
+    def _read(self, text: str) -> object:
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f'{self.name} is not JSON ({error}); text goes in quotes: "like this"') from None
+
+
+def _read_number(name: str, text: str) -> int | float:
+    try:
+        number = json.loads(text)
+    except (ValueError, RecursionError):
+        number = None
+    if isinstance(number, bool) or not isinstance(number, (int, float)) or number - number != 0:
+        raise ValueError(f"{name} is not a number: {shorten(text, 80)!r}")
+    return number
 
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
@@ -71,7 +93,7 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
     description = str(schema.get("description", ""))
     if name not in given:
         return FieldSpec(name, "json", "", given=False, description=description)
-    value, choices, kind = given[name], schema.get("enum"), schema.get("type")
+    value, choices, kinds = given[name], schema.get("enum"), _kinds(schema)
     if (
         isinstance(choices, list)
         and value in choices
@@ -79,19 +101,31 @@ def _field(name: str, schema: Mapping[str, object], given: Mapping[str, object])
     ):
         labels = tuple((str(item), item) for item in choices)
         return FieldSpec(name, "choice", value, choices=labels, description=description)
+    when_empty: tuple[object, ...] = (None,) if "null" in kinds else ()
+    when_empty = (schema["default"],) if "default" in schema else when_empty
     if isinstance(value, bool):
-        if kind == "boolean":
+        if kinds == {"boolean"}:
             return FieldSpec(name, "checkbox", value, description=description)
-    elif isinstance(value, (int, float)) and abs(value) < _EXACT:
-        if kind == "integer" and isinstance(value, int):
-            return FieldSpec(name, "integer", value, description=description)
-        if kind == "number":
-            return FieldSpec(name, "number", float(value), description=description)
-    elif kind == "string" and isinstance(value, str) and not hides(value):
+    elif isinstance(value, (int, float)) and kinds - {"null"} in ({"integer"}, {"number"}):
+        return FieldSpec(name, "number", json.dumps(value), when_empty=when_empty, description=description)
+    elif kinds == {"string"} and isinstance(value, str) and not hides(value):
         long = len(value) > _LONG or "\n" in value
         return FieldSpec(name, "textarea" if long else "text", value, description=description)
     shown = json.dumps(value, ensure_ascii=False, indent=2 if isinstance(value, (dict, list)) else None)
-    return FieldSpec(name, "json", escaped_json(shown), description=description)
+    return FieldSpec(name, "json", escaped_json(shown), when_empty=when_empty, description=description)
+
+
+def _kinds(schema: Mapping[str, object]) -> set[object]:
+    """The types that a schema allows, as far as it names them."""
+    options = schema.get("anyOf")
+    parts = (
+        [schema, *(one for one in options if isinstance(one, Mapping))]
+        if isinstance(options, list)
+        else [schema]
+    )
+    named = [part.get("type") for part in parts if part is schema or len(part) <= 1 or "type" in part]
+    flat = [kind for one in named for kind in (one if isinstance(one, list) else [one])]
+    return {kind for kind in flat if kind is not None}
 
 
 # --- the fields as widgets ---
@@ -121,19 +155,18 @@ class Field:
 
 
 def _input(spec: FieldSpec) -> ipywidgets.Widget:
+    # A text is sent when it is left, whole and before the click that follows: while somebody types, a front-end holds back
+    # what is typed until the kernel has taken what came before, and a click would overtake it.
     given = {"value": spec.shown, "description": _label(spec.name)}
     match spec.kind:
         case "checkbox":
             return ipywidgets.Checkbox(**given, indent=False)
         case "choice":
             return ipywidgets.Dropdown(options=spec.choices, **given)
-        case "integer":
-            return ipywidgets.IntText(**given)
-        case "number":
-            return ipywidgets.FloatText(**given)
-        case "text":
-            return ipywidgets.Text(**given)
-    return ipywidgets.Textarea(**given, rows=min(max(str(spec.shown).count("\n") + 1, 3), 16))
+        case "text" | "number":
+            return ipywidgets.Text(**given, continuous_update=False)
+    rows = min(max(str(spec.shown).count("\n") + 1, 3), 16)
+    return ipywidgets.Textarea(**given, rows=rows, continuous_update=False)
 
 
 class EditForm:
@@ -145,12 +178,9 @@ class EditForm:
         self.fields: list[Field] = []
 
     def open(self, schema: Mapping[str, object], given: Mapping[str, object]) -> None:
-        """Show the fields, and let the first one have the focus."""
+        """Show the fields."""
         self.fields = [Field(spec) for spec in field_specs(schema, given)]
         self.widget.children = tuple(one.widget for one in self.fields)
-        focus = getattr(self.fields[0].input, "focus", None) if self.fields else None
-        if focus is not None:  # ipywidgets 8
-            focus()
 
     def close(self) -> None:
         """Take the fields away, with what was edited."""
@@ -159,7 +189,7 @@ class EditForm:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """The arguments as edited, None when nobody changed anything. Raises ValueError for text that is no JSON."""
+        """The arguments as edited, None when nobody changed anything. Raises ValueError for what cannot be read."""
         if not self.fields:
             return None
         arguments = dict(given)

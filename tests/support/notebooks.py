@@ -1,0 +1,94 @@
+"""A notebook run from top to bottom in a live kernel, with a person at the cells that ask.
+
+What that person does at a cell is written in its tags, one for each card: `person approve`, `person edit keep=10`,
+`person deny not this one`. At every other cell nobody is there, as in nbconvert.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from .kernels import Execution, LiveKernel
+
+PERSON = "person "
+ENVIRONMENT = {
+    "TOOLLOOP_TIMES": "0",  # the same outputs each time
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+}
+
+
+class CellFailed(AssertionError):
+    """A cell that is not tagged raises-exception ended with an error."""
+
+
+def run_notebook(path: Path, *, timeout: float = 120) -> Any:
+    """Run a notebook in its own folder; return it with its outputs. Raises CellFailed; KernelTimeout for a cell that hangs."""
+    notebook = nbformat.read(path, as_version=4)
+    cells = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source.strip()]
+    with _open_kernel(path.parent) as kernel:
+        for number, cell in enumerate(cells):
+            run = _run_cell(kernel, cell, timeout)
+            cell.execution_count = run.reply["execution_count"]
+            cell.outputs = [
+                output for one in run.outputs if (output := _as_output(one, cell.execution_count))
+            ]
+            if run.status != "ok" and "raises-exception" not in cell.metadata.get("tags", []):
+                raise CellFailed(f"{path.name}: {run.error}\n{cell.source}")
+            if number == 0:  # a person reads on while the import that it began goes on in the background
+                kernel.execute("import litellm", silent=True)
+    return notebook
+
+
+@contextmanager
+def _open_kernel(folder: Path) -> Iterator[LiveKernel]:
+    """A kernel with nothing of this machine's settings: no model, no key."""
+    unset = {name for name in os.environ if name.startswith("TOOLLOOP_") or name.endswith("_API_KEY")}
+    with LiveKernel(cwd=folder.resolve(), env={**dict.fromkeys(unset), **ENVIRONMENT}) as kernel:
+        yield kernel
+
+
+def _run_cell(kernel: LiveKernel, cell: Any, timeout: float) -> Execution:
+    acts = [tag.removeprefix(PERSON) for tag in cell.metadata.get("tags", []) if tag.startswith(PERSON)]
+    run = kernel.submit(cell.source, allow_stdin=bool(acts))
+    for act in acts:
+        _decide(kernel, *act.split(" ", 1))
+    kernel.wait(run, timeout=timeout)
+    return run
+
+
+def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
+    """Do at the card that waits what a tag says."""
+    kernel.button("Approve")
+    if verb == "deny":
+        (why,) = [
+            text for text in kernel.open_widgets("TextModel") if "tlj-why" in text.state["_dom_classes"]
+        ]
+        kernel.set_state(why, value=rest)
+        kernel.click("Deny")
+        return
+    if verb == "edit":
+        name, _, value = rest.partition("=")
+        kernel.click("Edit")
+        kernel.button("Approve edited")
+        (field,) = [w for w in kernel.open_widgets() if w.state.get("description") == name]
+        kernel.set_state(field, value=json.loads(value))
+    kernel.click("Approve")
+
+
+def _as_output(output: Any, count: int) -> Any:
+    """An output as a notebook keeps it; None for one that has been taken back."""
+    if output.kind == "stream":
+        return nbformat.v4.new_output("stream", name=output.data["name"], text=output.text)
+    if output.kind == "error":
+        return nbformat.v4.new_output("error", **output.data)
+    if not any(output.data.values()):
+        return None
+    counted = {"execution_count": count} if output.kind == "execute_result" else {}
+    return nbformat.v4.new_output(output.kind, data=output.data, metadata=output.metadata, **counted)
