@@ -139,6 +139,19 @@ def test_many_connections_calls_and_cancels_leave_nothing(kernel):
     assert all(new <= old for new, old in zip(now, before, strict=True)), (before, now)
 
 
+def test_a_recorded_run_is_played_again(kernel):
+    """`--record` and `--replay`: the model's words come from the file, and the server is really asked, both times."""
+    kernel.execute(
+        "import mcp_server; shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
+        "m = ScriptedModel(call('shout', text='hey'), 'It said HEY.')"
+    )
+    first = kernel.execute("%%toolloop --model m --tools lib --record lesson.jsonl --as r\nShout.")
+    again = kernel.execute("%%toolloop --tools lib --replay lesson.jsonl --as r2\nShout.")
+    assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
+    said = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
+    assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
+
+
 def test_tab_and_the_doctor(kernel):
     """Tab offers the connection and its tools; the doctor has a line for it."""
     line = "%%toolloop --tools fil"
