@@ -12,6 +12,11 @@ from toolloop_jupyter.core.models import providers as provider
 from toolloop_jupyter.core.models.assembly import Assembly
 from toolloop_jupyter.core.models.client import load_litellm
 
+PASSED = {
+    "allowed_openai_params": ["context_management", "reasoning_effort", "thinking", "user", "verbosity"]
+}
+"""LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name."""
+
 
 async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
     """One streamed model call; returns the assembled message, with "finish_reason" and "usage" in it."""
@@ -25,7 +30,7 @@ async def ask(model: Any, *messages: Any, **options: Any) -> dict[str, Any]:
         messages=sent or [{"role": "user", "content": "Hi"}],
         stream=True,
         stream_options={"include_usage": True},
-        **{**provider.call_options(name), **options},
+        **{**PASSED, **options},
     )
     assembly, usage, finish = Assembly(), None, None
     async for chunk in stream:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from difflib import SequenceMatcher
 
 from .tape import Call, ReadObject
@@ -29,11 +29,10 @@ def difference(
             return f"the tool {name!r} was recorded and is not there now"
         if name not in was:
             return f"the tool {name!r} is there now and was not recorded"
-        for told in _in_json(was[name], now[name]):
-            return f"the tool {name!r} differs in {told}"
-    for told in _in_json(_shape(recorded.options.get("response_format")), _shape(wanted)):
-        return f"the schema of the answer (output=) differs in {told}"
-    return ""
+        if was[name] != now[name]:
+            return f"the tool {name!r} differs\n{_windows(_as_text(was[name]), _as_text(now[name]))}"
+    before, after = (_as_text(_shape(one)) for one in (recorded.options.get("response_format"), wanted))
+    return "" if before == after else f"the schema of the answer (output=) differs\n{_windows(before, after)}"
 
 
 def nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
@@ -91,14 +90,8 @@ def _seen(message: ReadObject) -> tuple[str, str]:
     return str(message.get("role")), "\n".join(text for text in said if text)
 
 
-def _in_json(old: object, new: object, path: str = "") -> Iterator[str]:
-    """Where two pieces of JSON differ, with both texts."""
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in dict.fromkeys([*old, *new]):
-            yield from _in_json(old.get(key), new.get(key), f"{path}.{key}" if path else str(key))
-    elif old != new:
-        texts = (one if isinstance(one, str) else json.dumps(one, ensure_ascii=False) for one in (old, new))
-        yield f"{path or 'the whole'}\n{_windows(*texts)}"
+def _as_text(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
 def _same(old: Sequence[object], new: Sequence[object]) -> int:

@@ -114,7 +114,7 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """End the turn with this finish reason ("length", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
+    """End the turn with this finish reason of OpenAI's ("length", "content_filter", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
 
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -216,9 +216,6 @@ def parts_of(content: Content) -> tuple[Part, ...]:
         return (TextPart(content.model_dump_json()),)
     if isinstance(content, Mapping):
         return (TextPart(json.dumps(content, ensure_ascii=False)),)
-    for name, maker in zip(_NAMES, _MAKERS, strict=True):
-        if content is maker:
-            raise ScriptError(f"{name} is a function; call it: {name}(…)")
     if callable(content) and not isinstance(content, type):
         return (ReplyWith(content),)
     raise ScriptError(
@@ -250,7 +247,3 @@ def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **
         return Call(called, json.dumps(arguments, ensure_ascii=False))
     except (TypeError, ValueError) as problem:
         raise ScriptError(f"call({called!r}): {problem}; a model sends JSON values") from None
-
-
-_MAKERS = (text, reasoning, call, error, pause, deltas, end, expect, reply_with)
-_NAMES = ("text", "reasoning", "call", "error", "pause", "deltas", "end", "expect", "reply_with")

@@ -172,6 +172,11 @@ class Recorder(Observer):
         self._try_to_record(self._deltas, {"error": str(error)})
 
 
+def _title_of(call: Call) -> str:
+    """The model of a call as a person reads it: a script without a name has a number of the kernel that recorded it."""
+    return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
+
+
 class Replay(Answers):
     """A model that says again what a recording has, at the recorded pace.
 
@@ -200,12 +205,12 @@ class Replay(Answers):
     @property
     def title(self) -> str:
         """The model of the call that was played last; before any, that of the first."""
-        return self.calls[self._played].model if self.calls else ""
+        return _title_of(self.calls[self._played]) if self.calls else ""
 
     @property
     def next_title(self) -> str:
         """The model of the call that comes next, when requests come in the recorded order."""
-        return self.calls[self._next % len(self.calls)].model if self.calls else ""
+        return _title_of(self.calls[self._next % len(self.calls)]) if self.calls else ""
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""

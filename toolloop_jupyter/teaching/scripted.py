@@ -110,10 +110,11 @@ class ScriptedModel(Answers):
         if self.repeat_last and self.turns:
             return self.turns[-1]
         written = f"{len(self.turns)} turn{'s' if len(self.turns) != 1 else ''}"
+        called = self.title if self.title.isidentifier() else "the model"
         raise PlainRefusal(
             f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
             f"the last message is {_got(messages)}.\n"
-            f"Add a turn, or start again: run the cell that makes it, or {_called(self.title)}.reset().",
+            f"Add a turn, or start again: run the cell that makes it, or {called}.reset().",
             400,
         )
 
@@ -151,11 +152,6 @@ def _read(number: int, turn: Content) -> tuple[Part, ...]:
         return parts_of(turn)
     except ScriptError as error:
         raise ScriptError(f"turn {number} of the script: {error}") from None
-
-
-def _called(title: str) -> str:
-    """How a person's code calls the model: by its variable, if that is known."""
-    return title if title.isidentifier() else "the model"
 
 
 def _got(messages: Messages) -> str:

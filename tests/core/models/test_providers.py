@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from support.asking import PASSED
 from toolloop_jupyter.core.models import providers as provider
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.providers import Delta, ProviderError, ProviderRequest
@@ -32,7 +33,7 @@ def answering(*deltas: Delta, seen: list[ProviderRequest] | None = None) -> prov
 async def chunks(model: str, **options: Any) -> list[Any]:
     litellm = load_litellm()
     provider.ensure(model)
-    options = {"stream_options": {"include_usage": True}, **provider.call_options(model), **options}
+    options = {"stream_options": {"include_usage": True}, **PASSED, **options}
     stream = await litellm.acompletion(
         model=model, messages=[{"role": "user", "content": "Hi"}], stream=True, **options
     )
@@ -244,20 +245,10 @@ async def test_deltas_given_to_it_are_not_changed() -> None:
     assert fragment == {"tool_calls": [{"id": "a", "function": {"name": "f", "arguments": "{}"}}]}
 
 
-def test_the_sync_call_says_what_to_use() -> None:
-    """`litellm.completion()` of such a model is refused with the call that works."""
-    provider.provide("probe", answering({"content": "x"}))
-    provider.ensure("probe/x")
-    litellm = load_litellm()
-    with pytest.raises(litellm.BadRequestError, match=r"await litellm\.acompletion"):
-        litellm.completion(model="probe/x", messages=[{"role": "user", "content": "Hi"}])
-
-
 def test_other_models_are_not_ours() -> None:
     """A model of a real provider is left alone, and a name with a slash is no provider."""
     assert not provider.is_ours("openai/gpt-4o")
     assert not provider.is_ours("toolloop")
-    assert provider.call_options("openai/gpt-4o") == {}
     with pytest.raises(ValueError, match="'a/b'"):
         provider.provide("a/b", answering())
 

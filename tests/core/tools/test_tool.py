@@ -13,6 +13,7 @@ from typing import Annotated, Literal, NoReturn
 
 import pytest
 from pydantic import BaseModel, Field
+from typing_extensions import TypeAliasType
 
 from support.tool_kinds import Node
 from toolloop_jupyter.core.events.errors import ToolDefinitionError
@@ -263,6 +264,8 @@ class TestRefused:
             Literal["a"] | Nothing,
             Annotated[Nothing, "text"],
             Holder,
+            TypeAliasType("Named", Nothing),
+            list[TypeAliasType("Named", Nothing)],
         ],
         ids=repr,
     )

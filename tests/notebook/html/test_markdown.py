@@ -39,6 +39,12 @@ def test_headings_stay_out_of_the_table_of_contents():
     assert page.count('role="heading"') == 2
 
 
+def test_headings_leave_no_level_out():
+    """For a screen reader each heading is at most one below the one before it, and the first one is below the page's title."""
+    page = markdown_html("#### a\n\n# b\n\n### c\n\n###### d\n\n### e\n\n## f")
+    assert re.findall(r'aria-level="(\d)"', page) == ["2", "2", "3", "4", "3", "3"]
+
+
 def test_links_say_where_they_go():
     """Allowed links open elsewhere, without an opener, and have their true address as title."""
     page = markdown_html("[https://bank.example](https://evil.example/x)")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter.core.events.approval import Decision
+from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.loop.asking import explain_denial
-from toolloop_jupyter.notebook.live.asking import NOBODY
+from toolloop_jupyter.notebook.live.asking import NOBODY, ask_at_prompt
 from toolloop_jupyter.teaching.demo import Step
 
 
@@ -28,3 +28,56 @@ def test_a_reason_ends_as_a_sentence_does(reason, told):
     """What a person typed is followed by one full stop, or by the sign that they set."""
     denial = explain_denial(Decision(allowed=False, reason=reason, by="prompt"))
     assert denial.startswith(f"denied by the user: {told} This was a decision")
+
+
+def ask_at(approval, *lines):
+    """Ask at a keyboard on which these lines are typed; gives back the prompts. Then its input is at its end."""
+    typed, prompts = iter(lines), []
+
+    def read(prompt):
+        prompts.append(prompt)
+        try:
+            return next(typed)
+        except StopIteration:
+            raise EOFError from None
+
+    ask_at_prompt(approval, read)
+    return prompts
+
+
+def test_the_prompt_shows_texts_as_lines(capsys):
+    """An argument of several lines stands as these lines, with what hides in it to be seen; the plain reason is not said."""
+    ask_at(Approval("write", {"text": "one\ntwo\u202e\n  three", "n": 1}, why="permissions are 'ask'"), "y")
+    assert capsys.readouterr().out == (
+        "\n? Run write?\n    text = 3 lines:\n      | one\n      | two⟨U+202E⟩\n      | ··three\n    n = 1\n"
+    )
+
+
+def test_the_prompt_explains_its_keys(capsys):
+    """? says what each key does that may be typed here, and what the tool does."""
+    approval = Approval("write", {}, description="Write it.", scopes=("call", "run"), editable=False)
+    prompts = ask_at(approval, "?", "a")
+    shown = capsys.readouterr().out
+    assert prompts == ["  [y]es, [n]o (n REASON), [a]ll of this tool in this run, [?]: "] * 2
+    assert "a  run it, and every later call of write in this run without a question" in shown
+    assert "n  do not run it; the model is told so" in shown
+    assert "Write it." in shown
+    assert "e  change" not in shown
+    assert "s  run it" not in shown
+    assert approval.decision.scope == "run"
+
+
+def test_enter_keeps_a_value(capsys):
+    """While arguments are edited, Enter keeps the value, as is said before."""
+    approval = Approval("write", {"text": "a", "n": 1}, check=lambda given: given)
+    prompts = ask_at(approval, "e", "", "2", "y")
+    assert prompts[1:] == ['    text ["a"]: ', "    n [1]: "]
+    assert "Enter keeps the value in brackets" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("typed", [(), ("e",), ("e", "b")])
+def test_the_end_of_input_denies(typed):
+    """Also while arguments are edited: it is no value."""
+    approval = Approval("write", {"text": "a", "n": 1})
+    ask_at(approval, *typed)
+    assert (approval.decision.allowed, approval.decision.reason) == (False, "nobody answered (end of input)")

@@ -11,8 +11,8 @@ import pytest
 from support.asking import replace_config
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, aagent_session
-from toolloop_jupyter.core.events.observer import Observer
-from toolloop_jupyter.notebook.live.stepper import request_block
+from toolloop_jupyter.core.events import Observer, Reply, Request, Usage
+from toolloop_jupyter.notebook.live.stepper import Sent, reply_block, request_block
 
 
 class Sees(Observer):
@@ -44,3 +44,44 @@ async def test_the_shown_request_is_what_goes_out(serve, tools, said):
     for shown, request in zip(sees.shown, server.requests, strict=True):
         assert (shown.pop("model"), shown.pop("api_base")) == ("openai/stub", server.base_url)
         assert shown == {key: value for key, value in request.body.items() if key != "model"}
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("invalid arguments, f was not run:\n- x: missing", "invalid arguments, f was not run: x: missing"),
+        ("one\ntwo\nthree", "one … 2 more lines"),
+        ("one", "one"),
+    ],
+)
+def test_a_message_in_a_line(content, line):
+    """A message's line says what is in it: the list that its beginning announces, and how many lines follow."""
+    request = Request("m", [{"role": "tool", "tool_call_id": "1", "content": content}])
+    assert request_block(request).text.split("\n")[1] == f"    › tool       {line}"
+
+
+@pytest.mark.parametrize(
+    ("message", "reason", "words"),
+    [
+        ({"content": "Hi."}, "stop", "the answer above"),
+        ({"content": "Hi"}, "length", "an answer that is cut off: it had as many tokens as it may have"),
+        ({"content": None}, "stop", "nothing"),
+        (
+            {"content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}] * 2},
+            "stop",
+            "it asks for 2 tool calls",
+        ),
+    ],
+)
+def test_a_reply_in_plain_words(message, reason, words):
+    """What came back is said in words, not as the API's reason for its end, and its text is not said again."""
+    title = reply_block(Reply({"role": "assistant", **message}, reason, Usage(3, 2), 0.0)).text.split("\n")[0]
+    assert title == f"← from the model: {words} · 3 tokens read, 2 written"
+
+
+def test_only_what_changed_is_shown():
+    """Tools and options that the call before had, too, are not shown again; one that is gone is named."""
+    first = Request("m", [{"role": "user", "content": "Go"}], options={"stream": True, "seed": 1, "top_p": 1})
+    again = Request("m", first.messages, options={"stream": True, "seed": 2})
+    shown = request_block(again, last=Sent(first.shown())).text.split("\n")
+    assert shown == ["→ to the model: 1 message, none of them new", "    options      seed=2, no top_p"]

@@ -93,6 +93,14 @@ A_KEY = (
         ("--replay-loose t.jsonl", "--replay-loose takes no file; write --replay t.jsonl --replay-loose"),
         ("--tool x", "unknown option --tool; did you mean --tools?"),
         ("--permision ask", "unknown option --permision; did you mean --permissions?"),
+        ("--temp 0", "unknown option --temp; did you mean --set temperature=…?"),
+        ("--Temperature 0", "unknown option --Temperature; did you mean --set temperature=…?"),
+        ("--temperature:0", "unknown option --temperature:0; did you mean --set temperature=…?"),
+        ("--max-token 5", "unknown option --max-token; did you mean --set max_tokens=…?"),
+        ("--mod m", "unknown option --mod; did you mean --model?"),
+        ("--set temperature 0.5", "--set takes one word without blanks: --set temperature=0.5"),
+        ("--set temperature = 0.5", "--set takes one word without blanks: --set temperature=0.5"),
+        ("--set temperature= 0.5", "--set takes one word without blanks: --set temperature=0.5"),
         (
             "--set model=other",
             "--set model=… has no effect, the run sets it itself; use --model",
@@ -178,16 +186,19 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
         ('--set logit_bias={"50256":-100}', {"logit_bias": {"50256": -100}}),
         ('--set stop=["a b","c"] --as r', {"stop": ["a b", "c"]}),
         ("--set temperature=.5 --set max_tokens=10_000", {"temperature": 0.5, "max_tokens": 10_000}),
+        ("""--set stop=("a b",'c') --set seed=1""", {"stop": ("a b", "c"), "seed": 1}),
+        ("--set x=NONE_YET --set stop=$1,000", {"x": "NONE_YET", "stop": "$1,000"}),
         ("--set stream_options=None --set store=True", {"stream_options": None, "store": True}),
         ("--set temperature=TEMP --seed {{TEMP}}", {"temperature": 0.25, "seed": 0.25}),
         ("--set seed=N --set stop=STOPS", {"seed": 7, "stop": ["x"]}),
         ("--set user=MY_KEY", {"user": "MY_KEY"}),
+        ("--set user=NO_NUMBER", {"user": "NO_NUMBER"}),
         ("""--set 'stop="[END]"' --set user=alice""", {"stop": "[END]", "user": "alice"}),
     ],
 )
 def test_completion_options_as_people_type_them(line: str, sent: dict[str, object]) -> None:
     """An option of LiteLLM's is taken by its own name; values are what JSON, Python or a variable mean by them."""
-    names = {"TEMP": 0.25, "N": np.int64(7), "STOPS": ["x"], "MY_KEY": "sk-abcdefgh"}
+    names = {"TEMP": 0.25, "N": np.int64(7), "STOPS": ["x"], "MY_KEY": "sk-abcdefgh", "NO_NUMBER": np.nan}
     assert config_of(line, **names).options.completion_kwargs == sent
 
 
@@ -218,6 +229,13 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--max-turns 2.5", "max_turns must be a whole number or None, got float 2.5"),
         ("--max-cost thing", "max_cost must be an amount of US dollars or None, got str 'thing'"),
         ("--append=1", "--append takes no value; write --append"),
+        (
+            "--set max_tokens=10,000",
+            "--set max_tokens: 10,000 is no number: a number has no comma, as 10000 or 0.5",
+        ),
+        ("--temperature 0,5", "--set temperature: 0,5 is no number: a number has no comma, as 10000 or 0.5"),
+        ("--set temperature=$thing", "--set temperature: $thing is no variable: write thing, or {{thing}}"),
+        ("--set temperature={thing}", "--set temperature: {thing} is no variable: write thing, or {{thing}}"),
         (
             "--fallbacks x",
             "fallbacks in completion_kwargs (--set) is refused: it would take the conversation",

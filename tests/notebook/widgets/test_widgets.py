@@ -330,6 +330,80 @@ async def test_invalid_edits_stay_on_the_card(make_card):
     assert approval.decision.arguments["line"] == 3
 
 
+LENIENT = {
+    "type": "object",
+    "properties": {
+        "count": {"type": "integer", "default": 1},
+        "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
+        "share": {"type": "number"},
+        "tags": {"type": "array", "default": []},
+        "extra": {"type": "object"},
+    },
+}
+GIVEN = {"count": 4, "limit": 10, "share": 0.5, "tags": ["a"], "extra": {}}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "sent"),
+    [
+        ("count", "", 1),
+        ("limit", " ", None),
+        ("tags", "", []),
+        ("count", "12", 12),
+        ("count", "123456789012345678901234567890", 123456789012345678901234567890),
+        ("share", "1e-3", 0.001),
+        ("limit", "0", 0),
+    ],
+)
+async def test_an_emptied_field_is_its_default_or_null(name, typed, sent):
+    """An emptied number or JSON field stands for the default, else for null where that may be, as its note says; a number is exact."""
+    approval = Approval("order", GIVEN, schema=LENIENT)
+    card = ApprovalCard(approval)
+    click(card, "Edit")
+    assert "empty means 1" in texts(card)
+    assert "empty means null" in texts(card)
+    field(card, name).value = typed
+    click(card, "Approve")
+    card.finish()
+    assert approval.decision.arguments == {**GIVEN, name: sent}
+
+
+@pytest.mark.parametrize(
+    ("name", "typed", "error"),
+    [
+        ("share", "", "share is empty, and it needs a value"),
+        ("extra", " ", "extra is empty, and it needs a value"),
+        ("share", "half", "share is not a number: 'half'"),
+        ("count", "true", "count is not a number: 'true'"),
+        ("share", "NaN", "share is not a number: 'NaN'"),
+        ("count", "1,5", "count is not a number: '1,5'"),
+    ],
+)
+async def test_what_is_no_value_decides_nothing(name, typed, error):
+    """A field that is emptied without a default, or that has no number, is an error on the card; nothing is approved."""
+    approval = Approval("order", GIVEN, schema=LENIENT)
+    card = ApprovalCard(approval)
+    click(card, "Edit")
+    field(card, name).value = typed
+    click(card, "Approve")
+    shown = texts(card)
+    card.finish()
+    assert not approval.answered
+    assert error.replace("'", "&#x27;") in shown
+
+
+async def test_the_form_stands_in_the_place_of_the_arguments(make_card):
+    """While somebody edits, the arguments are in the fields alone, and the question says so; undone, they are back."""
+    _, card = make_card()
+    assert "off by one" in texts(card)
+    click(card, "Edit")
+    assert "off by one" not in texts(card)
+    assert "with these arguments?" in texts(card)
+    click(card, "Undo edits")
+    assert "off by one" in texts(card)
+    assert "with these arguments?" not in texts(card)
+
+
 async def test_broken_json_is_explained(make_card):
     """Text that is no JSON names its argument and decides nothing."""
     approval, card = make_card()
@@ -373,13 +447,14 @@ async def test_the_card_shows_every_argument_in_full():
         source="def rm(): pass",
         why="of <b>policy</b>",
     )
-    card = ApprovalCard(approval, position="call 4")
+    card = ApprovalCard(approval, position="call 4 of this run")
     shown = texts(card)
     card.finish()
     for part in (
         " tail⟨U+202E⟩",
         f"{len(long):,} characters",
-        "call 4",
+        "call 4 of this run",
+        "asked because of",
         "Remove.",
         "rm",
         "of &lt;b&gt;policy&lt;/b&gt;",
@@ -387,6 +462,15 @@ async def test_the_card_shows_every_argument_in_full():
         assert part in shown, part
     assert ">1</code>" in shown
     assert ">&quot;1&quot;</code>" in shown
+
+
+async def test_the_plain_reason_is_not_said():
+    """Why somebody is asked stands there where it is more than that the run asks about everything."""
+    card = ApprovalCard(Approval("rm", {}, why="permissions are 'ask'"))
+    shown = texts(card)
+    card.finish()
+    assert "Run <code>rm</code>?" in shown
+    assert "asked because" not in shown
 
 
 async def test_the_card_shows_blanks():

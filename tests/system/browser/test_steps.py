@@ -65,6 +65,45 @@ def test_step_mode_shows_what_is_sent(jupyter, desk, serve):
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
 
 
+NEXT = "[...document.querySelectorAll('.tlj-card .tlj-go:enabled')].find(b => b.innerText === 'Next')"
+IN_SIGHT = f"""() => {{
+    const next = {NEXT}?.getBoundingClientRect(), page = document.querySelector('.jp-WindowedPanel-outer').getBoundingClientRect();
+    return next && document.activeElement === {NEXT} && next.top >= page.top && next.bottom <= page.bottom;
+}}"""
+
+
+def test_on_a_projector_next_is_in_sight_and_a_key_presses_it(jupyter, desk):
+    """At 150 % on a screen of 720 lines each Next is on the screen and has the focus; Space and Enter press it, one Stop is there."""
+    cells = [
+        SET_UP
+        + "from toolloop_jupyter.teaching import ScriptedModel, call\n"
+        + "lesson = ScriptedModel(['I look.', call('weigh', thing='apples')], call('weigh', thing='pears'), 'They weigh **5** kilos.')",
+        "%%toolloop --step -m lesson -t weigh -i 'Be kind.'\nHow much do they weigh?",
+        "print('END')",
+    ]
+    jupyter.notebook("projector.ipynb", cells)
+    jupyter.share_kernel("projector.ipynb")
+    size = desk.page.viewport_size
+    desk.page.set_viewport_size({"width": 1280 * 2 // 3, "height": 720 * 2 // 3})
+    try:
+        desk.open("projector.ipynb")
+        desk.page.locator(".jp-Notebook .jp-Cell").first.click()
+        desk.run_all()
+        for number, key in enumerate(["Space", "Enter", "Space", "Enter", "Space"], 1):
+            held = "() => document.querySelectorAll('.tlj-step').length"
+            desk.until(f"n => ({IN_SIGHT})() && ({held})() >= n", f"Next in sight, step {number}", 60, number)
+            assert desk.button("Stop").count() == 1
+            steps = desk.page.evaluate(held)
+            desk.screenshot(f"projector-{number}")
+            desk.page.keyboard.press(key)
+            desk.until(f"n => ({held})() > n", f"a step after {key}", 60, steps)
+        desk.wait_for("END")
+    finally:
+        desk.page.set_viewport_size(size)
+    assert desk.text_of(1).count("They weigh 5 kilos.") == 1, "the answer stands there once"
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
+
+
 def shown(desk):
     """The JSON of the last request that is shown."""
     desk.unfold()

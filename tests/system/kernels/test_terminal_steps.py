@@ -53,7 +53,7 @@ def test_enter_is_next_then_the_approval_then_r(terminal):
     terminal.expect(r"\r\n› next: run double\r\n")
     terminal.expect(r"\[Enter\] to run double, r to run to the end, s to stop: ")
     terminal.sendline("")
-    terminal.expect("Run double with exactly this.*: ")
+    terminal.expect(r"Run double\?.*: ")
     terminal.sendline("y")
     terminal.expect("✓ double")
     terminal.expect("to call the model")

@@ -250,7 +250,7 @@ def validate(messages: Sequence[ReadMessage]) -> list[str]:
             problems.append(f"{where}: {role} content must be text, got {type(content).__name__}")
         elif role == "user" and not has_content(message):
             problems.append(f"{where}: a user message without content")
-        if _has_empty_text(message):
+        if isinstance(content, list) and any(map(is_empty_text, content)):
             problems.append(f"{where}: an empty text block, which Anthropic refuses")
     if waiting:
         problems.append(
@@ -328,11 +328,6 @@ def _is_encodable(value: object) -> bool:
 def has_content(message: ReadMessage) -> bool:
     content = message.get("content")
     return bool(content.strip()) if isinstance(content, str) else bool(content)
-
-
-def _has_empty_text(message: ReadMessage) -> bool:
-    content = message.get("content")
-    return isinstance(content, list) and any(is_empty_text(part) for part in content)
 
 
 def is_empty_text(part: object) -> bool:

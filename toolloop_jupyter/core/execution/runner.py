@@ -89,7 +89,8 @@ async def attempt_apart(
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
-        task.cancel()
+        if not task.cancel():  # it has come to its end by itself
+            raise
         await asyncio.wait({task}, timeout=STOP_WAIT)
         if not task.done() and on_left_behind is not None:
             on_left_behind(False)

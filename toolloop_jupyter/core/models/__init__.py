@@ -5,7 +5,14 @@ from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
-from .options import MANAGED, check_completion_options, explain_switch, is_completion_option, proxy_in_use
+from .options import (
+    MANAGED,
+    check_completion_options,
+    explain_switch,
+    find_completion_option,
+    is_completion_option,
+    proxy_in_use,
+)
 from .parts import note
 from .providers import (
     Answers,
@@ -33,6 +40,7 @@ __all__ = [
     "check_completion_options",
     "ensure",
     "explain_switch",
+    "find_completion_option",
     "find_same_call",
     "is_completion_option",
     "is_ours",

@@ -8,6 +8,7 @@ proxy reads it as it reads the request. A name that is not here is an option of 
 
 from __future__ import annotations
 
+import difflib
 import functools
 import os
 import re
@@ -170,6 +171,14 @@ def is_completion_option(name: str) -> bool:
     """Whether LiteLLM knows this name as something that a person may say of a model call (or is refused by name)."""
     option = option_of(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
+
+
+def find_completion_option(typed: str) -> str:
+    """The option of a model call that this is the beginning of, or nearly the name of; "" for none."""
+    names = [name for name, option in _KNOWN.items() if option.kind is Kind.PASSED]
+    begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
+    near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
+    return min(begun, key=len, default=next(iter(near), ""))
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:

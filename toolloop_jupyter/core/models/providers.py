@@ -19,14 +19,12 @@ import itertools
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from ..events import Fields
 from ..text import hide_in_repr
-from .assembly import Assembly
 from .client import close_stream, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
-from .parts import ATTACHED
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -62,27 +60,8 @@ EXCEPTIONS: Mapping[int | None, str] = {
     429: "RateLimitError",
     503: "ServiceUnavailableError",
 }
-_FINISH_REASONS = {
-    written: reason
-    for reason, several in (
-        (
-            "length",
-            "length max_tokens compaction pause_turn model_context_window_exceeded MAX_TOKENS CONTINUATION",
-        ),
-        ("tool_calls", "tool_calls tool_use TOOL_CALL"),
-        ("function_call", "function_call"),
-        (
-            "content_filter",
-            """content_filter refusal ERROR_TOXIC SAFETY RECITATION LANGUAGE OTHER BLOCKLIST PROHIBITED_CONTENT SPII
-            IMAGE_SAFETY IMAGE_PROHIBITED_CONTENT NO_IMAGE IMAGE_RECITATION IMAGE_OTHER ESCALATION sensitive
-            guardrail_intervened content_filtered""",
-        ),
-    )
-    for written in several.split()
-}
-"""What other names of finish reasons come to, as LiteLLM (1.110) reads them; every name that is not here is "stop"."""
-# LiteLLM 1.110 refuses these for a custom provider unless a call allows them by name.
-_PASSED_PARAMETERS = ("context_management", "reasoning_effort", "thinking", "user", "verbosity")
+_FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_filter"})
+"""OpenAI's; every name that is not here is "stop"."""
 
 
 @hide_in_repr
@@ -201,11 +180,11 @@ def was_one_asked() -> bool:
     return bool(_asked)
 
 
-async def ask(keywords: Fields) -> AsyncIterator[Chunk] | Chunk:
+async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
 
-    Returns the chunks, or without `stream` the whole response. Raises ProviderError for a refused request; the
-    chunks raise it, too, or AnswerBroken for what another try may mend.
+    Returns the chunks, also where a whole response or no usage was asked for. Raises ProviderError for a refused request; the chunks raise it, too, or
+    AnswerBroken for what another try may mend.
     """
     await asyncio.sleep(0)  # as below
     model = keywords["model"]
@@ -216,11 +195,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk] | Chunk:
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    deltas = _responders[model.partition("/")[0]](request)
-    if not request.stream:
-        return await _make_response(deltas, request)
-    told = (keywords.get("stream_options") or {}).get("include_usage")
-    return _stream(deltas, with_usage=bool(told))
+    return _stream(_responders[model.partition("/")[0]](request))
 
 
 def _make_request(
@@ -240,61 +215,20 @@ def _make_request(
 
 
 def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
-    """A class as `response_format`, as LiteLLM sends it."""
-    schema = _make_strict(wanted.model_json_schema())
-    return {"type": "json_schema", "json_schema": {"name": wanted.__name__, "schema": schema, "strict": True}}
+    """A class as `response_format`."""
+    named = {"name": wanted.__name__, "schema": wanted.model_json_schema(), "strict": True}
+    return {"type": "json_schema", "json_schema": named}
 
 
-def _make_strict(schema: Fields) -> dict[str, object]:
-    """The schema with all fields required and no other ones, at each depth, as OpenAI wants it."""
-    made: dict[str, Any] = dict(schema)
-    for key in ("properties", "$defs"):
-        if isinstance(made.get(key), Mapping):
-            made[key] = {name: _make_strict(inner) for name, inner in made[key].items()}
-    for key in ("anyOf", "allOf"):
-        if isinstance(made.get(key), list):
-            made[key] = [_make_strict(inner) for inner in made[key]]
-    if isinstance(made.get("items"), Mapping):
-        made["items"] = _make_strict(made["items"])
-    if made.get("type") == "object":
-        made.setdefault("additionalProperties", False)
-    if "properties" in made:
-        made["required"] = list(made["properties"])
-    if made.get("default", "") is None:
-        del made["default"]
-    return made
-
-
-async def _stream(deltas: AsyncIterator[Delta], *, with_usage: bool) -> AsyncIterator[Chunk]:
+async def _stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
-            if with_usage or "usage" not in chunk:
-                yield chunk
+            yield chunk
             await asyncio.sleep(0)  # a model that never waits leaves the loop (a Stop button) a turn
     except ProviderError as error:
         if error.is_final or error.status == 408:
             raise
         raise AnswerBroken(error) from error
-
-
-async def _make_response(deltas: AsyncIterator[Delta], request: ProviderRequest) -> Chunk:
-    """The whole response out of the deltas."""
-    assembly = Assembly([tool["function"]["name"] for tool in request.tools if "function" in tool])
-    response: Chunk = {}
-    attached: dict[str, list[object]] = {}
-    async for chunk in _make_chunks(deltas):
-        choice = chunk["choices"][0]
-        assembly.add(choice["delta"])
-        for name in ATTACHED:
-            attached.setdefault(name, []).extend(choice["delta"].get(name) or ())
-        response = {**response, **chunk, "choices": [choice]}
-    message = {**assembly.message(), **{name: parts for name, parts in attached.items() if parts}}
-    if assembly.refusal:
-        message["refusal"] = assembly.refusal
-        message["content"] = None if message["content"] == assembly.refusal else message["content"]
-    finish_reason = response["choices"][0]["finish_reason"]
-    response["choices"] = [{"index": 0, "message": message, "finish_reason": finish_reason}]
-    return response
 
 
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
@@ -322,7 +256,7 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     if usage is not None:
         total = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
         yield {**_make_chunk({}), "usage": {"total_tokens": total, **usage}}
-    reason = _FINISH_REASONS.get(finish, "stop")
+    reason = finish if finish in _FINISH_REASONS else "stop"
     yield _make_chunk({}, "tool_calls" if has_calls and reason == "stop" else reason)
 
 
@@ -351,11 +285,6 @@ def ensure(model: str) -> None:
         _priced.add(model)
 
 
-def call_options(model: str) -> dict[str, object]:
-    """What a call through LiteLLM's door must add to its options: some are refused there for a custom provider."""
-    return {"allowed_openai_params": list(_PASSED_PARAMETERS)} if is_ours(model) else {}
-
-
 def _make_handler(litellm: ModuleType, provider: str) -> object:
     """Make the object that LiteLLM calls. The class is made here because its base class needs LiteLLM."""
 
@@ -380,14 +309,6 @@ def _make_handler(litellm: ModuleType, provider: str) -> object:
         async def acompletion(self, *, model: str, **given: Any) -> object:
             chunks = [chunk async for chunk in self.astreaming(model=model, **given)]
             return litellm.stream_chunk_builder(chunks, messages=given["messages"])
-
-        def completion(self, *, model: str, **_: object) -> NoReturn:
-            name = f"{provider}/{model}"
-            raise _litellm_error(
-                litellm, ProviderError(f"use `await litellm.acompletion(model={name!r}, …)`", 400), name
-            )
-
-        streaming = completion
 
     return Handler()
 

@@ -17,7 +17,7 @@ from pydantic import ConfigDict, Field, PydanticUserError, TypeAdapter
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.json_schema import GenerateJsonSchema
 from pydantic_core import SchemaError, to_jsonable_python
-from pydantic_core.core_schema import IsSubclassSchema
+from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
 
 from ..events import ToolDefinitionError
 from ..execution import MISSING, Raised, attempt_call
@@ -53,12 +53,17 @@ class _Generator(GenerateJsonSchema):
     # A default that is no JSON is simply not told: `MISSING` above all.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
-    def generate_inner(self, schema: Any) -> JsonSchema:
-        """Refuse what no value satisfies: an Enum without members, a union of nothing that JSON has."""
-        made: JsonSchema = super().generate_inner(schema)
+    def enum_schema(self, schema: EnumSchema) -> JsonSchema:
+        """Refuse an Enum without members, which no value satisfies, wherever it stands."""
+        made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
             name = made.get("title", "an Enum")
             raise TypeError(f"{name} has no members; a member is written A = 'a', not A: 'a'")
+        return made
+
+    def union_schema(self, schema: UnionSchema) -> JsonSchema:
+        """Refuse a union of nothing that JSON has."""
+        made: JsonSchema = super().union_schema(schema)
         if made.get("anyOf") == []:
             raise TypeError("no value that JSON has satisfies it")
         return made

@@ -57,10 +57,6 @@ class Parameter:
     """`Field(...)` written as the default value; the default is then in it."""
 
 
-def _ignore_progress(progress: Progress) -> None:
-    return None
-
-
 async def _ask_nobody(approval: Approval) -> Decision:
     approval.deny("nobody is there to be asked", by="unattended")
     await approval.wait()
@@ -76,7 +72,7 @@ class ToolContext:
 
     call_id: str = ""
     """The id of the model's call, unique in a conversation."""
-    report: Callable[[Progress], None] = field(default=_ignore_progress, repr=False, compare=False)
+    report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
     """Asks whoever is asked about the run's calls, in the middle of one. For an async tool, on the run's loop."""
@@ -270,19 +266,10 @@ def _find_missing_owner(function: Function) -> str:
     if inspect.isclass(owner_of_c_method := getattr(function, "__objclass__", None)):  # `dict.get`
         return owner_of_c_method.__name__
     plain = inspect.unwrap(function) if inspect.isfunction(function) else function
-    if not inspect.isfunction(plain):
+    if not inspect.isfunction(plain) or plain.__code__.co_varnames[:1] not in (("self",), ("cls",)):
         return ""
-    owner, _, name = plain.__qualname__.rpartition(".")
-    if not owner or owner.endswith("<locals>"):
-        return ""
-    scope: object = plain.__globals__
-    for part in owner.split("."):
-        scope = scope.get(part) if isinstance(scope, dict) else getattr(scope, part, None)
-    is_static = isinstance(inspect.getattr_static(scope, name, None), staticmethod)
-    # A class inside a function cannot be looked up; by convention its methods begin with `self`.
-    is_self = plain.__code__.co_varnames[:1] in (("self",), ("cls",))
-    is_method = not is_static if inspect.isclass(scope) else is_self
-    return owner.rpartition(".")[2] if is_method else ""
+    owner = plain.__qualname__.rpartition(".")[0]
+    return "" if owner.endswith("<locals>") else owner.rpartition(".")[2]
 
 
 def _collect_names(function: Function) -> tuple[Names, Names]:
@@ -304,18 +291,14 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     if written is EMPTY:
         return Any
     try:
-        return rewrite_annotation(_evaluate(written, namespace))
+        holder = types.SimpleNamespace(__annotations__={"it": written})
+        return rewrite_annotation(typing.get_type_hints(holder, *namespace, include_extras=True)["it"])
     except _ANNOTATION_ERRORS as error:
         shown = written if isinstance(written, str) else inspect.formatannotation(written)
         raise _refuse(
             f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
             "define the name at the notebook's top level, before the run"
         ) from None
-
-
-def _evaluate(annotation: object, namespace: tuple[Names, Names]) -> object:
-    holder = types.SimpleNamespace(__annotations__={"it": annotation})
-    return typing.get_type_hints(holder, *namespace, include_extras=True)["it"]
 
 
 def _is_context(annotation: object) -> bool:

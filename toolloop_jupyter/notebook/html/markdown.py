@@ -60,7 +60,7 @@ def _render(
             return _link_tag(str(token.attrs.get("href", "")))
         case "heading_open":
             level = int(token.tag[1])
-            return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{min(level + 2, 6)}"><strong>'
+            return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{_rank(level, env)}"><strong>'
         case "heading_close":
             return "</strong></p>\n"
         case "table_open":
@@ -71,6 +71,15 @@ def _render(
             formula = formula_html(token.content, display=token.meta["display"], typeset=not is_streaming)
             return f"<p>{formula}</p>\n" if token.block else formula
     return _words(token.content)
+
+
+def _rank(level: int, env: EnvType) -> int:
+    """How deep a heading is for a screen reader: one below the page's title, and no level left out, whatever a model writes."""
+    above: list[int] = env.setdefault("headings", [])
+    while above and above[-1] >= level:
+        above.pop()
+    above.append(level)
+    return min(len(above) + 1, 6)
 
 
 def _words(text: str) -> str:

@@ -69,7 +69,20 @@ def clean_html(raw: str) -> str:
     pieces = _PIECE.split(clean)
     if _depth(pieces) > _DEEPEST:
         return ""
+    _unhead_empty_cells(pieces)
     return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
+
+
+def _unhead_empty_cells(pieces: list[str]) -> None:
+    """Make an empty `<th>` a `<td>`: a table's corner is the head of nothing, and a screen reader would look for its text."""
+    for index in range(1, len(pieces) - 2, 2):
+        if (
+            pieces[index].startswith(("<th>", "<th "))
+            and pieces[index + 2] == "</th>"
+            and not pieces[index + 1].strip()
+        ):
+            pieces[index] = re.sub(r' scope="[^"]*"', "", f"<td{pieces[index][3:]}")
+            pieces[index + 2] = "</td>"
 
 
 def _depth(pieces: list[str]) -> int:

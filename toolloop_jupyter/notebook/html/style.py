@@ -8,6 +8,7 @@ text colour, so they suit light and dark; only five strong ones have a value for
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 MONO = "ui-monospace,SFMono-Regular,Menlo,Consolas,monospace"
@@ -85,9 +86,13 @@ _RULES = """
 """
 
 
+_TAG = re.compile("<[^>]*>")
+
+
 def pre(inner: str) -> str:
     """Preformatted text that scrolls; one that is long enough to do so can be reached and scrolled by keyboard."""
-    focus = ' tabindex="0"' if len(inner) > 1_500 or inner.count("\n") > 15 else ""
+    scrolls = len(inner) > 10_000 or sum(1 + len(line) // 80 for line in _TAG.sub("", inner).split("\n")) > 13
+    focus = ' tabindex="0"' if scrolls else ""
     return f'<pre style="{PRE}"{focus}>{inner}</pre>'
 
 

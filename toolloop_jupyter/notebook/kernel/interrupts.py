@@ -27,7 +27,7 @@ _BLOCKED = 0.3
 _LOOK_UP = 0.2
 """Seconds after which a loop that sleeps looks up. Python runs a handler between two of its own steps: a signal that comes
 just before `select()` is taken up only when that ends, which may be at the timeout of a tool (1 in 150, pressed at once)."""
-_REPEATED = 0.3
+_REPEATED = 0.5
 """Seconds after an interrupt in which another one counts as the same. The interrupted cell stays for so long: an
 interrupt between two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
 

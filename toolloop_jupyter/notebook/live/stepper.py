@@ -29,7 +29,7 @@ from ..html import (
     pre,
     put_style_behind,
 )
-from ..transcript import Block, short_arguments
+from ..transcript import Block, reason_in, short_arguments
 from .asking import Means, means_of_asking
 from .view import CellRun
 
@@ -37,7 +37,7 @@ _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 
 @dataclass(frozen=True)
-class _Sent:
+class Sent:
     """What a run has shown of its last model call."""
 
     request: Mapping[str, Any]
@@ -46,7 +46,7 @@ class _Sent:
 
 
 def request_block(
-    request: Request, *, sent: bool = True, title_of: str = "", last: _Sent | None = None
+    request: Request, *, sent: bool = True, title_of: str = "", last: Sent | None = None
 ) -> Block:
     """A model call before it goes out (or, in a dry run, instead of that); `title_of` is the model in a person's words.
 
@@ -56,7 +56,10 @@ def request_block(
     shown = request.shown()
     messages, tools = shown["messages"], _names(shown)
     known = _count_known(messages, last) if sent else 0
-    facts = [counted(len(messages), "message") + (f", {len(messages) - known} of them new" if known else "")]
+    facts = [
+        counted(len(messages), "message")
+        + (f", {len(messages) - known or 'none'} of them new" if known else "")
+    ]
     lines = [_line(message, last) for message in messages[known:]]
     if last is None or tools != _names(last.request):
         facts.append(counted(len(tools), "tool"))
@@ -73,7 +76,7 @@ def request_block(
     return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
 
 
-def _count_known(messages: Sequence[Mapping[str, Any]], last: _Sent | None) -> int:
+def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:
     """How many of the messages a person has seen: those of the call before, or of the conversation's earlier turns."""
     if last is not None:
         earlier = last.request["messages"]
@@ -136,7 +139,7 @@ def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
     return _picture("›", title, [], "the arguments", dict(arguments))
 
 
-def _line(message: Mapping[str, Any], last: _Sent | None) -> tuple[str, str]:
+def _line(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
     role, content = str(message.get("role")), message.get("content")
     if last is not None and last.reply is not None and _without_nulls(message) == _without_nulls(last.reply):
         return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
@@ -145,7 +148,11 @@ def _line(message: Mapping[str, Any], last: _Sent | None) -> tuple[str, str]:
     )
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
-    return f"{_MARKS.get(role, '·')} {role}", first_line(" · ".join(words), 160)
+    text = " · ".join(words)
+    line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
+    if line.endswith(":"):  # what it announces is worth more than that
+        line, more = reason_in(text), 0
+    return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
 
 def _short(value: object) -> str:
@@ -161,7 +168,7 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, who
     )
     line = f'<span>{mark}</span> <span style="{NAME};flex:1">{inline(title)}</span> <span class="tlj-time">{esc(name)}</span>'
     json_html = pre(highlight(json.dumps(whole, ensure_ascii=False, indent=2, default=repr), "json"))
-    table = f"<table>{rows}</table>" if rows else ""
+    table = f'<table style="margin:0 0 4px 12px">{rows}</table>' if rows else ""
     html = block("tlj-step", fold(line, json_html, "tlj-call") + table, f"{BLOCK};{WIDE}")
     words = [f"{mark} {in_a_line(title)}", *(f"    {label:<12} {in_a_line(text)}" for label, text in lines)]
     return Block(html, "\n".join(words))
@@ -173,12 +180,12 @@ class Stepper(Observer):
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means
         self._is_holding = True
-        self._last: _Sent | None = None
+        self._last: Sent | None = None
 
     async def before_model(self, request: Request) -> None:
         """Show what is new in the request, and hold."""
         block = request_block(request, last=self._last)
-        self._last = _Sent(request.shown())
+        self._last = Sent(request.shown())
         await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:

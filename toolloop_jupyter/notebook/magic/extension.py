@@ -212,11 +212,11 @@ class _Warmup:
 
     def _after_cell(self, *_: object) -> None:
         self._before_cell()
-        if litellm_loaded() or was_one_asked():
+        if litellm_loaded():
             self.cancel()
         elif _needs_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
-        else:
+        elif not was_one_asked():  # a notebook whose runs are answered by models of ours stays small
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()

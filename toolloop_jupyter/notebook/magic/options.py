@@ -11,6 +11,7 @@ import argparse
 import ast
 import difflib
 import json
+import math
 import numbers
 import os
 import re
@@ -271,7 +272,7 @@ def split_words(line: str) -> list[str]:
         raise Mistake(_shown(f"a quote is not closed in: {line}")) from None
 
 
-_PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{])|.""", re.DOTALL)
+_PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])|.""", re.DOTALL)
 
 
 def _quote_data(line: str) -> Iterator[str]:
@@ -280,7 +281,7 @@ def _quote_data(line: str) -> Iterator[str]:
     while piece := _PIECE.match(line, at):
         at = piece.end()
         if piece["data"]:
-            ends = (at + end.end() for end in re.finditer(r"[\]}](?=\s|\Z)", line[at:]))
+            ends = (at + end.end() for end in re.finditer(r"[\]})](?=\s|\Z)", line[at:]))
             begin = piece.start()
             if data := next((line[begin:end] for end in ends if is_literal(line[begin:end])), ""):
                 yield shlex.quote(data)
@@ -325,6 +326,10 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
+        at = words.index(word)
+        if at > 1 and words[at - 2] == "--set":
+            value = next(iter(words[at + 1 :]), "VALUE") if word == "=" else word
+            return f"--set takes one word without blanks: --set {words[at - 1].rstrip('=')}={value}"
         if words.index(word) > 0 and words[words.index(word) - 1] == "--replay-loose":
             return f"--replay-loose takes no file; write --replay {word} --replay-loose"
         if words.index(word) > 1 and words[words.index(word) - 2] == "--api-key":
@@ -335,7 +340,13 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
     flag = word.split("=", maxsplit=1)[0]
     if meant := _find_by_other_word(flag):
         return f"there is no {flag}; write {meant.typed[-1]}"
-    near = difflib.get_close_matches(flag, [flag for option in OPTIONS for flag in option.typed], n=1)
+    ours = [flag for option in OPTIONS for flag in option.typed]
+    if not any(one.startswith(flag.lower()) for one in ours):
+        from ...core.models import find_completion_option
+
+        if meant_option := find_completion_option(flag.strip("-").replace("-", "_").partition(":")[0]):
+            return f"unknown option {flag}; did you mean --set {meant_option}=…?"
+    near = difflib.get_close_matches(flag, ours, n=1)
     return f"unknown option {flag}" + (
         f"; did you mean {near[0]}?" if near else ". %%toolloop? shows the options."
     )
@@ -368,7 +379,7 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
         value = names[name]
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real):  # NumPy's
+        if isinstance(value, numbers.Real) and math.isfinite(value):  # NumPy's
             return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
@@ -385,7 +396,7 @@ def _read_literal(text: str) -> list[object]:
             value = read(text.strip())
         except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
             continue
-        if _is_data(value):
+        if _is_data(value) and (not isinstance(value, tuple) or text.lstrip().startswith("(")):
             return [value]
     return []
 
@@ -424,12 +435,24 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
         if flag == "--set" and key in _INSTEAD:
             raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")
         found[key] = read_value(value, names or {}, bare=flag == "--set")
+        if flag == "--set" and found[key] == value and (how := _explain_text(value, names or {})):
+            raise Mistake(_shown(f"--set {key}: {value} {how}"))
         if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
             text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
                 _shown(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
             )
     return found
+
+
+def _explain_text(value: str, names: Names) -> str:
+    """How a value is written that was taken for a text and is hardly meant as one, or ""."""
+    if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
+        return "is no number: a number has no comma, as 10000 or 0.5"
+    name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
+    if name and name[1] != value and name[1] in names:
+        return f"is no variable: write {name[1]}, or {{{{{name[1]}}}}}"
+    return ""
 
 
 # --- the notebook's defaults: `%config ToolLoop.model = …`, `%toolloop --model …`, and the variable TOOLLOOP_MODEL ---

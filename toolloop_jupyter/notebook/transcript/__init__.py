@@ -1,7 +1,7 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
 from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
-from .calls import approval_record, progress_block, short_arguments, tell_why
+from .calls import approval_record, progress_block, reason_in, short_arguments, tell_why
 from .diagram import timeline
 from .export import to_markdown, write
 from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
@@ -24,6 +24,7 @@ __all__ = [
     "notice",
     "picture_of",
     "progress_block",
+    "reason_in",
     "render",
     "short_arguments",
     "tell_why",

@@ -60,14 +60,11 @@ class ApprovalCard(_Panel):
         if approval.question:
             self._form.open(approval.schema, approval.input)
         self._position, self._is_whole = position, False
-        self._question = ipywidgets.HTML("")
-        self._ask()
+        self._question = ipywidgets.HTML(self._make_question())
         self._error = ipywidgets.HTML("")
-        self._approve = button(
-            "Approve", f"Run {tool} with exactly these arguments", "tlj-go", self._on_approve
-        )
-        self._edit = button("Edit…", "Change the arguments before the tool runs", "", self._on_edit)
-        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no", self._on_deny)
+        self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
+        self._edit = button("Edit…", "Change the arguments before the tool runs")
+        deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no")
         if approval.question:
             self._approve.description, self._approve.tooltip = "Send", "Send exactly this to the server"
             deny.description, deny.tooltip = "Decline", "Send nothing"
@@ -86,11 +83,12 @@ class ApprovalCard(_Panel):
 
         size = left_out(approval)
         self._whole = whole = button(
-            f"Show all {size:,} characters", "Show the arguments to their last character", "", self._on_whole
+            f"Show all {size:,} characters", "Show the arguments to their last character"
         )
         shown = (
             (whole, size > 0),
             (self._edit, approval.editable and not approval.question),
+            (self._reason, not approval.question),
             (self._scope, len(covers) > 1),
         )
         beside = [one for one, is_shown in shown if not is_shown]
@@ -98,6 +96,12 @@ class ApprovalCard(_Panel):
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
+        self._approve.on_click(
+            self._on_approve
+        )  # now: code of a tool may work a button as soon as it does something
+        self._edit.on_click(self._on_edit)
+        deny.on_click(self._on_deny)
+        whole.on_click(self._on_whole)
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
@@ -110,12 +114,14 @@ class ApprovalCard(_Panel):
         self._disable()
         super().finish()
 
+    def _make_question(self) -> str:
+        """While the arguments are edited, the form stands in their place."""
+        is_edited = bool(self._form.fields)
+        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        return STYLE + CARD_STYLE + asked
+
     def _ask(self) -> None:
-        """Put the question; while the arguments are edited, the form stands in their place."""
-        asked = question_html(
-            self._approval, self._position, whole=self._is_whole, is_edited=bool(self._form.fields)
-        )
-        self._question.value = STYLE + CARD_STYLE + asked
+        self._question.value = self._make_question()
 
     def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
@@ -196,7 +202,7 @@ def question_html(
         else f"Run <code>{esc(approval.tool)}</code>{' with these arguments' * is_edited}?"
     )
     title = (
-        f'<div role="alert" aria-live="polite"><p class="tlj-title" role="heading" aria-level="4"><span class="tlj-ask" '
+        f'<div role="alert" aria-live="polite"><p class="tlj-title"><span class="tlj-ask" '
         f'aria-hidden="true">?</span> <b>{question}</b>{where}</p></div>'
     )
     rows = (

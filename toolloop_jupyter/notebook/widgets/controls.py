@@ -57,13 +57,16 @@ def close(widget: ipywidgets.Widget) -> None:
             part.close()
 
 
-def button(label: str, tooltip: str, css: str, clicked: Callable[[object], object]) -> ipywidgets.Button:
-    """A button of ours."""
+def button(
+    label: str, tooltip: str, css: str = "", clicked: Callable[[object], object] | None = None
+) -> ipywidgets.Button:
+    """A button of ours, and what it does."""
     made = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     made.add_class("tlj-btn")
     if css:
         made.add_class(css)
-    made.on_click(clicked)
+    if clicked is not None:
+        made.on_click(clicked)
     return made
 
 
