@@ -1,15 +1,13 @@
-"""Connections in a live kernel: cards, ■, a cell that runs again, Tab, the doctor, and what the kernel's end leaves."""
+"""Connections in a live kernel of each stack: cards, ■, a cell that runs again, Tab, the doctor, and what the kernel's end leaves."""
 
 from __future__ import annotations
 
-import importlib.util
 import time
 
 import pytest
 
 from support.kernels import LiveKernel
 from support.mcp_server import HERE, is_alive
-from support.optional import optional
 
 pytestmark = pytest.mark.kernel
 
@@ -31,10 +29,9 @@ COUNT = (
 
 
 @pytest.fixture(scope="module")
-def kernel():
-    """A kernel with a connection to a server over stdio."""
-    optional(importlib.util.find_spec("mcp"), "the package mcp")
-    with LiveKernel() as live:
+def kernel(stack):
+    """A kernel of each stack, with a connection to a server over stdio."""
+    with LiveKernel(stack.python) as live:
         for code in (SET_UP, CONNECT):
             made = live.execute(code, timeout=120)
             assert made.status == "ok", made.text
@@ -150,6 +147,23 @@ def test_a_recorded_run_is_played_again(kernel):
     assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
     said = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
     assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
+
+
+def test_a_public_server(kernel):
+    """A server of the package index, as it is installed beside the kernel: connected by its command, called, and let go."""
+    made = kernel.execute(
+        "clock = connect([sys.executable, '-m', 'mcp_server_time', '--local-timezone', 'UTC'])\nclock"
+    )
+    assert made.status == "ok", made.text
+    assert "convert_time" in made.text
+    kernel.execute(
+        "m = ScriptedModel(call('convert_time', source_timezone='UTC', time='12:00', target_timezone='Asia/Tokyo'), 'At nine.')"
+    )
+    cell = kernel.submit("%%toolloop --model m --tools clock --as r\nWhen?", allow_stdin=True)
+    kernel.click("Approve")
+    kernel.wait(cell)
+    said = kernel.execute("print('T21:00:00' in r.tool_results[0].output, clock.log[-300:]); clock.close()")
+    assert said.stdout.startswith("True"), said.text + cell.text
 
 
 def test_tab_and_the_doctor(kernel):
