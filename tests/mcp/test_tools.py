@@ -166,16 +166,25 @@ def test_any_name_is_only_text(connect):
             ("<script>alert(1)</script>", EMPTY),
             ("a\x1b[31m\u202eb", EMPTY),
             ("close", EMPTY),
+            ("_repr_html_", EMPTY),
             ("fs.read", EMPTY),
         )
     )
-    assert [tool.name for tool in odd.tools] == ["<script>alert(1)</script>", "ab", "close", "fs.read"]
+    assert [tool.name for tool in odd.tools] == [
+        "<script>alert(1)</script>",
+        "ab",
+        "close",
+        "_repr_html_",
+        "fs.read",
+    ]
     names = [tool.wire_name for tool in make_tools([odd])]
     assert all(name.replace("_", "").isalnum() for name in names)
     assert odd.close_ is odd["close"]
+    assert odd.tool_repr_html_ is odd["_repr_html_"]
+    assert not hasattr(odd, "_repr_html_"), "IPython would call it"
     assert odd.fs_read() == "{}"
     results = run(odd, *(call(name) for name in names))
-    assert [one.value for one in results] == ["{}"] * 4
+    assert [one.value for one in results] == ["{}"] * 5
 
 
 # --- arguments ---

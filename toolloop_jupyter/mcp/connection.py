@@ -118,11 +118,8 @@ class Connection(ToolSource):
 
     def __getattr__(self, name: str) -> ServerTool:
         tools: dict[str, ServerTool] = self.__dict__.get("_tools", {})
-        if name in tools:
+        if name in tools and not name.startswith("_"):
             return tools[name]
-        for tool in tools.values():
-            if tool.own_name == name:
-                return tool
         raise AttributeError(f"this server has no tool {name!r}; it has: {list_some(tools, 8) or 'none'}")
 
     def __getitem__(self, name: str) -> ServerTool:

@@ -43,6 +43,7 @@ _GRACE = 0.5
 _TRIM = 1.0
 """Seconds between two looks at the length of a log."""
 
+_CLOSED = "the connection is closed"
 _LISTENED = "2026-07-28"
 """The protocol from which on changes are listened for."""
 
@@ -108,35 +109,20 @@ class Link:
             self._thread.join(CLOSING)
 
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
-        """What comes of `work(client)`, which runs on the thread. A cancel goes through to it, and is waited for there.
+        """What comes of `work(client)`, which runs on the thread. A cancel is passed on to it.
 
         Once the link has ended nothing is run, and the outcome is a ConnectionFailed.
         """
-        client, loop = self._client, self._loop
-        if self.ended or client is None or loop is None:
-            return Outcome(error=ConnectionFailed("the connection is closed"))
-
-        async def attempted() -> Outcome:
-            return await attempt_apart(work(client))
-
-        begun = attempted()
-        try:
-            future = asyncio.run_coroutine_threadsafe(begun, loop)
-        except RuntimeError:  # the loop was closed just now
-            begun.close()
-            return Outcome(error=ConnectionFailed("the connection is closed"))
-        return await asyncio.wrap_future(future)
+        future = self._begin(work)
+        return (
+            Outcome(error=ConnectionFailed(_CLOSED)) if future is None else await asyncio.wrap_future(future)
+        )
 
     def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
-        """As `run`, for code without `await`. A Ctrl-C cancels the work."""
-        client, loop = self._client, self._loop
-        if self.ended or client is None or loop is None:
-            return Outcome(error=ConnectionFailed("the connection is closed"))
-
-        async def attempted() -> Outcome:
-            return await attempt_apart(work(client))
-
-        future = asyncio.run_coroutine_threadsafe(attempted(), loop)
+        """As `run`, for code without `await`. A Ctrl-C cancels the work, and so does the timeout."""
+        future = self._begin(work)
+        if future is None:
+            return Outcome(error=ConnectionFailed(_CLOSED))
         try:
             return future.result(timeout)
         except concurrent.futures.TimeoutError:
@@ -144,9 +130,29 @@ class Link:
             return Outcome(
                 error=ConnectionFailed(f"{self._target.title} gave no answer within {timeout:g} s")
             )
+        except concurrent.futures.CancelledError:  # the link has ended meanwhile
+            return Outcome(error=ConnectionFailed(_CLOSED))
         except BaseException:
             future.cancel()
             raise
+
+    def _begin(
+        self, work: Callable[[Client], Awaitable[object]]
+    ) -> concurrent.futures.Future[Outcome] | None:
+        """Start work on the thread; None once the link has ended."""
+        client, loop = self._client, self._loop
+        if self.ended or client is None or loop is None:
+            return None
+
+        async def attempted() -> Outcome:
+            return await attempt_apart(work(client))
+
+        begun = attempted()
+        try:
+            return asyncio.run_coroutine_threadsafe(begun, loop)
+        except RuntimeError:  # the loop was closed just now
+            begun.close()
+            return None
 
     def lost(self, error: BaseException) -> bool:
         """Whether an error of a call means that the server is not there any more."""

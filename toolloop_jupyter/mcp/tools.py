@@ -109,8 +109,13 @@ def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
 
 
 def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """What a person writes behind the dot for a tool: its name where Python takes it and nothing else has it."""
+    """What a person writes behind the dot for a tool: its name where Python takes it and nothing else has it.
+
+    None begins with "_": those are methods that others call by themselves (IPython does, to show an object).
+    """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
+    if made.startswith("_"):
+        made = f"tool{made}"
     while made in taken or reserved(made):
         made += "_"
     return made
