@@ -45,7 +45,7 @@ THE_CARD = """() => {
     const card = document.querySelector('.tlj-card');
     card.scrollIntoView({block: 'center'});
     const {x, y, width, height} = card.getBoundingClientRect();
-    return {x: x - 8, y: y - 8, width: width + 16, height: height + 16};
+    return {x: x - 3, y: y - 3, width: width + 6, height: height + 6};
 }"""
 
 
@@ -101,7 +101,7 @@ def main() -> None:
             server.settings("@jupyterlab/apputils-extension:themes", {"theme": name})
             with waiting_at_the_card(server, chromium, "quickstart", 960) as desk:
                 picture(desk, TO_THE_CARD, ROOT / "docs" / f"quickstart-{theme}.png")
-            with waiting_at_the_card(server, chromium, "03-approvals", 760) as desk:
+            with waiting_at_the_card(server, chromium, "03-approvals", 620) as desk:
                 picture(desk, THE_CARD, lessons / f"card-{theme}.png")
                 edit(desk, {"keep": 10})
                 picture(desk, THE_CARD, lessons / f"edit-{theme}.png")

@@ -31,7 +31,6 @@ from .core.events import (
 from .core.loop import Config
 from .core.session import (
     DEFAULTS,
-    TOOL_LOOP_CAPABILITIES,
     AsyncEventStream,
     AsyncSession,
     Capabilities,
@@ -215,4 +214,4 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
 def agent_capabilities(harness: object) -> Capabilities:
     """What the Tool Loop supports (permission modes, structured output, …)."""
     require_tool_loop(harness)
-    return TOOL_LOOP_CAPABILITIES
+    return Capabilities()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from fuzz.seam import KEY, Seen
 from toolloop_jupyter.core.conversation.history import validate
-from toolloop_jupyter.core.session.channel import join_shown_text
+from toolloop_jupyter.core.session.session import join_shown_text
 
 Invariant = Callable[[Seen], Iterator[str]]
 

@@ -324,3 +324,16 @@ def test_who_decides_is_one_of_the_known(by):
         with pytest.raises(ValueError, match="by must be 'click', 'code'"):
             decide(by=by)
     assert approval.decision is None
+
+
+async def test_a_stop_by_the_reader_is_recorded_as_one():
+    """A reader that stops the turn in the place of an answer has not left the request unanswered."""
+    session, ran = desk(call("f", x=1))
+    stream = session.astream("Go.")
+    async for event in stream:
+        if isinstance(event, Approval):
+            stream.cancel()
+    (result,) = stream.result.tool_results
+    assert ran == []
+    assert (stream.result.stop_reason, result.status) == ("cancelled", "cancelled")
+    assert (result.decision.by, result.decision.allowed) == ("stop", False)

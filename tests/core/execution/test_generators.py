@@ -85,6 +85,32 @@ async def test_large_items_are_kept_by_their_size(monkeypatch):
     assert (await call_of(count_up, most=1, size=5_000_000)).value == ["x" * 5_000_000]
 
 
+class _Box:
+    def __init__(self, held):
+        self.held = held
+
+
+WRAPPINGS = {
+    "list": lambda text: [text],
+    "dict": lambda text: {"a": {"b": (text,)}},
+    "object": _Box,
+    "object of a list": lambda text: _Box([{text}]),
+}
+
+
+@pytest.mark.parametrize("wrap", WRAPPINGS.values(), ids=WRAPPINGS)
+async def test_what_items_hold_counts_for_their_size(wrap, monkeypatch):
+    """A list of one large text is as large as the text: it does not pass the bound as something small."""
+    monkeypatch.setattr(runner, "KEPT_BYTES", 1_000_000)
+
+    def generate():
+        """Give large texts."""
+        for number in range(50):
+            yield wrap("x" * 100_000 + str(number))
+
+    assert len((await call_of(generate)).value) == 10
+
+
 @pytest.mark.parametrize("function", [count_up, acount_up], ids=["thread", "async"])
 async def test_stop_ends_it(function, monkeypatch):
     """■ (a cancel) ends it while it runs, long before the bound; so does the run's time limit."""

@@ -21,6 +21,8 @@ from toolloop_jupyter.notebook.transcript.export import to_markdown
 from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
 from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
+from toolloop_jupyter.teaching.parts import deltas
+from toolloop_jupyter.teaching.scripted import ScriptedModel
 
 PNG = base64.b64encode(
     base64.b64decode(
@@ -186,3 +188,70 @@ def test_a_recorded_picture_comes_back():
     assembly.add(message)
     assert assembly.attachments.all() == (PICTURE,)
     assert assembly.message()["images"] == [IMAGE]
+
+
+SOURCES = {
+    "Perplexity's addresses": ({"citations": ["https://a.example/x"]}, ["source: https://a.example/x"]),
+    "its search results": (
+        {"search_results": [{"title": "On x", "url": "https://a.example/x"}, {"date": "today"}]},
+        ["source: On x https://a.example/x"],
+    ),
+    "Anthropic's, of a whole message": (
+        {"provider_specific_fields": {"citations": [[{"title": "On x", "url": "https://a.example/x"}]]}},
+        ["source: On x https://a.example/x"],
+    ),
+    "Anthropic's, of a delta": (
+        {"provider_specific_fields": {"citation": {"document_title": "On x", "cited_text": "x is 3"}}},
+        ["source: On x"],
+    ),
+    "nothing of use": ({"citations": [None, 5, [], {}], "search_results": "x"}, ["source: x"]),
+}
+
+
+@pytest.mark.parametrize(("fields", "names"), SOURCES.values(), ids=SOURCES)
+@pytest.mark.parametrize("place", ["delta", "chunk"])
+def test_sources_of_each_form_are_named_once(fields, names, place):
+    """A provider's own fields for what an answer was found in become attachments, also where each delta has them again."""
+    assembly = Assembly()
+    for text in ("It is ", "3."):
+        delta = {
+            "content": text,
+            **(fields if place == "delta" or "provider_specific_fields" in fields else {}),
+        }
+        chunk = {"choices": [{"index": 0, "delta": delta}], **(fields if place == "chunk" else {})}
+        assembly.add(assembly.read_chunk(chunk))
+    assert [(one.kind, one.name) for one in assembly.attachments.all()] == [
+        ("source", name) for name in names
+    ]
+    assert assembly.message()["content"] == "It is 3."
+
+
+@pytest.mark.parametrize(("field", "kind"), [("images", "picture"), ("files", "file")])
+@pytest.mark.parametrize(
+    ("address", "named"), [(ADDRESS, "image/png"), ("https://a.example/p.png", "not loaded")]
+)
+def test_a_mere_address_is_what_its_field_says(field, kind, address, named):
+    """Some servers send a picture's address as a text, without an object around it."""
+    assembly = Assembly()
+    assembly.add({field: [address]})
+    (one,) = assembly.attachments.all()
+    assert one.kind == ("picture" if address == ADDRESS else kind)
+    assert named in one.name
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_a_model_of_ours_loses_nothing_when_it_does_not_stream(stream):
+    """Audio and parts of a content are there in the whole response as they are in the stream."""
+    parts = deltas(
+        [{"audio": {"data": "AA", "transcript": "Hi"}}, {"content": [FILE]}, {"audio": {"data": "BB"}}]
+    )
+    session = aagent_session(
+        Harness.TOOL_LOOP,
+        model=ScriptedModel(parts),
+        options=ToolLoopOptions(completion_kwargs={"stream": stream}),
+    )
+    result = await session.arun("Go.")
+    assert {(one.kind, one.name) for one in attached(result)} == {
+        ("audio", "audio, 0.0 kB: Hi"),
+        ("file", TABLE.name),
+    }

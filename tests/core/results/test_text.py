@@ -289,10 +289,10 @@ class TestCut:
         ids=["text", "list", "dict", "set", "lists", "frame", "array"],
     )
     def test_large_values_are_quick(self, value):
-        """Only what may fit is read. Far below a second; the bound is wide for a busy machine."""
-        began = time.perf_counter()
+        """Only what may fit is read. Of the processor far below a second, whatever else the machine does."""
+        began = time.thread_time()
         described = describe(value)
-        assert time.perf_counter() - began < 2
+        assert time.thread_time() - began < 2
         assert described.full_length > len(described.text)
 
 
@@ -377,7 +377,7 @@ class TestPictures:
         assert first == "matplotlib figure 'Both', 640 × 480 pixels, with 1 axes"
         assert second == (
             "- <Axes: title={'center': 'Growth'}, xlabel='year', ylabel='EUR'>; x from 0 to 4; y from 0 to 10; "
-            "Line2D(squares); 2 patches (bars, areas)"
+            "Line2D(squares)"
         )
         assert text(axes).startswith("matplotlib axes: <Axes: title={'center': 'Growth'}")
         assert text(list(axes.lines)) == '["Line2D(squares)"]'

@@ -94,3 +94,14 @@ def test_blank_lines_before_the_magic(before: str) -> None:
 def test_cell_without_body() -> None:
     """A cell that is one line has an empty prompt, which the run refuses."""
     assert split_cell("%%toolloop --model m") == ("--model m", "")
+
+
+def test_a_value_that_raises_when_asked_for_its_class() -> None:
+    """Such a value is told as any other object without a text of its own."""
+
+    class Nobody:
+        @property
+        def __class__(self) -> type:
+            raise GeneratorExit
+
+    assert "Nobody" in fill_in("see {{it}}", {"it": Nobody()})

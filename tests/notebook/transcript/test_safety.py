@@ -72,9 +72,9 @@ def test_formulas_with_macros_that_act_are_source(name):
 def test_a_hostile_text_costs_little():
     """No payload makes rendering all blocks with it take longer than a person would notice many times over."""
     for name, payload in PAYLOADS.items():
-        began = time.perf_counter()
+        began = time.thread_time()
         calls(payload)
-        assert time.perf_counter() - began < 5, name
+        assert time.thread_time() - began < 5, name
 
 
 def test_visible_shows_what_hides():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from support.servers import answer
+
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
 SET_UP = '''%load_ext toolloop_jupyter
@@ -66,4 +68,23 @@ def test_a_running_call_stays_as_it_was_left(jupyter, desk):
     assert "was not run: text: missing" in desk.text_of(1), "the row says why the call was refused"
     assert desk.page.locator(".tlj-progress").count() == 0, "the finished call has it all"
     desk.screenshot("running-end")
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
+
+
+def test_the_first_run_says_what_it_waits_for(jupyter, desk, serve):
+    """In a new kernel the run's first line is there before LiteLLM is, in its own style; it says what it waits for, and its clock goes on."""
+    server = serve([answer("Good morning.")])
+    run = f"%%toolloop -m openai/stub --api-base {server.base_url} --api-key KEY\nSay it."
+    jupyter.notebook("first.ipynb", ["%load_ext toolloop_jupyter\nKEY = 'stub-key'", run])
+    desk.open("first.ipynb")
+    desk.run_all()
+    desk.wait_for("loading litellm")
+    assert desk.page.locator(".tlj-bar").evaluate("e => getComputedStyle(e).display") == "flex"
+    desk.until(
+        "() => (text => text.includes('loading litellm') && text.includes('1 s'))(document.querySelector('.tlj-status').innerText)",
+        "a second of the wait",
+    )
+    desk.wait_for("Good morning.")
+    desk.wait_for("done ·")
+    jupyter.close("first.ipynb")
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])

@@ -354,10 +354,10 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
     """An edit, a denial and a wide approval: who, when, what before and after, in nbconvert's HTML and Markdown."""
     cell = ask(kernel, "[call('f', x=1), call('f', x=2), call('f', x=3)]")
     kernel.click("Edit")
-    field = kernel.wait_until(
-        lambda: [w for w in kernel.open_widgets("TextModel") if w.state["value"] == "1"], 10
-    )[-1]
-    kernel.set_state(field, value="7")
+    fields = kernel.wait_until(
+        lambda: [one for one in kernel.open_widgets("TextModel") if one.description == "x"], 10
+    )
+    kernel.set_state(fields[0], value="7")
     kernel.click("Approve edited")
     kernel.wait_for_text("? f(x=2", 20)
     kernel.settle(0.3)

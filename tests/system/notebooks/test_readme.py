@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from support.kernels import LiveKernel
 from support.stacks import STACKS
 from system.parity.differences import table
 from toolloop_jupyter.notebook.magic import commands, options
@@ -71,6 +72,20 @@ def test_python_examples_run(readme, capsys):
     printed = capsys.readouterr().out
     assert "`word_count` says: `4`" in printed
     assert "`word_count` says: `3`" in printed
+
+
+@pytest.mark.kernel
+def test_the_first_cells_run_in_a_notebook(readme):
+    """A reader's first two cells run as they stand, without a key: the card comes up, and the model answers."""
+    part = readme.split("\n## Try it\n")[1].split("\n## ")[0]
+    begin, ask = re.findall(r"```(?:python)?\n(.*?)```", part, re.DOTALL)
+    with LiveKernel() as kernel:
+        assert kernel.execute(begin).status == "ok"
+        run = kernel.submit(ask, allow_stdin=True)
+        kernel.click("Approve")
+        kernel.wait(run)
+    assert run.status == "ok"
+    assert "`word_count` says: `4`" in run.text
 
 
 def between(readme, name):

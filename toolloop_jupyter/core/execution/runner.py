@@ -15,12 +15,13 @@ import contextvars
 import ctypes
 import functools
 import inspect
+import itertools
 import queue
 import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator
+from collections import Counter, deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -222,7 +223,7 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
 KEPT_ITEMS = 20_000
 """Items of a generator that are its result; of more the first ones, and how many there were."""
 KEPT_BYTES = 100_000_000
-"""About so many bytes of them, as the items themselves say."""
+"""About so many bytes of them, as the items and their parts say."""
 MOST_ITEMS = 1_000_000
 """Items after which a generator is ended."""
 _BREATH = 100
@@ -245,6 +246,27 @@ class TooManyItems(Exception):
         )
 
 
+_MEASURED_PARTS = 1_000
+
+
+def _take_some(items: Iterable[object], most: int) -> list[object]:
+    return list(itertools.islice(items, most))
+
+
+def _measure(item: object) -> int:
+    """About how many bytes an item holds: what it says itself, and so the first parts of lists, dicts and plain objects."""
+    total, parts = 0, [item]
+    for part in parts:  # grows
+        size = attempt_call(sys.getsizeof, part)
+        total += 0 if isinstance(size, Raised) else size
+        fields = part if type(part) is dict else attempt_call(getattr, part, "__dict__", None)
+        within: Any = fields.values() if type(fields) is dict else part
+        if within is not part or type(part) in (list, tuple, set, frozenset, deque):
+            some = attempt_call(_take_some, within, _MEASURED_PARTS - len(parts))
+            parts += [] if isinstance(some, Raised) else some  # it may be changed meanwhile
+    return total
+
+
 class _Items:
     """Collects what a generator gives, within bounds."""
 
@@ -262,8 +284,7 @@ class _Items:
         self._on_item(item)
         if self.count > len(self._kept) + 1 or len(self._kept) == KEPT_ITEMS or self._bytes > KEPT_BYTES:
             return
-        size = attempt_call(sys.getsizeof, item)
-        self._bytes += 0 if isinstance(size, Raised) else size
+        self._bytes += _measure(item)
         self._kept.append(item)
 
     def value(self) -> list[Any]:

@@ -37,14 +37,14 @@ from ..text import (
     join_surrogates,
     join_surrogates_in,
 )
-from .parts import ATTACHED, Attachments, ReturnedFields, Words
+from .parts import ATTACHED, SOURCES, Attachments, ReturnedFields, Words
 
 _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _READ = frozenset({"index", "id", "type", "function", "custom"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
 """Fields of a call's fragment, and of the function in it, that are read; all others of a fragment go back untouched."""
-_ATTACHED = frozenset({*ATTACHED, "audio"})
+_ATTACHED = frozenset({*ATTACHED, *SOURCES, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
 
@@ -88,6 +88,8 @@ class Assembly:
         fields = read_fields(chunk)
         if (usage := fields.get("usage")) is not None:
             self.usage = usage
+        if not SOURCES.isdisjoint(fields):
+            self.attachments.take_sources(fields)
         choices = fields.get("choices") or ()
         if self._choice is None and choices:
             self._choice = min(map(_read_index, choices)) if len(choices) > 1 else _read_index(choices[0])

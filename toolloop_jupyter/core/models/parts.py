@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
 from ..events import Attachment, Fields, make_plain, read_fields
@@ -177,6 +178,10 @@ _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "too
 """Parts of a content that are read elsewhere."""
 ATTACHED = ("images", "annotations", "files")
 """Fields of a delta, or of its provider's own fields, with what an answer has beside words and calls."""
+_KINDS = {"images": "image_url", "files": "file"}
+"""What a mere address in one of them is of."""
+SOURCES = frozenset({"citations", "citation", "search_results"})
+"""Fields with its sources: of a chunk (Perplexity's), or of the provider's own fields (Anthropic's)."""
 
 
 hide_in_repr(Attachment)
@@ -205,10 +210,27 @@ class Attachments:
         for name in ATTACHED:
             parts = delta.get(name) or fields.get(name)
             for part in parts if isinstance(parts, list | tuple) else ():
-                self._add(make_plain(part))
+                kind = _KINDS.get(name) if isinstance(part, str) else None
+                self._add({"type": kind, "url": part} if kind else make_plain(part))
+        self.take_sources(fields)
+        self.take_sources(delta)
         if audio := delta.get("audio"):
             for name in ("data", "transcript", "format"):
                 self._audio[name] = self._audio.get(name, "") + str(read_fields(audio).get(name) or "")
+
+    def take_sources(self, fields: Fields) -> None:
+        """Take in the sources that the fields name: addresses, or objects with an address or a title; lists of them."""
+        waiting = deque(make_plain(found) for name in sorted(SOURCES) if (found := fields.get(name)))
+        while waiting:
+            source = waiting.popleft()
+            if isinstance(source, list):
+                waiting.extendleft(reversed(source))
+            elif isinstance(source, str):
+                self._keep("source", f"source: {source}")
+            elif isinstance(source, Mapping):
+                title = source.get("title") or source.get("document_title") or ""
+                if told := f"{title} {source.get('url') or ''}".strip():
+                    self._keep("source", f"source: {told}")
 
     def end(self) -> None:
         """The message is whole, and so is its audio, which comes in pieces."""

@@ -1,11 +1,9 @@
 """Models of our own: Python code answers the models "NAME/…", straight (`ask`) or through LiteLLM's door (`ensure`).
 
-A run of this package asks straight, so that a lesson needs no LiteLLM; where something differs, LiteLLM's way is the
-right one (`tests/core/models/test_straight.py` compares the two). The door is for code that calls LiteLLM itself: LiteLLM keeps a list of custom
-providers (`litellm.custom_provider_map`). Of the chunk types that such a provider may stream, only `ModelResponseStream`
-passes LiteLLM's stream wrapper as it stands; the documented generic chunk loses reasoning, thinking blocks and every
-tool call but the first. Two habits of that wrapper shape `_make_chunks()` (seen with 1.110.2): a usage that comes with or
-after the finish reason is dropped, and so is every empty chunk after it.
+A run of this package asks straight, so that a lesson needs no LiteLLM. The door is for code that calls LiteLLM itself
+(`litellm.custom_provider_map`). Of the chunk types that such a provider may stream, only `ModelResponseStream` passes
+LiteLLM's stream wrapper as it stands. That wrapper drops a usage that comes with or after the finish reason, and every
+empty chunk after it (1.110.2), which shapes `_make_chunks()`.
 
 An error raised while `respond(request)` is *called* is a refused request, as a real provider's HTTP status is. An error
 raised while the deltas are read breaks the stream in the middle.

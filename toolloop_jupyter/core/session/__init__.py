@@ -2,7 +2,6 @@
 
 from .options import (
     DEFAULTS,
-    TOOL_LOOP_CAPABILITIES,
     Capabilities,
     Harness,
     Keywords,
@@ -14,7 +13,6 @@ from .sync import EventStream, Pending, Session
 
 __all__ = [
     "DEFAULTS",
-    "TOOL_LOOP_CAPABILITIES",
     "AsyncEventStream",
     "AsyncSession",
     "Capabilities",

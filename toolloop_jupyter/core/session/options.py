@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, TypedDict, runtime_checkable
+from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
@@ -39,28 +39,16 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a harness supports (LiteLLM's fields)."""
+    """What a harness supports (LiteLLM's fields): by default what the Tool Loop does."""
 
-    structured_output: bool
-    tool_approval: bool
-    tool_filtering: bool
-    history: bool
-    custom_tools: bool
-    skills: bool
-    resume: bool
-    permission_modes: frozenset[str]
-
-
-TOOL_LOOP_CAPABILITIES = Capabilities(
-    structured_output=True,
-    tool_approval=True,
-    tool_filtering=False,
-    history=True,
-    custom_tools=True,
-    skills=False,
-    resume=False,
-    permission_modes=frozenset({"ask", "full"}),
-)
+    structured_output: bool = True
+    tool_approval: bool = True
+    tool_filtering: bool = False
+    history: bool = True
+    custom_tools: bool = True
+    skills: bool = False
+    resume: bool = False
+    permission_modes: frozenset[str] = frozenset({"ask", "full"})
 
 
 def require_tool_loop(harness: object) -> None:
@@ -143,23 +131,19 @@ def _check_supported(keywords: Keywords) -> None:
         )
 
 
-@runtime_checkable
-class _LiteLLMOptions(Protocol):
-    """LiteLLM's own ToolLoopOptions: of its options the only ones with this field."""
-
-    completion_kwargs: Mapping[str, object]
-
-
 def _make_options(options: object) -> ToolLoopOptions:
     """Ours, or what LiteLLM's say. Raises OptionsMismatch for those of another harness."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
-        if not isinstance(options, _LiteLLMOptions):
+        given = getattr(
+            options, "completion_kwargs", None
+        )  # of LiteLLM's options only its ToolLoopOptions have it
+        if given is None:
             raise OptionsMismatch(
                 f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
             )
-        options = ToolLoopOptions(completion_kwargs=options.completion_kwargs)
+        options = ToolLoopOptions(completion_kwargs=given)
     tries = options.completion_kwargs.get("num_retries")
     if tries is not None and (not isinstance(tries, int) or tries < 0):
         raise ValueError(

@@ -67,11 +67,12 @@ def fill_in(text: str, names: Names) -> str:
         name = _read_name(match)
         if name not in names:
             return match[0]
-        value = names[name]
-        if isinstance(value, str):
+        value: Any = names[name]
+        kind = type(value)  # its `__class__` may be anything, or raise
+        if issubclass(kind, str):
             return str.__str__(value)
-        if isinstance(value, Result):
-            return value.text
+        if issubclass(kind, Result):
+            return str(value.text)
         filled = attempt_call(str, value)
         if isinstance(filled, Raised):
             raised = type(filled.error).__name__

@@ -1,0 +1,147 @@
+"""The approval card in JupyterLab: its form, a narrow page, dark colours, and what is left of it without a kernel."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
+
+SET_UP = '''%load_ext toolloop_jupyter
+import os
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+from toolloop_jupyter.teaching.parts import call, text
+ran = []
+
+def place_order(item: str, count: int, note: str = "", lines: list[dict] = [], limit: int | None = None) -> str:
+    """Order something from the supplier."""
+    ran.append((count, limit, len(lines)))
+    return f"ordered {count} x {item}"
+
+note = "Dear supplier, " + "as ever, " * 60 + "send red ink."
+lines = [{"sku": f"A-{n}", "count": n} for n in range(40)]
+model = ScriptedModel([text("I order **ink**."), call("place_order", item="ink", count=4, note=note, lines=lines, limit=9)],
+                      "It is ordered.", repeat_last=True)
+'''
+RUN = "%%toolloop -m model -t place_order -p ask --as run\nOrder ink."
+FACTS = "print('RAN', ran, run.tool_results[0].decision.arguments['note'][-14:])"
+
+
+def waiting(jupyter, desk, name, *cells):
+    """A notebook whose second cell waits for a click."""
+    jupyter.notebook(name, [SET_UP, RUN, *cells])
+    jupyter.share_kernel(name)
+    desk.open(name)
+    desk.page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
+    desk.run_all()
+    desk.see(desk.button("Approve"), "the card")
+    return desk.page.locator(".tlj-card:visible")
+
+
+def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
+    """Everything is there once; long fields open at their beginning; an emptied number is an error, or null where it may be;
+    the record marks what was changed.
+    """
+    card = waiting(jupyter, desk, "form.ipynb", FACTS)
+    assert card.locator("table").count() == 1
+    desk.click("Edit…")
+    form = card.locator(".tlj-form")
+    desk.see(form.get_by_label("item"), "the form")
+    card.locator("table").wait_for(state="detached")
+    assert "with these arguments?" in card.inner_text()
+    for label in ("note", "lines"):
+        field = form.get_by_label(label)
+        at = "e => [e.selectionStart, e.scrollTop, e.scrollHeight > e.clientHeight]"
+        field.focus()
+        assert field.evaluate(at)[:2] == [0, 0], label
+    assert form.get_by_label("lines").evaluate(at)[2], "long enough to have an end out of sight"
+    desk.screenshot("card-form")
+    form.get_by_label("count").fill("")
+    form.get_by_label("limit").fill("")
+    text = form.get_by_label("note").input_value()
+    form.get_by_label("note").fill(text.replace("red", "blue"))
+    desk.click("Approve edited")
+    desk.see(card.locator("[role=alert] .tlj-bad"), "the error")
+    assert "count is empty, and it needs a value" in card.inner_text()
+    assert desk.text_of(2) == "", "nothing has run"
+    form.get_by_label("count").fill("12")
+    desk.click("Approve edited")
+    desk.wait_for("RAN [(12, None, 40)] send blue ink.")
+    desk.unfold()
+    record = desk.cell(1).locator(".tlj-call")
+    marked = [record.locator(tag).all_inner_texts() for tag in ("del", "ins")]
+    assert marked == [["4", "red", "9"], ["12", "blue", "null"]]
+    desk.screenshot("card-edited")
+    assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
+
+
+LEFT_OF = """() => { const area = document.querySelectorAll('.jp-Cell')[1].querySelector('.jp-OutputArea');
+  const bar = document.querySelectorAll('.jp-Cell')[1].querySelector('.jp-OutputCollapser').getBoundingClientRect();
+  return [...area.querySelectorAll('.jp-OutputArea-output > .tlj, .tlj-card, .tlj-bar')].filter(e => e.offsetWidth)
+    .map(e => [e.className, e.getBoundingClientRect().left - bar.right]).filter(([, gap]) => gap < 2); }"""
+
+
+def test_a_narrow_page(jupyter, desk):
+    """At 600 pixels nothing is under the front-end's own bar, nothing wider than the page, and Stop in the line of the state."""
+    desk.page.set_viewport_size({"width": 600, "height": 900})
+    card = waiting(jupyter, desk, "narrow.ipynb", FACTS)
+    assert desk.page.evaluate(LEFT_OF) == []
+    boxes = [desk.page.locator(one).bounding_box() for one in (".tlj-bar .tlj-status b", ".tlj-bar button")]
+    assert boxes[1]["y"] < boxes[0]["y"] + boxes[0]["height"], "Stop is in its line"
+    assert boxes[1]["x"] + boxes[1]["width"] <= 600
+    assert (
+        card.evaluate(
+            "e => [...e.querySelectorAll('*')].filter(c => c.scrollWidth > e.clientWidth + 1).length"
+        )
+        == 0
+    )
+    asked = card.locator(".tlj-why input")
+    assert asked.evaluate("e => { e.value = e.placeholder; return e.scrollWidth <= e.clientWidth; }")
+    desk.screenshot("card-narrow")
+    desk.click("Approve")
+    desk.wait_for("done ·")
+    assert desk.page.evaluate(LEFT_OF) == []
+
+
+def test_the_choice_is_seen_in_the_dark(jupyter, desk):
+    """The choice of what Approve covers is drawn by the browser in the page's own scheme, its arrow with it."""
+    card = waiting(jupyter, desk, "dark.ipynb")
+    look = "e => { const s = getComputedStyle(e); return [s.appearance, s.backgroundImage, s.colorScheme]; }"
+    for name, scheme in (("Dark", "dark"), ("Light", "light")):
+        desk.page.evaluate(
+            f"() => window.jupyterapp.commands.execute('apputils:change-theme', {{theme: 'JupyterLab {name}'}})"
+        )
+        desk.until(
+            f"() => getComputedStyle(document.querySelector('.tlj-all select')).colorScheme === '{scheme}'",
+            f"the {scheme} scheme",
+        )
+        assert card.locator(".tlj-all select").evaluate(look) == ["auto", "none", scheme]
+    desk.click("Stop")
+    desk.wait_for("stopped")
+
+
+def test_a_kernel_that_is_gone_leaves_words(jupyter, desk):
+    """A kernel that ends while the card waits leaves a sentence in its place, and no button that does nothing."""
+    jupyter.notebook("gone.ipynb", [SET_UP + "print('PID', os.getpid())", RUN])
+    desk.open("gone.ipynb")
+    desk.run_all()
+    desk.see(desk.button("Approve"), "the card")
+    os.kill(int(desk.text_of(0).partition("PID ")[2].split()[0]), signal.SIGKILL)
+    desk.page.locator(".jp-Dialog button.jp-mod-accept").click()
+    desk.until(
+        "() => getComputedStyle(document.querySelector('.tlj-card'), '::before').content.includes('was not run')",
+        "what is left of the card",
+    )
+    desk.page.locator(".tlj-card button, .tlj-bar button").first.wait_for(state="hidden")
+    assert desk.page.locator(".tlj-card :visible, .tlj-bar :visible").count() == 0
+    assert "is gone" in desk.page.evaluate(
+        "() => getComputedStyle(document.querySelector('.tlj-bar'), '::before').content"
+    )
+    desk.screenshot("card-without-a-kernel")
+    desk.until(
+        "() => window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel.status === 'idle'",
+        "a new kernel",
+    )
+    jupyter.close("gone.ipynb")
