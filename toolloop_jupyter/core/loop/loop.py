@@ -206,7 +206,7 @@ def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | 
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Why a reply without calls is no answer, or "". One with nothing to keep takes its question with it."""
+    """Why a reply without calls is no answer, or "". If nothing of it can be kept, its question is withdrawn, too."""
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)

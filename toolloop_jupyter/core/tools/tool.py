@@ -367,7 +367,7 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
 def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
-    A name that had to be changed is told in the description if there is none.
+    If a name had to be changed and the parameter has no description, the old name becomes its description.
     """
     made = list(parameters)
     for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):

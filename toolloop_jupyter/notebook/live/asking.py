@@ -82,7 +82,7 @@ async def ask(
     return approval.decision
 
 
-NO_CARD = "here a card asks while its kernel lives; without an answer to it nothing was run"
+NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
 async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
@@ -187,7 +187,7 @@ def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
             "[s]: in this session",
             f"run it, and every later call of {tool} in this session without a question",
         ),
-        "?": ("[?]", "say this, and what the tool does"),
+        "?": ("[?]", "show these keys, and what the tool does"),
     }
     offered = {"e": approval.editable, "a": "run" in approval.scopes, "s": "session" in approval.scopes}
     return {key: words for key, words in keys.items() if offered.get(key, True)}
