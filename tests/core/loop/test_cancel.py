@@ -504,7 +504,7 @@ async def test_a_sleeping_thread_is_left_behind():
     def asleep() -> str:
         """Sleep in one piece."""
         running.set()
-        time.sleep(1.5)
+        time.sleep(4)
         return "late"
 
     session = aagent_session(
@@ -516,7 +516,7 @@ async def test_a_sleeping_thread_is_left_behind():
     began = time.monotonic()
     stream.cancel()
     events = await asyncio.wait_for(reading, 5)
-    assert time.monotonic() - began < 1.0
+    assert time.monotonic() - began < 3
     assert "runs on in the background" in events[-1].result.error
     await valid_and_goes_on(session)
 

@@ -194,6 +194,36 @@ async def test_a_server_that_streams_no_tools(serve):
     assert server.requests[-1].body["stream"]
 
 
+@pytest.mark.parametrize("tools", [[f], []], ids=["tools", "no tools"])
+@pytest.mark.parametrize(
+    ("status", "text"),
+    [
+        (400, "Streaming is not supported by this model"),
+        (422, "This model does not support streaming"),
+        (501, "stream: not implemented"),
+        (400, "Your organization must be verified to stream this model. Please go to Verify Organization."),
+    ],
+)
+async def test_a_server_that_never_streams(serve, status, text, tools):
+    """It is asked for whole answers, also without tools, as LiteLLM's own loop asks; that is said, and remembered."""
+    server = serve([failure(status, text), answer("One."), answer("Two.")])
+    once = ToolLoopOptions(completion_kwargs={"max_retries": 0})
+    result = await run(server, tools=tools, options=once)
+    assert (result.stop_reason, result.text) == ("done", "One.")
+    (retry,) = [event for event in result.events if isinstance(event, Retry)]
+    assert "the server does not stream;" in retry.error
+    assert (await run(server, tools=tools, options=once)).text == "Two."
+    assert [bool(received.body.get("stream")) for received in server.requests] == [True, False, False]
+
+
+async def test_a_stream_that_is_not_there_now_is_no_refusal(serve):
+    """A busy server says nothing of what it can do: it is not asked for whole answers from then on."""
+    server = serve([failure(503, "the stream is not available")])
+    result = await run(server, options=ToolLoopOptions(completion_kwargs={"max_retries": 0}))
+    assert result.stop_reason == "runtime_error"
+    assert len(server.requests) == 1
+
+
 async def test_another_refusal_is_no_reason_to_ask_again(serve):
     """A refusal that names neither is the run's error, after one request."""
     server = serve([failure(400, "the model is not there")])

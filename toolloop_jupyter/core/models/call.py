@@ -43,6 +43,7 @@ OnDelta: TypeAlias = Callable[[float, Fields], None]
 _WITHOUT = {
     "stream_options": "the server takes no stream_options; asked again without, so that it may not tell the usage",
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
+    "any stream": "the server does not stream; asked again for the whole answer",
 }
 """What only a streaming client sends and some servers refuse, and what is said of it."""
 _TOO_DEEP = f"the answer holds data nested more than {DEEPEST} levels deep, which no conversation can keep."
@@ -199,7 +200,7 @@ class ModelCall:
         if keywords.get("num_retries") is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
         refused = _refused.get(self._server, set()) if _refused else set()
-        if "stream" in refused and "tools" in keywords:
+        if "any stream" in refused or ("stream" in refused and "tools" in keywords):
             keywords["stream"] = False
         if "stream_options" in refused or not keywords.get("stream"):
             keywords.pop("stream_options", None)

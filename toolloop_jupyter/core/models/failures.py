@@ -41,8 +41,13 @@ MOST = 600
 """Characters of a provider's own error text that are shown."""
 
 
-_NO_STREAM = (r"\bstream", r"tool|function", r"\bnot\b|n't|cannot|unsupported|disable")
-"""What is in the text of servers (llama.cpp, older gateways) that do not stream beside tools, in lower case."""
+_NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
+_BESIDE_TOOLS = re.compile("tool|function")
+_AT_ALL = re.compile("support|allow|availab|enabl|implement|disable|must be verified to stream")
+"""What is in the text of servers (llama.cpp, older gateways, OpenAI for organizations that it does not know) that do not
+stream, or not beside tools, in lower case."""
+_BUSY = frozenset({408, 429, 502, 503, 504})
+"""Statuses that say nothing of what a server can do."""
 
 
 class StreamCut(Exception):
@@ -99,8 +104,11 @@ def refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     text = get_message(error).lower()
     if "stream_options" in sent and ("stream_options" in text or "include_usage" in text):
         return "stream_options"
-    refuses = all(re.search(words, text) for words in _NO_STREAM)
-    return "stream" if sent.get("stream") and "tools" in sent and refuses else ""
+    if not (sent.get("stream") and all(re.search(words, text) for words in _NO_STREAM)):
+        return ""
+    if _BESIDE_TOOLS.search(text):
+        return "stream" if "tools" in sent else ""
+    return "any stream" if _AT_ALL.search(text) and error.status_code not in _BUSY else ""  # type: ignore[attr-defined]
 
 
 def _names(error: BaseException) -> set[str]:

@@ -185,7 +185,10 @@ def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
 
 
 def _describe_axes(axes: Any) -> str:
-    """Matplotlib's own words (title, labels), the range of both axes, and the lines."""
+    """Matplotlib's own words (title, labels), the range of both axes, the lines, and how many other things are drawn."""
     ranges = zip("xy", (axes.get_xlim(), axes.get_ylim()), strict=True)
     parts = [repr(axes), *(f"{name} from {least:.6g} to {most:.6g}" for name, (least, most) in ranges)]
-    return "; ".join([*parts, *map(str, axes.lines[:_MOST])])
+    parts += map(str, axes.lines[:_MOST])
+    others = {"more lines": axes.lines[_MOST:], "patches (bars, areas)": axes.patches}
+    others |= {"collections (points, areas)": axes.collections, "images": axes.images}
+    return "; ".join([*parts, *(f"{len(drawn)} {what}" for what, drawn in others.items() if len(drawn))])
