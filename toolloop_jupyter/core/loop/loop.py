@@ -319,7 +319,9 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
-        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
+        keywords[bound.tool.context_parameter] = ToolContext(
+            call.asked.id, report, lambda approval: ask(turn, approval)
+        )
 
     def start() -> object:
         if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call
@@ -442,6 +444,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         description=tool.description,
         source=tool.source,
         schema=tool.parameters,
+        origin=tool.origin,
         why=why,
         check=bound.edited,
         scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],

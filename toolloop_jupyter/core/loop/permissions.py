@@ -164,10 +164,14 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
     else:
         mode, why = await _ask_policy(policy, call)
     setting = call.tool.settings.permissions
-    own = None if setting is None else read_mode(setting) or "ask"
-    if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
-        return own, f"the tool's own permissions are {own!r}"
-    return mode, why
+    if setting is None:
+        return mode, why
+    if isinstance(setting, str):
+        own: Mode = read_mode(setting) or "ask"
+        own_why = f"the tool's own permissions are {own!r}"
+    else:
+        own, own_why = await _ask_policy(setting, call)
+    return (own, own_why) if _STRICTNESS[own] >= _STRICTNESS[mode] else (mode, why)
 
 
 @dataclass

@@ -131,7 +131,9 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
     (or session), ? for these keys and what the tool does.
     """
-    print(f"\n? Run {visible(approval.tool)}?")  # noqa: T201 - a prompt
+    print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
+    if approval.origin:
+        print(f"    {visible(approval.origin)}")  # noqa: T201
     print("\n".join(line for name, value in approval.input.items() for line in _argument_lines(name, value)))  # noqa: T201
     if why := tell_why(approval):
         print(f"    {visible(why)}")  # noqa: T201

@@ -246,7 +246,7 @@ class CellRun:
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
-            if not options.has_hooks:
+            if not options.has_hooks and not approval.question:
                 self.hooks.begin(step.call.id)
             self._show_call(step)
 
