@@ -3,7 +3,7 @@
     python notebooks/take_pictures.py        in an environment with the package, its dev and lab extras and a Chromium
 
 Writes docs/quickstart-*.png, one run done and one waiting for a click, and notebooks/pictures/*.png, the card as it waits
-and as it is edited. Look at them before you keep them.
+and as it is edited, that of an MCP server's call, and a server's question. Look at them before you keep them.
 """
 
 from __future__ import annotations
@@ -105,6 +105,13 @@ def main() -> None:
                 picture(desk, THE_CARD, lessons / f"card-{theme}.png")
                 edit(desk, {"keep": 10})
                 picture(desk, THE_CARD, lessons / f"edit-{theme}.png")
+            with waiting_at_the_card(server, chromium, "09-mcp", 760) as desk:
+                picture(desk, THE_CARD, lessons / f"mcp-{theme}.png")
+                desk.click("Approve")
+                desk.see(desk.page.locator(".tlj-card:has-text('reserve')"), "the card of the next run")
+                desk.click("Approve")
+                desk.see(desk.button("Send"), "the question")
+                picture(desk, THE_CARD, lessons / f"question-{theme}.png")
 
 
 if __name__ == "__main__":

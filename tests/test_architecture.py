@@ -34,6 +34,7 @@ MAY_USE: dict[str, set[str]] = {
     "core/loop": CORE - {"core/loop", "core/session"},
     "core/session": CORE - {"core/session"},
     "teaching": CORE - {"core/tools", "core/loop", "core/session"},
+    "mcp": CORE - {"core/models", "core/conversation", "core/session"},
     "notebook": set(),
     "notebook/kernel": EVENTS,
     "notebook/html": EVENTS,
@@ -50,6 +51,10 @@ MAY_USE: dict[str, set[str]] = {
 
 ONLY_IN = {
     "litellm": "core/models/client.py",
+    "mcp": "mcp/link.py",
+    "mcp_types": "mcp/link.py",
+    "httpx2": "mcp/link.py",
+    "anyio": "mcp/link.py",
     "ipywidgets": "notebook/widgets/",
     "ipykernel": "notebook/kernel/",
     "nest_asyncio": "notebook/kernel/",
@@ -68,11 +73,11 @@ JUPYTER = {
     "nbformat",
     "traitlets",
 }
-"""What core and teaching know nothing of."""
+"""What core, teaching and mcp know nothing of."""
 
 PUBLIC_MODULES = {f"{PACKAGE}.core.session.files"}
 """Modules that are public names themselves (`toolloop_jupyter.sandbox`)."""
-PUBLIC_FACES = {PACKAGE, f"{PACKAGE}.teaching"}
+PUBLIC_FACES = {PACKAGE, f"{PACKAGE}.teaching", f"{PACKAGE}.mcp"}
 """Packages whose names people import."""
 
 MAX_FUNCTION_LINES = 60
@@ -157,9 +162,9 @@ def packages_have_one_importer(house: House) -> Broken:
 
 
 def core_knows_no_notebook(house: House) -> Broken:
-    """Core and teaching import no package of Jupyter."""
+    """Core, teaching and mcp import no package of Jupyter."""
     for module, item in _imports(house):
-        if module.name.startswith(("core/", "teaching/")) and item.package in JUPYTER:
+        if module.name.startswith(("core/", "teaching/", "mcp/")) and item.package in JUPYTER:
             yield _at(module, item.line, item.target)
 
 

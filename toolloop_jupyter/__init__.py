@@ -144,10 +144,11 @@ def __getattr__(name: str) -> Any:
         globals()[name] = value
         return value
     if name in _OF_OTHERS:
-        # ImportError: of an AttributeError, `from … import` would not show the words.
+        # Not AttributeError: `from … import` would replace its message.
         raise ImportError(
-            f"{name} belongs to another harness than the Tool Loop, the one that is here: import it from litellm.harness; "
-            "a conversation here is kept by session.save(path) and gone on with by agent_session(…, history=load(path))"
+            f"{name} belongs to another harness of LiteLLM; this package has the Tool Loop only. Import {name} from "
+            "litellm.harness. To keep a conversation here, write session.save(path); to continue it, write "
+            "agent_session(…, history=load(path))."
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -205,8 +205,8 @@ def agent_session(
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
 
-    A bare list of OpenAI messages is taken, too. `repair` makes one valid that is not, changing as little as possible.
-    Raises HistoryInvalid for what is no conversation, or none that a provider would take.
+    The file may also hold a bare list of OpenAI messages. `repair` makes an invalid conversation valid, changing as little
+    as possible. Raises HistoryInvalid if the file holds no conversation, or one that no provider would accept.
     """
     return conversation.load_messages(path, repaired=repair)
 

@@ -1,7 +1,7 @@
 """A notebook run from top to bottom in a live kernel, with a person at the cells that ask.
 
 What that person does at a cell is written in its tags, one for each card: `person approve`, `person edit keep=10`,
-`person deny not this one`. At every other cell nobody is there, as in nbconvert.
+`person deny not this one`, `person send name=Anna`. At every other cell nobody is there, as in nbconvert.
 """
 
 from __future__ import annotations
@@ -67,7 +67,13 @@ def _run_cell(kernel: LiveKernel, cell: Any, timeout: float) -> Execution:
 
 def _decide(kernel: LiveKernel, verb: str, rest: str = "") -> None:
     """Do at the card that waits what a tag says."""
-    kernel.button("Approve")
+    kernel.button("Send" if verb == "send" else "Approve")
+    if verb == "send":
+        name, _, value = rest.partition("=")
+        (field,) = [w for w in kernel.open_widgets() if w.state.get("description") == name]
+        kernel.set_state(field, value=value)
+        kernel.click("Send")
+        return
     if verb == "deny":
         (why,) = [
             text for text in kernel.open_widgets("TextModel") if "tlj-why" in text.state["_dom_classes"]

@@ -37,21 +37,23 @@ class Stack:
     why: str
 
 
+_SERVERS = ("mcp>=2,<3", "mcp-server-time>=2026.10")
+"""The extra for MCP, and a public server that needs no network."""
 STACKS = (
     Stack(
         "colab",
         "3.12",
-        ("ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "pydantic==2.13.*"),
+        (*_SERVERS, "ipykernel==6.17.1", "ipython==7.34.0", "ipywidgets==7.7.1", "pydantic==2.13.*"),
         "Colab",
     ),
     Stack(
         "py310",
         "3.10",
-        ("ipykernel==6.31.*", "ipython==8.*", "ipywidgets==8.*"),
+        (*_SERVERS, "ipykernel==6.31.*", "ipython==8.*", "ipywidgets==8.*"),
         "long-lived environments, VS Code",
     ),
-    Stack("py311", "3.11", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
-    Stack("py313", "3.13", ("ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
+    Stack("py311", "3.11", (*_SERVERS, "ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
+    Stack("py313", "3.13", (*_SERVERS, "ipykernel>=7.4", "ipython==9.*", "ipywidgets==8.*"), "new installs"),
 )
 
 

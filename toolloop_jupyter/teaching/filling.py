@@ -223,7 +223,7 @@ class Filler:
         return filled
 
     def _array(self, schema: Mapping[str, Any], name: str, depth: int) -> Any:
-        """Fill a list: of a record each, or all of one kind of evidence, or made-up items where they are needed."""
+        """Fill a list: one item for each record, else all evidence of one kind. Items that are still needed are made up."""
         if fixed := schema.get("prefixItems"):
             found = [self.value(one, name, depth=depth + 1) for one in fixed]
             return MISSING if MISSING in found else found

@@ -53,7 +53,7 @@ def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
 def use_with_litellm(model: str = DEMO_MODEL) -> str:
     """Let plain `litellm.acompletion(model="toolloop/…")` work too, and return `model`. Imports LiteLLM.
 
-    A run of this package needs it not: models of ours are asked straight. One that finds LiteLLM loaded does it by itself.
+    A run of this package does not need this: it asks our models directly. If LiteLLM is loaded, the run does this itself.
     """
     ensure(model)
     return model

@@ -121,7 +121,7 @@ class ScriptedModel(Answers):
         }
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
-        """Copy the request; a message that the last call had too is shared, so a long session costs no square."""
+        """Copy the request, but share messages that the last call had: else the cost grows with the square of the calls."""
         before = self.requests[-1].messages if self.requests else []
         messages: Messages = [
             before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)

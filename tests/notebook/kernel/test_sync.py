@@ -95,7 +95,7 @@ async def test_inside_a_running_loop():
             await asyncio.sleep(0.005)
 
     async def nested():
-        while len(ticks) < 5:
+        while len(ticks) < 5:  # noqa: ASYNC110 - the ticks are what is waited for
             await asyncio.sleep(0.005)
         return asyncio.current_task()
 
@@ -252,7 +252,7 @@ class TestInterrupts:
             try:
                 await asyncio.sleep(60)
             except asyncio.CancelledError:
-                while not pressed.is_set():
+                while not pressed.is_set():  # noqa: ASYNC110 - set by a thread
                     await asyncio.sleep(0.01)
                 return "partial"
 

@@ -56,13 +56,14 @@ def findings(desk, axe, what):
 
 
 STEPS = "%%toolloop -m stepped -t stock --step --as steps\nWhat is there?"
-STEPPED = 'stepped = ScriptedModel([reasoning("Where?"), call("stock", room="B")], "There are **pens**.")'
+FAILED = "%%toolloop -m failing -o Plan --as failed\nWhat is the plan?"
+STEPPED = 'failing = ScriptedModel("no", repeat_last=True)\nstepped = ScriptedModel([reasoning("Where?"), call("stock", room="B")], "There are **pens**.")'
 
 
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_axe_finds_nothing(jupyter, desk, axe, app):
-    """Toolbar, card, edit form, steps, and the transcript folded and unfolded, in light and dark: no finding of any level."""
-    cells = [CELLS[0], *CELLS[1:3], STEPPED, STEPS, "print('STEPPED', steps.stop_reason)"]
+    """Toolbar, card, edit form, steps, and the transcripts, one of a failed run, folded and unfolded, in light and dark: no finding of any level."""
+    cells = [*CELLS[:3], STEPPED, STEPS, FAILED]
     jupyter.notebook("axe.ipynb", cells)
     jupyter.share_kernel("axe.ipynb")
     desk.open("axe.ipynb", app)
@@ -90,7 +91,7 @@ def test_axe_finds_nothing(jupyter, desk, axe, app):
     dark(desk, True)
     found += findings(desk, axe, "steps, dark")
     desk.click("Run to end")
-    desk.wait_for("STEPPED done")
+    desk.wait_for("failed: the answer does not fit")
     found += findings(desk, axe, "transcript, dark")
     desk.unfold()
     found += findings(desk, axe, "unfolded, dark")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 
@@ -81,6 +82,25 @@ LEFT_OF = """() => { const area = document.querySelectorAll('.jp-Cell')[1].query
   const bar = document.querySelectorAll('.jp-Cell')[1].querySelector('.jp-OutputCollapser').getBoundingClientRect();
   return [...area.querySelectorAll('.jp-OutputArea-output > .tlj, .tlj-card, .tlj-bar')].filter(e => e.offsetWidth)
     .map(e => [e.className, e.getBoundingClientRect().left - bar.right]).filter(([, gap]) => gap < 2); }"""
+
+
+def test_what_is_saved_has_no_script(jupyter, desk):
+    """The lines that look after the focus are in the live card alone: saved while it waits and afterwards, no output has them."""
+    waiting(jupyter, desk, "script.ipynb", FACTS)
+    desk.until(
+        "() => !!document.activeElement.closest('.tlj-card')", "the focus on the card: the script has run"
+    )
+    desk.save()
+    saved = [json.dumps(jupyter.read("script.ipynb"))]
+    desk.click("Approve")
+    desk.wait_for("RAN")
+    desk.save()
+    saved.append(json.dumps(jupyter.read("script.ipynb")))
+    assert "here a card asks while its kernel lives" in saved[0]
+    assert "here a card asks" not in saved[1]
+    for text in saved:
+        assert "onerror" not in text
+        assert "<script" not in text
 
 
 def test_a_narrow_page(jupyter, desk):

@@ -50,7 +50,7 @@ def test_enter_is_next_then_the_approval_then_r(terminal):
     terminal.expect(r"\[Enter\] to call the model, r to run to the end, s to stop: ")
     terminal.sendline("")
     terminal.expect(r"\r\nFirst I'll call `double`\.\r\n← from the model: ")
-    terminal.expect(r"\r\n› next: run double\r\n")
+    terminal.expect(r"\r\n› next: run double\(x=4\)\r\n")
     terminal.expect(r"\[Enter\] to run double, r to run to the end, s to stop: ")
     terminal.sendline("")
     terminal.expect(r"Run double\?.*: ")

@@ -62,9 +62,9 @@ class History:
     def for_request(self, find_place: Callable[[], PicturePlace | None] = lambda: None) -> list[Message]:
         """The messages for one model call: copied as deep as LiteLLM writes into them, not deeper.
 
-        Neighbouring user messages are one, and pictures of results where `find_place()` says (see `place_pictures`).
-        Those that the last call got go out again where LiteLLM has left them as they were: to compare them all costs
-        an eighth of copying them.
+        Neighbouring user messages are merged. Pictures of results stand where `find_place()` says (see `place_pictures`).
+        The copies of the last call are used again if LiteLLM has not changed them: comparing them all costs an eighth of
+        copying them.
         """
         if self._sent != self._messages[: len(self._sent)]:
             self._sent = []
@@ -101,7 +101,7 @@ class History:
         return list(self._turns)
 
     def mark_turn(self, number: int) -> None:
-        """Let there be a beginning of turn `number`, also of one that ended before it said anything."""
+        """Note a beginning for turn `number` if it has none: it may have ended before it said anything."""
         if len(self._turns) <= number:
             self._turns.append(len(self._messages))
 
@@ -147,7 +147,7 @@ class History:
         self._has_pictures |= not isinstance(content, str)
 
     def answer_of(self, call_id: str) -> str:
-        """What the tool message of a call of the last assistant message with calls says now; "" for another call."""
+        """The present text of the tool message for this call; "" if the last assistant message with calls does not have it."""
         answer = self._answers.get(call_id)
         content = "" if answer is None else answer["content"]
         return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
@@ -194,7 +194,7 @@ def _merge_contents(first: str | list[object], second: str | list[object]) -> st
 
 
 def _check_starts(turns: Sequence[object], messages: int) -> list[int]:
-    """The starts when they can be some: whole numbers that rise, none behind the end."""
+    """`turns` if they can be starts (whole numbers in rising order, none behind the end), else []."""
     whole = [start for start in turns if isinstance(start, int) and 0 <= start <= messages]
     return whole if len(whole) == len(turns) and whole == sorted(whole) else []
 

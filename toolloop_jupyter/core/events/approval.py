@@ -63,6 +63,10 @@ class Approval:
     """The function's source code, or "" where there is none."""
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
+    question: str = ""
+    """What is asked, where it is something else than whether a tool may run: `input` is then a form to fill in and send."""
+    origin: str = ""
+    """Where the tool runs and what is claimed of it, where that is not this notebook."""
     why: str = ""
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(

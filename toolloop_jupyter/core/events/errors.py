@@ -75,7 +75,7 @@ class ArgumentTypeInvalid(HarnessError, TypeError):
 
 
 class HarnessInstallFailed(HarnessError):
-    """Of LiteLLM's other harnesses: there so that code that catches it moves over; never raised here."""
+    """An error of LiteLLM's other harnesses, never raised here. It exists so that code which catches it works here, too."""
 
 
 class StateIncompatible(HarnessError):

@@ -144,9 +144,9 @@ class Compaction:
 
 @dataclass(frozen=True)
 class Retry:
-    """Ours: a model call failed and is tried again, or its answer was no `output=` and is asked for again.
+    """Ours: a model call failed and is tried again, or its answer did not fit `output=` and is asked for again.
 
-    `discard` is streamed text that no longer holds ("" mostly: a try that repeats the beginning goes on behind it).
+    `discard` is streamed text that is no longer valid. Mostly it is "": a new try that repeats the shown text continues it.
     """
 
     attempt: int
@@ -155,7 +155,7 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """Whether the call came back whole: `error` says what its answer lacks, and what comes next is another text."""
+    """Whether the call came back whole, but its answer was not accepted: `error` says why. The next answer is a new text."""
 
 
 @dataclass(frozen=True)

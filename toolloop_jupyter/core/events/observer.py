@@ -111,7 +111,7 @@ class Host(Presenter):
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
-        """Awaited with what is about to be raised where a turn was awaited that has been stopped."""
+        """Awaited when a stopped turn is about to raise `error` in the code that awaited it."""
 
     def finished(self, result: Result) -> None:
         """Called with the Result of each turn, however it ended: a notebook keeps the last one."""
@@ -126,7 +126,7 @@ class Host(Presenter):
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
         """Give `sink` what the code inside prints and displays; here nothing is captured.
 
-        Not `shown`: nobody else shows it, so it also goes where it would have gone.
+        `shown=False`: nobody shows what `sink` gets, so it also goes where it would go without the capture.
         """
         return nullcontext()
 

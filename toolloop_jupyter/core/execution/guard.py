@@ -59,7 +59,7 @@ def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def is_exactly(value: object, *texts: str) -> bool:
-    """Whether the value is one of these texts. An object of another class is not asked: it says what it is equal to."""
+    """Whether the value is one of these texts. An object of another class is not compared: it could call anything equal."""
     return type(value) is str and value in texts
 
 

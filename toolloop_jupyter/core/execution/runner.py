@@ -80,11 +80,11 @@ async def attempt(work: Awaitable[object]) -> Outcome:
 async def attempt_apart(
     work: Awaitable[object], on_left_behind: Callable[[bool], None] | None = None
 ) -> Outcome:
-    """Like `attempt`, in a task of the work's own: one that cancels its task has failed, and the run is not cancelled.
+    """Like `attempt`, but the work gets its own task: if it cancels that task, it has failed, and the run goes on.
 
-    A cancel of ours is passed on. Work that goes on in spite of it is left behind after `STOP_WAIT` seconds, as
-    `on_left_behind(False)` is told. Without the task nobody could tell whose cancellation it is, and a GeneratorExit
-    that comes out of a future would end all that awaits it.
+    When the run is cancelled, the work is cancelled, too. If the work does not end within `STOP_WAIT` seconds, it is left
+    behind, and `on_left_behind(False)` is called. Without its own task nobody could tell who cancelled, and a GeneratorExit
+    that comes out of a future would end everything that awaits it.
     """
     task = asyncio.ensure_future(attempt(work))
     try:
@@ -123,10 +123,10 @@ _keeping: Counter[int] = Counter()
 
 @contextlib.contextmanager
 def keep_loop_running() -> Iterator[None]:
-    """While entered, `loop.stop()` raises RuntimeError in this task and what it starts, and does its work for all others.
+    """While entered, `loop.stop()` raises RuntimeError in this task and in what it starts. For all others it still works.
 
-    A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing for a loop
-    that takes no `stop` of ours, or has somebody else's.
+    A tool that stops the loop would end the kernel, or the script that waits for the run. Does nothing if the loop's
+    `stop` cannot be replaced, or if somebody else has replaced it.
     """
     loop: Any = asyncio.get_running_loop()
     ours, stop = _keeping[id(loop)] > 0, loop.stop

@@ -142,11 +142,11 @@ class Config:
     host: Host = field(default_factory=Host)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
-        """(options to show, secrets to hide) of every model call, the managed ones winning.
+        """(options to show, secrets to hide) of every model call. A managed option is not taken from `completion_kwargs`.
 
-        Managed is MANAGED, and whatever this route says itself. `base_url` is another name of `api_base`;
-        `custom_llm_provider` would take a gateway's model, or one of our own, to another provider. Nor may a body, a query
-        or a header overrule the loop from within: by `messages`, a `model`, another key.
+        Managed are the names in MANAGED and those that the route sets. With `api_base`, so is its other name `base_url`;
+        for a gateway or a model of ours, so is `custom_llm_provider`, which would choose another provider. Names inside a
+        body, a query or headers may not overrule the loop, either (`messages`, a `model`, another key).
         """
         route, given = self.route, self.options.completion_kwargs
         on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False

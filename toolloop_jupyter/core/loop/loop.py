@@ -206,7 +206,7 @@ def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | 
 
 
 def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Why a reply without calls is no answer, or "". One with nothing to keep takes its question with it."""
+    """Why a reply without calls is no answer, or "". If nothing of it can be kept, its question is withdrawn, too."""
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
@@ -319,7 +319,9 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
-        keywords[bound.tool.context_parameter] = ToolContext(call.asked.id, report)
+        keywords[bound.tool.context_parameter] = ToolContext(
+            call.asked.id, report, lambda approval: ask(turn, approval)
+        )
 
     def start() -> object:
         if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call
@@ -442,6 +444,7 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
         description=tool.description,
         source=tool.source,
         schema=tool.parameters,
+        origin=tool.origin,
         why=why,
         check=bound.edited,
         scopes=SCOPES[: 1 if not shown.fixed else 3 if turn.permissions.lasting else 2],

@@ -113,7 +113,7 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """Say so of an object with none of our fields: where all have defaults, it would validate as an empty one."""
+        """What is wrong with an object that has none of our fields, or "". With defaults for all, it validates as empty."""
         if (
             not self._fields
             or not isinstance(candidate, dict)

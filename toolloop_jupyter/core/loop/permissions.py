@@ -77,10 +77,10 @@ def check_policy(policy: object) -> None:
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
-    """Raise ValueError for a rule with the name of a tool of this run misspelt, where the tool would be freer than it says.
+    """Raise ValueError for a rule that misspells the name of a tool, if that leaves the tool freer than the rule says.
 
-    A mapping may serve many runs, so a rule for a tool that this run does not have is none of its business. But with
-    `{"delte": "ask", "*": "full"}` a run with `delete` would run it unasked. A tool with a rule of its own is not meant.
+    A mapping may serve many runs, so a rule for a tool that this run does not have is allowed. But with
+    `{"delte": "ask", "*": "full"}` a run with `delete` would run it unasked. A tool that has its own rule is left out.
     """
     if not isinstance(policy, Mapping):
         return
@@ -164,10 +164,14 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
     else:
         mode, why = await _ask_policy(policy, call)
     setting = call.tool.settings.permissions
-    own = None if setting is None else read_mode(setting) or "ask"
-    if own is not None and _STRICTNESS[own] >= _STRICTNESS[mode]:
-        return own, f"the tool's own permissions are {own!r}"
-    return mode, why
+    if setting is None:
+        return mode, why
+    if isinstance(setting, str):
+        own: Mode = read_mode(setting) or "ask"
+        own_why = f"the tool's own permissions are {own!r}"
+    else:
+        own, own_why = await _ask_policy(setting, call)
+    return (own, own_why) if _STRICTNESS[own] >= _STRICTNESS[mode] else (mode, why)
 
 
 @dataclass

@@ -176,7 +176,7 @@ class Turn:
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
 
     def __post_init__(self) -> None:
-        """Whatever this turn is shown with, its keys are not in it."""
+        """Remember the keys of this turn, so that everything that shows it leaves them out."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
@@ -259,10 +259,10 @@ def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | N
 
 
 def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
-    """Keep the text that had arrived when a call was cut: in the history as an answer, calls that were half sent not.
+    """Keep the text that had arrived when a call was cut, as an answer in the history. Its tool calls are not kept.
 
-    A call that failed with nothing to keep takes its question with it, as an answer that is none does: one that the
-    provider refuses (too long, a content filter) would have every later request refused.
+    If a failed call has no text, its question is withdrawn, as after an empty answer: if the provider refuses a question
+    (too long, a content filter), it would refuse every later request that has it.
     """
     text = call.shown
     if text.strip():

@@ -5,7 +5,7 @@ share an index, so tool calls are put together here, by these rules:
 
 - a fragment belongs to the call with its id; without a known id, to the last call at its index; one without id and
   name whose call there is whole already, or whose index is unknown, goes on with the newest call: its index was lost;
-- an id that the call at another index has already is another call's where the name or a new beginning says so;
+- a known id opens a new call where the fragment names another tool, or begins new arguments at another index;
 - a new id *with a name* opens a new call at the same index, unless the call there is in the middle of its arguments
   under that very name (some servers make up an id for each fragment);
 - without an id, another name opens a new call where the call there has begun its arguments or both are tools;
@@ -238,8 +238,8 @@ class Calls:
         return cut or (self._legacy is not None and self._legacy.are_half_sent)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
-        """Take in the fragments of one delta, or the calls of a `whole` message, which are no fragments: only one that
-        comes again with its id is none of its own.
+        """Take in the fragments of one delta, or the calls of a `whole` message. Those are no fragments: each is a call
+        of its own, unless it repeats a known one (same id, name and arguments).
         """
         for fragment in map(read_fields, fragments):
             if self.are_too_many:

@@ -41,7 +41,7 @@ from .options import explain_switch
 OnDelta: TypeAlias = Callable[[float, Fields], None]
 """Takes each delta of the answer as plain data, with the monotonic time in seconds."""
 _WITHOUT = {
-    "stream_options": "the server takes no stream_options; asked again without, so that it may not tell the usage",
+    "stream_options": "the server takes no stream_options; asked again without them, so the usage may be missing",
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
@@ -179,8 +179,8 @@ class ModelCall:
             keywords = self._keywords()
 
     def _is_complete(self, error: BaseException) -> bool:
-        """Some servers send no finish_reason, which LiteLLM (1.110) takes for a cut stream, once it is all there: whole
-        calls can run all the same.
+        """Whether only the finish_reason is missing: some servers send none, and LiteLLM (1.110) then reports a cut
+        stream. Whole calls can run in spite of that.
         """
         calls = self.assembly.calls
         return bool(calls) and not calls.are_half_sent and CLEAN_END in get_message(error)

@@ -47,7 +47,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
 
 
 def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
-    """Whether `tool_choice="none"` may be sent; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
+    """Whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
     place = _find_place(model)
@@ -75,7 +75,7 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
 
 
 def is_free(model: str) -> bool:
-    """Whether a model costs nothing, whatever comes of its calls: those of ours."""
+    """Whether calls of this model cost nothing, even failed ones. True for our models, except recordings."""
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 

@@ -99,10 +99,10 @@ _WITHOUT_PRICE_LIST = _WithoutPriceList()
 
 
 def leave_out_price_list() -> None:
-    """Keep LiteLLM's lines on its price list out of the cells, whoever imports it, and before it is.
+    """Keep LiteLLM's log lines on its price list out of the cells. Works before the import, too, whoever imports LiteLLM.
 
-    Imported by the user, it tries for ten seconds to load a newer list, in a thread, and warns four times that it
-    cannot (1.110.2): in whichever cell runs then. A local list serves as well.
+    If the user imports LiteLLM, a thread tries for ten seconds to load a newer list. When it cannot, it warns four times
+    (1.110.2), in whichever cell runs then. The local list serves as well.
     """
     logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # the same one a second time is none more
 
@@ -214,7 +214,7 @@ class _WatchedStream:
     """A provider's own stream, as LiteLLM reads it: deltas of types that LiteLLM would drop are made readable, and what is in
     OpenAI's `refusal` field is collected on the side.
 
-    A `refusal` in LiteLLM's own deltas would replace the second.
+    If LiteLLM's own deltas had a `refusal`, it need not be collected here.
     """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:

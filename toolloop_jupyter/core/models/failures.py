@@ -75,7 +75,7 @@ def is_cut(error: BaseException) -> bool:
     """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
     broke. Not one that was refused, and not one for which there was no connection at all.
 
-    LiteLLM (1.110) gives both kinds of failed connections one class; what they come of is httpx's, requests' or aiohttp's.
+    LiteLLM (1.110) has one class for both kinds of failed connections. The cause (of httpx, requests or aiohttp) tells which.
     """
     if isinstance(error, ProviderError):
         return error.kind == "Timeout"

@@ -78,7 +78,7 @@ class ProviderRequest:
 
 
 class Answers:
-    """What stands behind the name of a model of ours. Only `respond` has to be written; the rest says nothing by default."""
+    """The object that answers for a model of ours. A subclass must write `respond`; all else has a default."""
 
     model: str = ""
     """The whole name, e.g. "toolloop/scripted-1"."""

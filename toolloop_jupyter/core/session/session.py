@@ -256,9 +256,9 @@ class AsyncSession:
         del self.results[max(0, turn - resumed) :]
 
     def bookmark(self) -> Callable[[], None]:
-        """What takes the session back to how it is now: the conversation, its results, and what was allowed in it.
+        """A function that puts the session back to its present state: conversation, results, and what was allowed in it.
 
-        For a turn that replaces others: when it comes to nothing, they are there again. Not to be called in a turn.
+        For a turn that replaces others: if it gets no answer, the function brings them back. Do not call it during a turn.
         """
         put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
 
@@ -311,7 +311,7 @@ class AsyncSession:
         )
 
     async def wait_until_settled(self) -> None:
-        """Wait for a turn that was told to stop and is still at it. Comes back at once while one goes on."""
+        """Wait until a turn that is stopping has ended. Returns at once if the turn was not told to stop."""
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.wait_for_end()
 

@@ -2,8 +2,9 @@
 
 A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
 that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
-goes through `hide`. It finds a key as it is and as JSON, an address and HTML escape it, the part of a base64 text that only
-the key decides, and a key that is cut off behind its beginning. What the model and the tools get is never changed.
+goes through `hide`. It finds a key as it is, and as JSON, addresses and HTML escape it. It finds the part of a base64 text that
+depends on the key alone. And it finds the beginning of a key whose rest is cut off. What the model and the tools get is
+never changed.
 """
 
 from __future__ import annotations
@@ -135,7 +136,7 @@ itself: texts have these for other reasons. What merely begins with a slash may 
 
 
 _OWN = 12
-"""Characters of its own that the beginning of a key must have to be taken for it where the rest is missing."""
+"""A key whose end is cut off is found if so many characters are left behind its public start."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
 """How many keys begin: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
@@ -167,7 +168,7 @@ class _Writing:
     """A text that shows a key: its own characters, each as it is or escaped. The work grows with the text and not faster."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """Without its end it is found where at least `least` characters are there; never for 0."""
+        """With `least`, a text without its end is found, too, if that many characters are there; with 0, only a whole one."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)

@@ -1,8 +1,9 @@
 """A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
 
-from .arguments import SentArguments, parse_arguments
+from .arguments import Argument, ArgumentsByKey, SentArguments, parse_arguments
 from .identity import Version
-from .messages import InvalidArguments
+from .messages import InvalidArguments, shorten_json, write_path
+from .preview import JsonObject
 from .schema import (
     JsonSchema,
     describe_type,
@@ -10,16 +11,34 @@ from .schema import (
     resolve_reference,
     walk_schema,
 )
-from .signature import ToolContext, get_python_name, rewrite_annotation
-from .tool import BoundCall, Tool, find_marked_tools, get_tool_name, make_tools, suggest, tool
+from .signature import Parameter, ToolContext, get_python_name, rewrite_annotation
+from .tool import (
+    BoundCall,
+    DescribedTool,
+    Tool,
+    ToolSettings,
+    ToolSource,
+    find_marked_tools,
+    get_tool_name,
+    make_tools,
+    suggest,
+    tool,
+)
 
 __all__ = [
+    "Argument",
+    "ArgumentsByKey",
     "BoundCall",
+    "DescribedTool",
     "InvalidArguments",
+    "JsonObject",
     "JsonSchema",
+    "Parameter",
     "SentArguments",
     "Tool",
     "ToolContext",
+    "ToolSettings",
+    "ToolSource",
     "Version",
     "describe_type",
     "find_marked_tools",
@@ -30,7 +49,9 @@ __all__ = [
     "parse_arguments",
     "resolve_reference",
     "rewrite_annotation",
+    "shorten_json",
     "suggest",
     "tool",
     "walk_schema",
+    "write_path",
 ]

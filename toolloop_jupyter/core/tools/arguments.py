@@ -19,7 +19,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
@@ -75,9 +75,22 @@ def list_shown(arguments: ArgumentsByKey) -> JsonObject:
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
+class ArgumentReader(Protocol):
+    """Reads the arguments of one tool's calls: by a function's signature, or by a schema that is given."""
+
+    def read(self, raw: object) -> ArgumentsByKey:
+        """What the model sent, validated. Raises InvalidArguments."""
+
+    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
+        """The same call as a person edited it, validated anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(by position, by name) as the function takes them."""
+
+
 @dataclass(frozen=True)
 class Arguments:
-    """Reads the arguments of one tool's calls."""
+    """Reads the arguments of one tool's calls, by the function's signature."""
 
     tool: str
     parameters: Sequence[Parameter]
@@ -118,6 +131,12 @@ class Arguments:
         with self._naming_tool():
             check_edit(list_shown(made), edited, shown)
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
+        """(by position, by name) as the function takes them."""
+        args = [one.value for one in arguments.values() if one.parameter.positional]
+        named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
+        return tuple(args), {one.parameter.name: one.value for one in named}
 
     @contextlib.contextmanager
     def _naming_tool(self) -> Iterator[None]:

@@ -62,7 +62,7 @@ class Version:
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """The version of now. Never raises: what cannot be looked at is the same as nothing else."""
+        """The function's present version. Never raises: a function that cannot be looked at gets one that equals no other."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 

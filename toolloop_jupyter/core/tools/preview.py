@@ -46,7 +46,7 @@ _NOTE = re.compile(r"hidden, [\d,]+ characters?")
 
 
 class _Unclear(Exception):
-    """A value cannot be shown by what is known of it; what was sent for the whole that it is in can."""
+    """Too little is known of a value to show it. What was sent for it, or for what contains it, is shown instead."""
 
 
 def preview(value: object, sent: object = MISSING) -> object:
@@ -172,10 +172,10 @@ def holds_note(value: object) -> bool:
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
-    """Raise InvalidArguments where validation made of an edit what the person does not see in it.
+    """Raise InvalidArguments where validation made something of an edit that the person does not see in it.
 
-    What they left alone must be as it was shown. What they changed may be read as another value (`"2"` as 2), which is
-    then kept; but a field of an object that stays what it was is not read under this name.
+    What they left alone must stay as it was shown. What they changed may be read as another value (`"2"` as 2). But if a
+    changed field of an object keeps its old value, the object does not read it under this name: that is an error.
     """
     if shown is MISSING:
         return  # added

@@ -251,8 +251,8 @@ def _say_type_of_enum(node: JsonSchema) -> None:
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
     """Put definitions that are used once where they are used; keep the others as `$defs`.
 
-    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all. It ends: a definition within
-    itself that the schema uses is used twice.
+    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all. This ends: a recursive
+    definition that the schema uses has at least two uses, so it is kept.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:

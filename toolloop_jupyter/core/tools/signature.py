@@ -14,7 +14,7 @@ import sys
 import types
 import typing
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -22,7 +22,7 @@ import docstring_parser
 from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
-from ..events import Progress, ToolDefinitionError
+from ..events import Approval, Decision, Progress, ToolDefinitionError
 from ..execution import MISSING
 
 Function: TypeAlias = Callable[..., Any]
@@ -57,6 +57,12 @@ class Parameter:
     """`Field(...)` written as the default value; the default is then in it."""
 
 
+async def _ask_nobody(approval: Approval) -> Decision:
+    approval.deny("nobody is there to be asked", by="unattended")
+    await approval.wait()
+    return approval.decision or Decision(allowed=False)
+
+
 @dataclass(frozen=True)
 class ToolContext:
     """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
@@ -68,6 +74,8 @@ class ToolContext:
     """The id of the model's call, unique in a conversation."""
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
+    ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
+    """Asks whoever is asked about the run's calls, in the middle of one. For an async tool, on the run's loop."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""

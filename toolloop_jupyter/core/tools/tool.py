@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ from typing import Any, Literal, TypeVar, overload
 from ..events import ToolDefinitionError, freeze
 from ..execution import is_exactly, shorten_repr
 from ..text import WIRE_NAME, make_wire_name
-from .arguments import Arguments, ArgumentsByKey, list_shown
+from .arguments import ArgumentReader, Arguments, ArgumentsByKey, list_shown
 from .identity import read_source
 from .schema import build_schema
 from .signature import (
@@ -44,7 +45,8 @@ _order = itertools.count()
 class ToolSettings:
     """What `@tool(...)` sets for one tool, whose keywords these are; None leaves it to the run."""
 
-    permissions: Literal["full", "ask"] | None = None
+    permissions: object = None
+    """A mode; of a tool that describes itself also a policy, as a run has one."""
     timeout: float | None = None
     thread: bool = True
     max_result: int | None = None
@@ -77,7 +79,7 @@ class Tool:
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
-    arguments: Arguments = field(repr=False, compare=False)
+    arguments: ArgumentReader = field(repr=False, compare=False)
     """Reads what the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
@@ -85,6 +87,10 @@ class Tool:
     """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
     context_parameter: str | None = field(default=None, repr=False)
     """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
+    origin: str = field(default="", repr=False)
+    """Where it runs and what is claimed of it, where that is not this notebook: a person is told before they decide."""
+    qualifier: str = field(default="", repr=False)
+    """What stands before its name where another tool of the run has the same one; "" where the person has to rename."""
 
     @property
     def has_docstring(self) -> bool:
@@ -103,7 +109,7 @@ class Tool:
     @property
     def source(self) -> str:
         """The source code of all that runs, or "" where there is none."""
-        return read_source(self.function)
+        return "" if self.origin else read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
         """The call for the arguments as the model sent them: text, None or a mapping. Raises InvalidArguments."""
@@ -124,14 +130,8 @@ class BoundCall:
     @classmethod
     def of(cls, tool: Tool, arguments: ArgumentsByKey) -> BoundCall:
         """The call of `tool` with these arguments."""
-        args: list[object] = []
-        kwargs: dict[str, object] = {}
-        for one in arguments.values():
-            if one.parameter.positional:
-                args.append(one.value)
-            elif one.passed:
-                kwargs[one.parameter.name] = one.value
-        return cls(tool, tuple(args), kwargs, freeze(list_shown(arguments)), arguments)
+        args, kwargs = tool.arguments.pack(arguments)
+        return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
         """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
@@ -147,6 +147,30 @@ class BoundCall:
         name = self.tool.context_parameter
         filled = {name: context or ToolContext()} if name else {}
         return self.tool.function(*self.args, **self.kwargs, **filled)
+
+
+class DescribedTool(ABC):
+    """A callable that says itself what tool it is: its schema is given, and not read off a signature."""
+
+    @abstractmethod
+    def __call__(self, **arguments: object) -> object:
+        """Call it by hand."""
+
+    @abstractmethod
+    def as_tool(self) -> Tool:
+        """The tool. Its function's identity is what an approval for more than one call holds for."""
+
+
+class ToolSource(ABC):
+    """Something that has tools: its name among a run's tools means all of them."""
+
+    @abstractmethod
+    def list_tools(self) -> Mapping[str, DescribedTool]:
+        """The tools, by what a person writes behind the dot for one of them."""
+
+    @abstractmethod
+    def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
+        """(how it is, in words, what to type where something is wrong): a line for a person."""
 
 
 @overload
@@ -227,28 +251,30 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
     return [found[order] for order in sorted(found)]
 
 
-def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
+def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
     """Describe functions as tools, in order; the same one given twice is one tool.
 
     Raises ToolDefinitionError with all problems of all of them.
     """
+    if isinstance(functions, ToolSource):
+        functions = [functions]
     if callable(functions) or isinstance(functions, (str, Mapping)):
         given = getattr(functions, "__name__", None) or "function"
         raise ToolDefinitionError([f"tools= takes a list of functions, for example tools=[{given}]"])
     problems: list[str] = []
     tools: list[Tool] = []
-    names: list[str] = []
     distinct: list[Function] = []
-    for function in functions:
+    for function in _open_sources(functions):
         # A bound method is another object each time.
         if any(one is function or (inspect.ismethod(one) and one == function) for one in distinct):
             continue
         distinct.append(function)
         try:
             tools.append(_make_tool(function))
-            names.append(tools[-1].name)
         except ToolDefinitionError as error:
             problems += error.problems
+    tools = _qualify(tools)
+    names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:
             owners = " and ".join(make_full_name(made.function) for made in tools if made.name == name)
@@ -265,7 +291,26 @@ def make_tools(functions: Iterable[Function]) -> tuple[Tool, ...]:
     )
 
 
+def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Function]:
+    """The functions, with the tools of a source in its place."""
+    for one in functions:
+        yield from one.list_tools().values() if isinstance(one, ToolSource) else (one,)
+
+
+def _qualify(tools: list[Tool]) -> list[Tool]:
+    """The tools, their qualifier before the name where another one has the same."""
+    counts = Counter(made.name for made in tools)
+    return [
+        dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
+        if made.qualifier and counts[made.name] > 1
+        else made
+        for made in tools
+    ]
+
+
 def _make_tool(function: Function) -> Tool:
+    if isinstance(function, DescribedTool):
+        return function.as_tool()
     given: object = function
     if not callable(given):
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
@@ -322,7 +367,7 @@ def _make_wire_names(names: Sequence[str]) -> list[str]:
 def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
     """The parameters with schema names that providers take (Anthropic refuses `größe` as a property, too).
 
-    A name that had to be changed is told in the description if there is none.
+    If a name had to be changed and the parameter has no description, the old name becomes its description.
     """
     made = list(parameters)
     for index, key in enumerate(_make_wire_names([parameter.key for parameter in parameters])):

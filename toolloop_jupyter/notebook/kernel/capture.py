@@ -57,7 +57,7 @@ class Target:
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
-"""The target of the code of this context. None was set to let output through; unset, the thread's owner has it."""
+"""The target of the code in this context. None lets output through. If unset, the thread's tool has the target."""
 
 
 def get_target() -> Target | None:
@@ -377,8 +377,8 @@ def _find_target_of_thread(thread: threading.Thread) -> Target | None:
 
 
 def _own_threads_left(redirection: _Redirection) -> None:
-    """Let threads that outlive the tool go on writing to its target, and to no later cell: the hooks stay so long."""
-    # A subclass's is a library's own (tqdm's monitor), and stays as long as the kernel.
+    """Let threads that outlive the tool go on writing to its target, and to no later cell. The hooks stay until they end."""
+    # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
     left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_A_TOOLS)]
     if _find_innermost() is redirection:

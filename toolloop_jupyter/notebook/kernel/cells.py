@@ -135,7 +135,7 @@ class Cell:
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """The same, but for code that a tool runs the place that its run shows itself in: what a tool displays is data."""
+        """Like `here`; but for code inside a tool, the place where the tool's run is shown: a tool's own output is data."""
         return cls._of(get_target_outside_tools())
 
     @classmethod
@@ -237,7 +237,9 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """The copy flushes sys.stdout and sys.stderr: ours again, not the running cell's. What is no copy has our hook."""
+        """A copied publisher flushes sys.stdout and sys.stderr: this must reach our streams, not the running cell's.
+        One that is no copy has our hook, which must let it through.
+        """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:

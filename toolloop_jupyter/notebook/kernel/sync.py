@@ -223,7 +223,7 @@ class StreamRunner:
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
     """Run `make()` on a loop of another thread, in the context of this one.
 
-    An interrupt (or what else is raised in this thread) cancels it; an interrupt waits for its end, a second one does not.
+    An interrupt, or another error raised in this thread, cancels it. Only after a first interrupt do we wait for its end.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False

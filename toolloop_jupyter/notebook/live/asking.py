@@ -82,7 +82,7 @@ async def ask(
     return approval.decision
 
 
-NO_CARD = "here a card asks while its kernel lives; without an answer to it nothing was run"
+NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
 async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
@@ -131,7 +131,9 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
     (or session), ? for these keys and what the tool does.
     """
-    print(f"\n? Run {visible(approval.tool)}?")  # noqa: T201 - a prompt
+    print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
+    if approval.origin:
+        print(f"    {visible(approval.origin)}")  # noqa: T201
     print("\n".join(line for name, value in approval.input.items() for line in _argument_lines(name, value)))  # noqa: T201
     if why := tell_why(approval):
         print(f"    {visible(why)}")  # noqa: T201
@@ -185,7 +187,7 @@ def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
             "[s]: in this session",
             f"run it, and every later call of {tool} in this session without a question",
         ),
-        "?": ("[?]", "say this, and what the tool does"),
+        "?": ("[?]", "show these keys, and what the tool does"),
     }
     offered = {"e": approval.editable, "a": "run" in approval.scopes, "s": "session" in approval.scopes}
     return {key: words for key, words in keys.items() if offered.get(key, True)}

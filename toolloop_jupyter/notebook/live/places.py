@@ -29,8 +29,8 @@ class CellOutput:
         self.display: _Display | None = None
 
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
-        """Show a MIME bundle, or replace what is there. With `soon` False, what has been put together with others is
-        sent when they are.
+        """Show a MIME bundle, or replace what is there. With `soon` False, an output that was put together
+        with others is not sent now, but with their next change.
         """
         if bundle == self.bundle:
             return

@@ -112,7 +112,7 @@ def _without_nulls(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 _ENDS = {
-    "length": "an answer that is cut off: it had as many tokens as it may have",
+    "length": "an answer that is cut off: it reached the token limit",
     "content_filter": "an answer that the provider's filter has cut off",
 }
 

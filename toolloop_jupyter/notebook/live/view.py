@@ -64,7 +64,7 @@ class ViewOptions:
     model: str = ""
     """What the run asks: LiteLLM may have to be imported for it."""
     hint: str | None = ""
-    """What stands behind the expression of a whole result, when nothing has that name; None when nothing has the result."""
+    """Text after the expression for a whole result, when no variable holds it; None when nothing holds the result."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True
@@ -112,7 +112,7 @@ class RunHead:
             self._show()
 
     def end(self, *, has_foot: bool) -> None:
-        """Leave the head alone; with a line below the run, the style sheet is there."""
+        """Take the toolbar away; the head stays. If there is a line below the run, that line has the style sheet."""
         self._is_loading = False
         self.block = without_style(self.block) if has_foot else self.block
         if self._toolbar is not None:
@@ -246,7 +246,7 @@ class CellRun:
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
-            if not options.has_hooks:
+            if not options.has_hooks and not approval.question:
                 self.hooks.begin(step.call.id)
             self._show_call(step)
 

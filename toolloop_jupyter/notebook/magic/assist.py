@@ -12,7 +12,7 @@ from ...core.execution import Raised, attempt_call
 from ...core.loop import check_policy
 from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import names_key
-from ...core.tools import find_marked_tools
+from ...core.tools import ToolSource, find_marked_tools
 from .names import holds_functions, is_ipythons, is_output
 from .options import DEMO, OPTIONS, Kind, Option, find_option
 
@@ -66,7 +66,17 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
             return {*_list_models(), *(name for name, value in names.items() if isinstance(value, Answers))}
         case Kind.TOOLS:
             return [
-                name for name, value in names.items() if inspect.isroutine(value) or holds_functions(value)
+                *(
+                    name
+                    for name, value in names.items()
+                    if inspect.isroutine(value) or holds_functions(value)
+                ),
+                *(
+                    f"{name}.{one}"
+                    for name, value in names.items()
+                    if isinstance(value, ToolSource)
+                    for one in value.list_tools()
+                ),
             ]
         case Kind.OUTPUT:
             return [name for name, value in names.items() if isinstance(value, type) and is_output(value)]

@@ -178,7 +178,13 @@ def _find_tape(command: str, words: list[str]) -> Path | None:
 
 def examine(book: Notebook, words: list[str]) -> None:
     """What works on this kernel and front-end."""
-    doctor.run(words, ask=book.complete({})["ask"], awaits=book.autoawait, new_session=book.new_session)
+    doctor.run(
+        words,
+        ask=book.complete({})["ask"],
+        awaits=book.autoawait,
+        names=book.names,
+        new_session=book.new_session,
+    )
 
 
 def _pick_session(book: Notebook, words: list[str]) -> str:

@@ -14,6 +14,7 @@ from typing import Literal
 from ...core.events import Host, Mistake
 from ...core.session import AsyncSession
 from ...core.text import plain
+from ...core.tools import ToolSource
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..live import Means
@@ -50,10 +51,12 @@ class Finding:
     """What to install, switch on or type, for what is missing."""
 
 
-def run(words: list[str], *, ask: Means, awaits: bool, new_session: NewSession) -> None:
+def run(
+    words: list[str], *, ask: Means, awaits: bool, names: Mapping[str, object], new_session: NewSession
+) -> None:
     """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones.
 
-    `ask` is the setting of that name; `awaits`: whether the shell's cells may await.
+    `ask` is the setting of that name; `awaits`: whether the shell's cells may await; `names` are the notebook's variables.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
@@ -63,6 +66,7 @@ def run(words: list[str], *, ask: Means, awaits: bool, new_session: NewSession) 
         Finding("versions", "ok", f"Python {platform.python_version()}, {versions}"),
         *_describe_kernel(click, awaits=awaits),
         click,
+        *(Finding(name, *one.examine()) for name, one in names.items() if isinstance(one, ToolSource)),
     ]
     if model is not None and not kernel.can_run_sync():
         findings.append(Finding("model", "note", f"{model}: {_NOT_WAITING}", _ASYNCIO_LOOP))

@@ -84,8 +84,8 @@ def split_cell(text: str) -> tuple[str, str] | None:
 def _body_as_typed(body: str) -> str:
     """The body without the newline that IPython puts at the end of a cell, where it has put one.
 
-    It does so for a cell without a newline at its end. A body that ends in a blank line was typed so, and one that ends
-    a carriage return and a newline as well; a single newline cannot be told from IPython's and is taken for it.
+    It does so for a cell without a newline at its end. A body that ends in a blank line, or in a carriage return and a
+    newline, was typed so. A single newline may be a typed one or IPython's; it is taken for IPython's.
     """
     return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
 

@@ -19,7 +19,7 @@ from ...core.execution import Raised, attempt_call
 from ...core.models import Answers
 from ...core.results import describe
 from ...core.text import list_some
-from ...core.tools import find_marked_tools, get_tool_name
+from ...core.tools import ToolSource, find_marked_tools, get_tool_name
 from .options import Kind, Names, Option, read_pairs
 
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
@@ -163,9 +163,10 @@ def _a(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """The functions with these names, separated by blanks or commas; a list's name stands for what is in it."""
+    """The functions with these names, separated by blanks or commas; the name of a list, or of a source, stands for all that is in it."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
-    return [tool for one in found for tool in (one if isinstance(one, (list, tuple)) else [one])]
+    opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
+    return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
 
 
 def _find_tool(names: Names, name: str) -> object:
@@ -174,6 +175,9 @@ def _find_tool(names: Names, name: str) -> object:
             f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
             "(def, types, a docstring), and name that"
         )
+    first, _, rest = name.partition(".")
+    if rest and isinstance(source := names.get(first), ToolSource):
+        return _find_in_source(source, name, rest)
     found = look_up(names, name, "tool", lambda value: callable(value) or holds_functions(value))
     if isinstance(found, type):
         advice = f"; for answers of this type: --output {name}" if is_output(found) else ""
@@ -181,8 +185,24 @@ def _find_tool(names: Names, name: str) -> object:
     return found
 
 
+def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
+    """One tool of a source; its own methods are none."""
+    tools = source.list_tools()
+    if rest in tools:
+        return tools[rest]
+    near = difflib.get_close_matches(rest, tools, n=1)
+    hint = (
+        f"did you mean {name.partition('.')[0]}.{near[0]}?"
+        if near
+        else f"it has {list_some(tools, 8) or 'none'}"
+    )
+    raise Mistake(f"there is no tool {name!r}; {hint}")
+
+
 def holds_functions(value: object) -> bool:
-    """Whether this is a list of functions: a notebook may keep its tools in one."""
+    """Whether this is a list of functions (a notebook may keep its tools in one), or a source of tools."""
+    if isinstance(value, ToolSource):
+        return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
 
 

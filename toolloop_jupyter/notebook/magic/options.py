@@ -157,7 +157,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or one last call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
-           help="pictures of results to the model; auto: where LiteLLM knows that it sees"),
+           help="send pictures of results to the model; auto: if LiteLLM knows that the model can see them"),
     Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="most seconds for this run"),
     Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
            help="report changed files there (confines nothing)"),
@@ -429,8 +429,8 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
             raise Mistake(f"{flag} wants key=value, got {word!r}")
         if names_key(key) or holds_key(key, _read_literal(value)):
             raise Mistake(
-                f"{flag} {key}=… would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
-                "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
+                f"{flag} {key}=… would save a key with the notebook. For a key, use --api-key NAME (of a variable). Put "
+                "headers and other credentials into a variable, aagent(…, options=ToolLoopOptions(…)), or the environment"
             )
         if flag == "--set" and key in _INSTEAD:
             raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")

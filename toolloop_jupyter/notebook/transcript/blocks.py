@@ -224,17 +224,18 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
         words += [counted(result.usage.total_tokens, "token"), money(result.cost)]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
-    items = [f'<span class="{css}">{inline(stop)}</span>' if css else f"<span>{inline(stop)}</span>"]
-    items += [inline(fact) for fact in words[1:]]
+    items = ["", *(inline(fact) for fact in words[1:])]
     if name:
         words.append(f"{name}.output" if result.output is not None else f"{name}.text")
         items.append(f"<code>{esc(words[-1])}</code>")
-    line = " · ".join(items)
+    # A colour is not dimmed: it would be too pale to read.
+    style = DIM if not css else "font-size:90%"
+    line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
     style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head's rule is right above it
-    html = block("tlj-foot", line, f"{style};{DIM}")
+    html = block("tlj-foot", line, style)
     if picture:
         html = (
-            f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY};{DIM}" title="unfold the timeline">'
+            f'<details class="tlj tlj-foot" style="{style}"><summary style="{SUMMARY}" title="unfold the timeline">'
             f"{line}</summary>{picture}{STYLE}</details>"
         )
     return Block(html, " · ".join(map(in_a_line, words)))

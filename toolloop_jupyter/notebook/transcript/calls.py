@@ -208,7 +208,7 @@ def _facts(
 
 
 def reason_in(message: str) -> str:
-    """What a message says in one line: its first, with the list behind it where that is only announced by it."""
+    """A message in one line: its first line, and if that only announces a list (it ends in ":"), the list, too."""
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)

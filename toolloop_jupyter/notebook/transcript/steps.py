@@ -102,9 +102,11 @@ class CallStep:
     @property
     def state(self) -> str:
         """How far it is: "running", "waiting" for a decision, or "done"."""
-        if self.is_over:
-            return "done"
-        return "waiting" if self.approval is not None and not self.approval.answered else "running"
+        if self.approval is not None and not self.is_over:
+            if not self.approval.answered:
+                return "waiting"
+            return "done" if self.approval.question else "running"
+        return "done" if self.is_over else "running"
 
 
 @dataclass(frozen=True)

@@ -57,12 +57,17 @@ class ApprovalCard(_Panel):
         self._is_clicked = is_clicked
         hold, tool = Hold(self._show_held), visible(approval.tool)
         self._form = EditForm()
+        if approval.question:
+            self._form.open(approval.schema, approval.input)
         self._position, self._is_whole = position, False
         self._question = ipywidgets.HTML(self._make_question())
         self._error = ipywidgets.HTML("")
         self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
         self._edit = button("Edit…", "Change the arguments before the tool runs")
         deny = button("Deny", f"Do not run {tool}; the model is told", "tlj-no")
+        if approval.question:
+            self._approve.description, self._approve.tooltip = "Send", "Send exactly this to the server"
+            deny.description, deny.tooltip = "Decline", "Send nothing"
         self._reason = ipywidgets.Text(
             description="Deny because",
             placeholder="optional",
@@ -80,7 +85,12 @@ class ApprovalCard(_Panel):
         self._whole = whole = button(
             f"Show all {size:,} characters", "Show the arguments to their last character"
         )
-        shown = ((whole, size > 0), (self._edit, approval.editable), (self._scope, len(covers) > 1))
+        shown = (
+            (whole, size > 0),
+            (self._edit, approval.editable and not approval.question),
+            (self._reason, not approval.question),
+            (self._scope, len(covers) > 1),
+        )
         beside = [one for one, is_shown in shown if not is_shown]
         parts = [one for one in (self._question, whole, self._form.widget, self._error) if one not in beside]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
@@ -186,18 +196,24 @@ def question_html(
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
     # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
+    question = (
+        inline(approval.question)
+        if approval.question
+        else f"Run <code>{esc(approval.tool)}</code>{' with these arguments' * is_edited}?"
+    )
     title = (
         f'<div role="alert" aria-live="polite"><p class="tlj-title"><span class="tlj-ask" '
-        f'aria-hidden="true">?</span> <b>Run <code>{esc(approval.tool)}</code>{" with these arguments" * is_edited}?</b>{where}</p></div>'
+        f'aria-hidden="true">?</span> <b>{question}</b>{where}</p></div>'
     )
     rows = (
         (f"<code>{esc(str(name))}</code>", full_value(value, whole=whole))
         for name, value in approval.input.items()
     )
     arguments = "" if is_edited else table(rows, head="th") or dim("no arguments", "p")
+    origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(inline(words), "p") if (words := tell_why(approval)) else ""
     label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
-    return f'<div class="tlj" role="group" aria-label="{label}">{title}{arguments}{_what_it_does(approval)}{why}</div>'
+    return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
 
 
 def _what_it_does(approval: Approval) -> str:

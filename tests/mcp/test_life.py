@@ -1,0 +1,195 @@
+"""Guarantee: a connection lives in a thread of its own and leaves nothing behind, whatever its server does."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from support.mcp_server import command, environment, is_alive, list_processes, make_server
+from toolloop_jupyter.core.events import Mistake
+from toolloop_jupyter.mcp import ConnectionFailed, ServerError
+from toolloop_jupyter.mcp.link import THREAD
+
+
+def count_all():
+    """(threads, processes, file descriptors) of this process."""
+    return len(threading.enumerate()), len(list_processes()), len([*Path("/proc/self/fd").iterdir()])
+
+
+def threads():
+    return [one for one in threading.enumerate() if one.name == THREAD]
+
+
+def test_each_transport_connects_lists_calls_and_closes(connection):
+    """In memory, over stdio and over HTTP alike: the list is there after the handshake, calls by hand work, close ends it."""
+    assert {"add", "shout", "slow"} <= set(connection.list_tools())
+    assert "tester 1.0" in connection.title
+    assert connection.shout(text="hey") == "HEY"
+    assert connection.add(a=1, b=2) == {"result": 3}
+    connection.close()
+    connection.close()
+    assert connection.closed
+    assert threads() == []
+    with pytest.raises(ServerError, match="closed"):
+        connection.add(a=1)
+
+
+async def test_connects_inside_a_running_loop(connect):
+    """`connect()` and calls by hand are sync and work in a cell: nothing of theirs needs the loop that runs."""
+    files = connect(make_server())
+    assert files.shout(text="a") == "A"
+
+
+def test_nothing_is_left_after_many(connect):
+    """Ten connections with a call and a close each leave no thread, no process and no file descriptor."""
+    connect(make_server()).close()
+    connect(command(), env=environment()).close()
+    before = count_all()
+    for number in range(10):
+        with connect(make_server()) if number % 5 else connect(command(), env=environment()) as one:
+            assert one.add(a=number) == {"result": number + 1}
+    now = count_all()
+    assert now[1:] == before[1:]
+    assert now[0] <= before[0]
+
+
+def test_its_children_end_with_it(connect):
+    """A server that ends by itself and leaves a child behind that heeds no SIGTERM: the child is ended, too."""
+    files = connect(command("litter"), env=environment())
+    files.add(a=1)
+    child = int(re.search(r"child (\d+)", files.log)[1])
+    assert is_alive(child)
+    files.close()
+    assert not is_alive(child)
+
+
+def test_one_that_heeds_nothing_is_ended(connect):
+    """A server that heeds neither the end of its input nor SIGTERM is killed."""
+    files = connect(command("stubborn"), env=environment())
+    running = list_processes()
+    assert running
+    files.close()
+    assert not any(map(is_alive, running))
+
+
+def test_nobody_holds_it_any_more(connect):
+    """A connection that nothing holds is closed: a cell that connects anew leaves the old one to that."""
+    from toolloop_jupyter.mcp import connect as plainly
+
+    files = plainly(command(), env=environment())
+    running = list_processes()
+    del files
+    deadline = time.monotonic() + 20
+    while any(map(is_alive, running)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(map(is_alive, running))
+    assert threads() == []
+
+
+def test_the_end_of_the_interpreter_ends_it():
+    """A script that ends with open connections ends at once, and its servers with it."""
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "from support.mcp_server import *\n"
+        "from toolloop_jupyter.mcp import connect\n"
+        "one, two = connect(command(), env=environment()), connect(make_server())\n"
+        "print(*list_processes())"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout.split()
+    assert not any(is_alive(int(pid)) for pid in ran.stdout.split())
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        ("hang", "did not answer the handshake within 2 s; its last words: starting up …"),
+        ("garbage", "did not answer the handshake within 2 s; 50 lines on its stdout were no MCP messages"),
+        ("gone", "cannot be connected to: .*; its last words: no database at localhost"),
+    ],
+)
+def test_a_failed_handshake_is_one_line(connect, kind, says):
+    """A server that hangs, writes something else or ends: one line with its last words, and nothing of it is left."""
+    with pytest.raises(ConnectionFailed, match=says) as failed:
+        connect(command(kind), env=environment(), handshake=2)
+    assert "\n" not in str(failed.value)
+    assert failed.value._render_traceback_() == [f"toolloop: {failed.value}"]
+    assert list_processes() == []
+    assert threads() == []
+
+
+def test_a_flood_of_stderr_is_bounded(connect):
+    """A server that writes to stderr without end works; of what it writes only the end can be read."""
+    files = connect(command("flood"), env=environment())
+    for _ in range(20):
+        assert files.add(a=1) == {"result": 2}
+    assert 0 < len(files.log) <= 20_000
+    assert files.log.count("noise") > 10
+
+
+def test_one_that_died_is_started_again(connect):
+    """A server that ends in a call: the error has its last words; the next call goes to a new one."""
+    files = connect(command(), env=environment())
+    with pytest.raises(ServerError, match=r"the server is gone.*a last word"):
+        files.die()
+    assert files.add(a=1) == {"result": 2}
+    assert len(threads()) == 1
+
+
+def test_a_gone_address_is_one_line(connect):
+    """An address where nobody listens: one line."""
+    with pytest.raises(ConnectionFailed, match="cannot be connected to"):
+        connect("http://127.0.0.1:9/mcp", handshake=10)
+
+
+def test_variables_are_named_and_never_shown(connect, monkeypatch):
+    """`env=` and `headers=` name variables; a value typed there is refused and not repeated, one looked up is not shown."""
+    monkeypatch.setenv("BOARD_TOKEN", "opaque+Q7/x9.Zp3wVt")
+    for keyword in ("env", "headers"):
+        where = "https://host/mcp" if keyword == "headers" else command()
+        with pytest.raises(Mistake, match="NAME of an environment or notebook variable") as refused:
+            connect(where, **{keyword: {"Authorization": "sk-live-12345678901234567890"}})
+        assert "12345" not in str(refused.value)
+    with pytest.raises(ConnectionFailed) as failed:
+        connect("http://127.0.0.1:9/opaque+Q7/x9.Zp3wVt", headers={"Authorization": "BOARD_TOKEN"})
+    assert "Q7" not in str(failed.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "keywords", "says"),
+    [
+        ("", {}, "takes a command"),
+        ("no-such-program-here", {}, "there is no program 'no-such-program-here'"),
+        ('say "', {}, "No closing quotation"),
+        ("litellm_proxy", {}, "needs the variable LITELLM_PROXY_API_BASE"),
+        ("python", {"headers": {"a": "b"}}, "headers= does not go with"),
+        ("python", {"permissions": "fuul"}, "permissions must be"),
+    ],
+)
+def test_what_is_typed_wrong(connect, given, keywords, says, monkeypatch):
+    """What is typed wrong is said before anything is started."""
+    monkeypatch.delenv("LITELLM_PROXY_API_BASE", raising=False)
+    with pytest.raises(ValueError, match=says):
+        connect(given, **keywords)
+    assert threads() == []
+
+
+def test_the_notebook_loads_none_of_it():
+    """Importing the package and `%load_ext` import neither `mcp`, nor this room, nor `anyio`."""
+    code = (
+        "import sys\nfrom IPython.core.interactiveshell import InteractiveShell\nshell = InteractiveShell.instance()\n"
+        "before = set(sys.modules)\nshell.run_line_magic('load_ext', 'toolloop_jupyter')\n"
+        "print(*(set(sys.modules) - before))"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+    loaded = ran.stdout.split()
+    assert "toolloop_jupyter.notebook.magic.extension" in loaded
+    assert not [name for name in loaded if name.split(".")[0] in ("mcp", "mcp_types", "anyio", "httpx2")]
+    assert "toolloop_jupyter.mcp" not in loaded

@@ -1,0 +1,349 @@
+"""Guarantee: a server's tool is an ordinary tool: the model sees its schema, arguments are checked against it, results are values."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import warnings
+
+import pytest
+
+from support.mcp_server import PNG, command, environment, make_server
+from toolloop_jupyter import Harness, aagent, agent
+from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
+from toolloop_jupyter.core.tools import InvalidArguments, make_tools
+from toolloop_jupyter.mcp.schema import SchemaArguments, UnusableSchema, check_schema
+from toolloop_jupyter.notebook.magic.names import find_tools
+from toolloop_jupyter.teaching import ScriptedModel, call
+
+LOOP = Harness.TOOL_LOOP
+
+
+def run(connection, *calls, **keywords):
+    """The results of these calls, each allowed."""
+    model = ScriptedModel([*calls], "That is all.")
+    keywords = {"tools": [connection], "on_approval": lambda _: True, **keywords}
+    result = agent(LOOP, "Go on.", model=model, **keywords)
+    assert result.stop_reason == "done"
+    return result.tool_results
+
+
+def test_a_run_calls_over_each_transport(connection):
+    """In memory, over stdio and over HTTP alike: a result, an error of the tool, arguments that do not fit."""
+    added, failed, wrong = run(connection, call("add", a=1, b=2), call("fail"), call("add", a="many", c=1))
+    assert (added.value, added.output) == ({"result": 3}, '{"result": 3}')
+    assert (failed.is_error, failed.output) == (
+        True,
+        "ServerError: Error executing tool fail: the disk is full",
+    )
+    assert wrong.status == "invalid"
+    assert wrong.output == 'invalid arguments, add was not run:\n- a: expected an integer, got "many"'
+
+
+async def test_a_run_is_awaited(connection):
+    """`await aagent(…)` calls as `agent(…)` does."""
+    model = ScriptedModel([call("shout", text="hey")], "Done.")
+    result = await aagent(LOOP, "Go on.", model=model, tools=[connection.shout], on_approval=lambda _: True)
+    assert [one.value for one in result.tool_results] == ["HEY"]
+
+
+def test_pictures_and_files_are_values(connect):
+    """A picture is bytes that go to a model that sees; an embedded file is text under its name."""
+    files = connect(make_server())
+    model = ScriptedModel([call("show")], "A dot.", takes_images=True)
+    result = agent(LOOP, "Go on.", model=model, tools=[files], on_approval=lambda _: True)
+    (shown,) = result.tool_results
+    assert shown.value[0] == "see:"
+    assert shown.value[1][:4] == b"\x89PNG"
+    assert shown.value[2] == "[file:///notes.txt]\nthe notes"
+    assert shown.pictures == (f"data:image/png;base64,{PNG}",)
+
+
+def test_a_long_answer_is_bounded(connect):
+    """Of 5 MB the person has all, and the model a bounded text."""
+    files = connect(command(), env=environment())
+    (big,) = run(files, call("big", size=5_000_000))
+    assert len(big.value) == 5_000_000
+    assert len(big.output) < 50_000
+
+
+def test_the_model_sees_the_servers_schema(connect, server):
+    """What goes out is the server's own schema and description, under the tool's name."""
+    files = connect(server)
+    (spec,) = [tool.spec["function"] for tool in make_tools([files.add])]
+    assert spec["name"] == "add"
+    assert spec["description"] == "Add two numbers."
+    assert spec["parameters"]["required"] == ["a"]
+    assert spec["parameters"]["properties"]["b"]["description"] == "the other"
+    assert spec["parameters"] == files.add.schema
+
+
+def test_names_that_repeat_get_the_servers_in_front(connect):
+    """Two servers with the same tools: each has its server's name in front, or the one that `name=` gives; functions keep theirs."""
+
+    def fail() -> str:
+        """Mine."""
+
+    one, other = (
+        connect(make_server(), include=["add"]),
+        connect(make_server(), include=["add"], name="second"),
+    )
+    third = connect(make_server(), include=["fail"])
+    names = [tool.name for tool in make_tools([one, other, third, fail])]
+    assert names == ["tester_add", "second_add", "tester_fail", "fail"]
+    with pytest.raises(ToolDefinitionError, match="2 tools are called 'tester_add'"):
+        make_tools([one, connect(make_server(), include=["add"])])
+
+
+def test_names_on_the_option_line(connect, server):
+    """`--tools files` is all of a server's, `files.add` one; what there is not is named."""
+    names = {"files": connect(server, exclude=["die"])}
+    assert [tool.name for tool in find_tools(names, ["files"])] == [
+        tool.name for tool in names["files"].tools
+    ]
+    assert [tool.name for tool in find_tools(names, ["files.add,files.shout"])] == ["add", "shout"]
+    with pytest.raises(Mistake, match=r"there is no tool 'files\.die'"):
+        find_tools(names, ["files.die"])
+    with pytest.raises(Mistake, match=r"there is no tool 'files\.close'"):
+        find_tools(names, ["files.close"])
+
+
+def test_include_and_exclude_must_be_there(connect, server):
+    """A name that the server does not have is a slip."""
+    with pytest.raises(Mistake, match="this server has no tool 'ad'"):
+        connect(server, include=["ad"])
+
+
+def _listing(*tools):
+    """A server that lists tools with these (name, schema), as they stand."""
+    from mcp.server import Server
+    from mcp_types import CallToolResult, ListToolsResult, TextContent, Tool
+
+    async def list_them(_context, _parameters):
+        return ListToolsResult(tools=[Tool(name=name, input_schema=schema) for name, schema in tools])
+
+    async def run_one(_context, parameters):
+        return CallToolResult(content=[TextContent(text=str(parameters.arguments))])
+
+    return Server("odd", on_list_tools=list_them, on_call_tool=run_one)
+
+
+EMPTY = {"type": "object"}
+
+
+def test_what_cannot_be_used_is_left_out(connect):
+    """A schema of 2 MB, one in a circle and one that reaches outside: one line each, the other tools work."""
+    huge = {"type": "object", "properties": {"a": {"type": "string", "description": "x" * 2_000_000}}}
+    circle = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/b"}},
+        "$defs": {"b": {"$ref": "#/$defs/b"}},
+    }
+    outside = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/x"}}}
+    server = _listing(("huge", huge), ("circle", circle), ("outside", outside), ("fine", EMPTY))
+    with pytest.warns(UserWarning, match="is left out"):
+        odd = connect(server)
+    assert [tool.name for tool in odd.tools] == ["fine"]
+    assert len(odd.notices) == 3
+    assert all("\n" not in one and len(one) < 150 for one in odd.notices)
+    assert [one.value for one in run(odd, call("fine", x=1))] == ["{'x': 1}"]
+
+
+def test_many_tools_are_told_with_their_tokens(connect):
+    """A server with 300 tools: a notice says what they cost in each model call; `include` takes fewer."""
+    many = _listing(*((f"tool_{number}", EMPTY) for number in range(300)))
+    with pytest.warns(UserWarning, match=r"300 tools, about [\d,]+ tokens"):
+        assert len(connect(many).tools) == 300
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(connect(many, include=["tool_7"]).tools) == 1
+
+
+def test_any_name_is_only_text(connect):
+    """A tool called `<script>`, one with control characters and one like a method of the connection: all can be called."""
+    odd = connect(
+        _listing(
+            ("<script>alert(1)</script>", EMPTY),
+            ("a\x1b[31m\u202eb", EMPTY),
+            ("close", EMPTY),
+            ("_repr_html_", EMPTY),
+            ("fs.read", EMPTY),
+        )
+    )
+    assert [tool.name for tool in odd.tools] == [
+        "<script>alert(1)</script>",
+        "ab",
+        "close",
+        "_repr_html_",
+        "fs.read",
+    ]
+    names = [tool.wire_name for tool in make_tools([odd])]
+    assert all(name.replace("_", "").isalnum() for name in names)
+    assert odd.close_ is odd["close"]
+    assert odd.tool_repr_html_ is odd["_repr_html_"]
+    assert not hasattr(odd, "_repr_html_"), "IPython would call it"
+    assert odd.fs_read() == "{}"
+    results = run(odd, *(call(name) for name in names))
+    assert [one.value for one in results] == ["{}"] * 5
+
+
+# --- arguments ---
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "path": {"type": "string", "pattern": "^/"},
+        "depth": {"type": ["integer", "null"], "minimum": 0},
+        "kind": {"enum": ["file", "folder"]},
+        "parts": {"type": "array", "items": {"$ref": "#/$defs/part"}},
+    },
+    "required": ["path"],
+    "additionalProperties": False,
+    "$defs": {
+        "part": {"type": "object", "properties": {"in": {"type": "array", "items": {"$ref": "#/$defs/part"}}}}
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("sent", "says"),
+    [
+        ({}, "path: missing, and required"),
+        ({"path": 1}, "path: expected a string, got 1"),
+        ({"path": "a"}, "path: does not fit pattern"),
+        ({"path": "/", "depth": -1}, "depth: does not fit minimum 0, got -1"),
+        ({"path": "/", "depth": "x"}, 'depth: expected an integer or null, got "x"'),
+        ({"path": "/", "kind": "dir"}, 'kind: expected "file" or "folder", got "dir"'),
+        ({"path": "/", "pth": 1}, "pth: no such argument; did you mean path?"),
+        ({"path": "/", "parts": [{"in": [1]}]}, r"parts\[0\].in\[0\]: expected an object, got 1"),
+        ('{"path": ', "arguments are not valid JSON"),
+    ],
+)
+def test_arguments_are_checked_against_the_schema(sent, says):
+    """Each wrong argument has its line, as those of functions have."""
+    check_schema(SCHEMA)
+    with pytest.raises(InvalidArguments, match=says):
+        SchemaArguments("ls", SCHEMA).read(sent)
+
+
+def test_arguments_that_fit_are_what_was_sent():
+    """Values are the JSON itself; an array that came as a JSON text is taken out of it."""
+    reader = SchemaArguments("ls", SCHEMA)
+    read = reader.read('{"path": "/tmp", "depth": null, "parts": "[{}]"}')
+    assert reader.pack(read) == (({"path": "/tmp", "depth": None, "parts": [{}]},), {})
+    assert reader.edit(read, {"path": "/tmp", "depth": None, "parts": [{}]}) is read
+    assert reader.pack(reader.edit(read, {"path": "/"}))[0] == ({"path": "/"},)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"type": "array"},
+        {"type": "object", "anyOf": [{}]},
+        {"type": "object", "properties": {"größe": {}}},
+        {"type": "object", "properties": 5},
+        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+        {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}},
+    ],
+)
+def test_unusable_schemas(schema):
+    """What providers refuse, or nothing can be checked against, is refused."""
+    with pytest.raises(UnusableSchema):
+        check_schema(schema)
+
+
+def test_a_pattern_cannot_hold_the_notebook():
+    """A pattern of a server that would take years is not tried: the server checks it."""
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+    SchemaArguments("f", schema).read({"a": "a" * 40 + "!"})
+
+
+def test_recursion_without_end_is_an_error_not_a_crash():
+    """Old-style definitions in a circle: an error for the model."""
+    schema = {"type": "object", "properties": {"a": {"$ref": "#/definitions/b"}}}
+    schema["definitions"] = {"b": {"allOf": [{"$ref": "#/definitions/b"}]}}
+    check_schema(schema)
+    with pytest.raises(InvalidArguments, match="nest without end"):
+        SchemaArguments("f", schema).read({"a": 1})
+
+
+def test_a_result_that_breaks_its_own_schema_is_an_error(connect):
+    """Structured content is checked against the tool's output schema."""
+    from mcp.server import Server
+    from mcp_types import CallToolResult, ListToolsResult, Tool
+
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+
+    async def list_them(_context, _parameters):
+        return ListToolsResult(tools=[Tool(name="count", input_schema=EMPTY, output_schema=schema)])
+
+    async def run_one(_context, parameters):
+        return CallToolResult(content=[], structured_content=parameters.arguments)
+
+    odd = connect(Server("odd", on_list_tools=list_them, on_call_tool=run_one))
+    good, bad = run(odd, call("count", n=1), call("count", n="one"))
+    assert good.value == {"n": 1}
+    assert (
+        bad.output
+        == 'ServerError: the result does not fit the tool\'s own output schema: n: expected an integer, got "one"'
+    )
+
+
+# --- progress and cancel ---
+
+
+def test_progress_is_the_tools_own(connect, server):
+    """Progress that a server reports reaches the observers of the run as that of a function does."""
+    from support.asking import replace_config
+    from toolloop_jupyter import agent_session
+    from toolloop_jupyter.core.events import Observer
+
+    class Watching(Observer):
+        def __init__(self):
+            self.seen = []
+
+        def progress(self, call, progress):
+            self.seen.append((progress.done, progress.total, progress.note))
+
+    watching = Watching()
+    model = ScriptedModel([call("slow", steps=2)], "Done.")
+    session = agent_session(LOOP, model=model, tools=[connect(server)], on_approval=lambda _: True)
+    replace_config(session.aio, observers=(watching,))
+    session.run("Go on.")
+    assert watching.seen == [(0, 2, "step 0"), (1, 2, "step 1")]
+
+
+async def test_a_cancel_reaches_the_server(connect):
+    """A run that is stopped sends the protocol's cancel; the history says so, and the connection stays."""
+    files = connect(command(), env=environment())
+    model = ScriptedModel([call("slow", steps=100)], "Done.")
+    from toolloop_jupyter import aagent_session
+
+    session = aagent_session(LOOP, model=model, tools=[files], on_approval=lambda _: True)
+    async with session:
+        stream = session.astream("Go on.")
+        seen = []
+        async for event in stream:
+            seen.append(event)
+            if type(event).__name__ == "Approval":
+                event.allow()
+                asyncio.get_running_loop().call_later(0.5, stream.cancel)
+        messages = session.messages()
+    assert seen[-1].stop_reason == "cancelled"
+    assert "cancelled while it ran" in messages[-1]["content"]
+    for _ in range(100):
+        if "slow was cancelled" in files.log:
+            break
+        await asyncio.sleep(0.05)
+    assert "slow was cancelled" in files.log
+    assert await asyncio.to_thread(files.add, a=1) == {"result": 2}
+
+
+def test_a_tool_that_takes_too_long(connect, server):
+    """`timeout=` of the connection ends a call, on the server, too."""
+    (slow,) = run(connect(server, timeout=0.3), call("slow", steps=100))
+    assert slow.output.startswith("TimeoutError: the tool took longer than its timeout of 0.3 s")
+    deadline = time.monotonic() + 10
+    while not server.cancelled and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert server.cancelled == [100]

@@ -1,0 +1,194 @@
+"""Connections in a live kernel of each stack: cards, ■, a cell that runs again, Tab, the doctor, and what the kernel's end leaves."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.mcp_server import HERE, is_alive
+
+pytestmark = pytest.mark.kernel
+
+SET_UP = f"""
+%load_ext toolloop_jupyter
+import os, sys, threading
+os.environ["TEST_PATH"] = os.environ.get("PYTHONPATH") or os.pathsep.join(sys.path)
+sys.path.append({str(HERE.parent)!r})
+import mcp_server
+from mcp_server import list_processes
+from toolloop_jupyter.mcp import connect
+from toolloop_jupyter.teaching import ScriptedModel, call
+""".strip()
+CONNECT = "files = connect(mcp_server.command(), env={'PYTHONPATH': 'TEST_PATH'})"
+COUNT = """
+import collections, gc
+def count_all():
+    gc.collect()
+    kinds = collections.Counter(processes=len(list_processes()), threads=threading.active_count(), tasks=len(asyncio.all_tasks()))
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            kinds[os.readlink(f"/proc/self/fd/{number}").replace("anon_inode:[", "[").split(":")[0]] += 1
+    del kinds["[eventfd]"]  # of pyzmq's sockets: ipykernel makes some for a thread that prints, and keeps them for a while
+    return kinds
+"""
+
+
+@pytest.fixture(scope="module")
+def kernel(stack):
+    """A kernel of each stack, with a connection to a server over stdio."""
+    with LiveKernel(stack.python) as live:
+        for code in (SET_UP, CONNECT):
+            made = live.execute(code, timeout=120)
+            assert made.status == "ok", made.text
+        yield live
+
+
+def test_a_card_asks_and_the_click_runs_it(kernel):
+    """`--tools files` in a cell that is "full": a card with the server's name and its claim; the click runs the call."""
+    kernel.execute("m = ScriptedModel(call('add', a=1, b=2), 'Three.')")
+    cell = kernel.submit("%%toolloop --model m --tools files -p full --as r\nAdd.", allow_stdin=True)
+    kernel.button("Approve")
+    shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
+    assert "the MCP server “tester 1.0”" in shown
+    assert "nobody has checked: it only reads" in shown
+    kernel.click("Approve")
+    kernel.wait(cell)
+    assert "add(a=1, b=2)" in cell.text
+    assert kernel.execute("print(r.tool_results[0].value)").stdout == "{'result': 3}\n"
+
+
+def test_a_question_is_a_form_on_a_card(kernel):
+    """What a server asks in a call is a card with its words and a form; "Send" sends it, and the record says so."""
+    kernel.execute("m = ScriptedModel(call('book'), 'Booked.')")
+    cell = kernel.submit("%%toolloop --model m --tools files.book --as r\nBook.", allow_stdin=True)
+    kernel.click("Approve")
+    kernel.button("Send")
+    shown = " ".join(str(one.state.get("value")) for one in kernel.open_widgets("HTMLModel"))
+    assert "Where to?" in shown
+    (city,) = [one for one in kernel.open_widgets("TextModel") if one.description == "city"]
+    kernel.set_state(city, value="Rome")
+    kernel.click("Send")
+    kernel.wait(cell)
+    assert kernel.execute("print(r.tool_results[0].output)").stdout == "accept: city='Rome' nights=1\n"
+    assert kernel.execute("print([a.decision.arguments for a in r.approvals])").stdout == (
+        "[None, {'city': 'Rome', 'nights': 1}]\n"
+    )
+    assert "approved with edits" in cell.text
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited):
+    """■ in a call: the run ends, the server gets the protocol's cancel, the next call goes over the same connection."""
+    kernel.execute(
+        "m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
+        "from toolloop_jupyter import Harness, agent\nquick = connect(mcp_server.make_server(), permissions='full')\n"
+        "before = list_processes()"
+    )
+    code = (
+        "%%toolloop --model m --tools files.slow -p ask --as r\nGo."
+        if awaited
+        else "r = agent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[files.slow])"
+    )
+    cell = kernel.submit(code, allow_stdin=True)
+    kernel.click("Approve")
+    kernel.wait_until(lambda: "step 2" in cell.html or "step 2" in cell.text or not awaited)
+    kernel.settle(0.5)
+    kernel.interrupt()
+    kernel.wait(cell)
+    assert "Traceback" not in cell.text or not awaited
+    after = kernel.execute(
+        "import time; time.sleep(0.5); print(files.add(a=1), list_processes() == before)\nquick.close()"
+    )
+    assert after.stdout == "{'result': 2} True\n", after.text
+    assert "slow was cancelled" in kernel.execute("print(files.log)").stdout
+
+
+def test_a_cell_that_runs_again_leaves_one_server(kernel):
+    """The cell that connects runs again, and is changed and runs: each time one server is left."""
+    for code in (CONNECT, CONNECT, CONNECT.replace("connect(", "connect( ")):
+        assert kernel.execute(code).status == "ok"
+        done = "import time; until = time.time() + 20\nwhile len(list_processes()) > 1 and time.time() < until: time.sleep(0.05)"
+        kernel.execute(done)
+        assert kernel.execute("print(len(list_processes()))").stdout == "1\n"
+
+
+def test_many_connections_calls_and_cancels_leave_nothing(kernel):
+    """50 connections with a call and a cancelled call each: not a process, thread, task or file descriptor more."""
+    once = (
+        "async def once(server, **more):\n"
+        "    with connect(server, permissions='full', **more) as one:\n"
+        "        one.add(a=1)\n"
+        "        m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
+        "        run = asyncio.ensure_future(wait(m, one))\n"
+        "        await asyncio.sleep(0.1)\n"
+        "        run.cancel()\n"
+        "        await asyncio.wait([run])\n"
+        "async def wait(m, one): return await aagent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[one])\n"
+        "import asyncio, contextlib\nfrom toolloop_jupyter import Harness, aagent\n"
+        "def server(): return mcp_server.make_server()\n"
+        "stdio = {'env': {'PYTHONPATH': 'TEST_PATH'}}"
+    )
+    assert kernel.execute(once + COUNT).status == "ok"
+    some = "for n in range({n}):\n    await (once(mcp_server.command(), **stdio) if n % 10 == 0 else once(server()))"
+    first = kernel.execute(some.format(n=2))
+    assert first.status == "ok", first.text
+    kernel.execute("await asyncio.sleep(6)")  # a tool's thread waits 5 seconds for more work
+    assert kernel.execute("before = count_all()").status == "ok"
+    many = kernel.execute(some.format(n=50), timeout=300)
+    assert many.status == "ok", many.text
+    kernel.execute("await asyncio.sleep(6)")
+    assert kernel.execute("print(dict(count_all() - before))").stdout == "{}\n"
+
+
+def test_a_recorded_run_is_played_again(kernel):
+    """`--record` and `--replay`: the model's words come from the file, and the server is really asked, both times."""
+    kernel.execute(
+        "import mcp_server; shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
+        "m = ScriptedModel(call('shout', text='hey'), 'It said HEY.')"
+    )
+    first = kernel.execute("%%toolloop --model m --tools lib --record lesson.jsonl --as r\nShout.")
+    again = kernel.execute("%%toolloop --tools lib --replay lesson.jsonl --as r2\nShout.")
+    assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
+    said = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
+    assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
+
+
+def test_a_public_server(kernel):
+    """A server of the package index, as it is installed beside the kernel: connected by its command, called, and let go."""
+    made = kernel.execute(
+        "clock = connect([sys.executable, '-m', 'mcp_server_time', '--local-timezone', 'UTC'])\nclock"
+    )
+    assert made.status == "ok", made.text
+    assert "convert_time" in made.text
+    kernel.execute(
+        "m = ScriptedModel(call('convert_time', source_timezone='UTC', time='12:00', target_timezone='Asia/Tokyo'), 'At nine.')"
+    )
+    cell = kernel.submit("%%toolloop --model m --tools clock --as r\nWhen?", allow_stdin=True)
+    kernel.click("Approve")
+    kernel.wait(cell)
+    said = kernel.execute("print('T21:00:00' in r.tool_results[0].output, clock.log[-300:]); clock.close()")
+    assert said.stdout.startswith("True"), said.text + cell.text
+
+
+def test_tab_and_the_doctor(kernel):
+    """Tab offers the connection and its tools; the doctor has a line for it."""
+    line = "%%toolloop --tools fil"
+    reply = kernel.request("complete_request", {"code": line + "\nx", "cursor_pos": len(line)})
+    assert {"files", "files.add"} <= set(reply["matches"])
+    found = kernel.execute("%toolloop doctor --wait 0.5", allow_stdin=True)
+    assert "“tester 1.0”" in found.text
+    assert "tools" in found.text
+
+
+def test_the_end_of_the_kernel_ends_the_servers(kernel):
+    """A kernel that is shut down leaves no server; nothing was printed to any cell's stderr in all of this."""
+    assert [cell.stderr for cell in kernel.executions.values() if cell.stderr] == []
+    pids = [*map(int, kernel.execute("print(*list_processes())").stdout.split())]
+    assert pids
+    kernel.client.shutdown()
+    deadline = time.monotonic() + 30
+    while (kernel.alive or any(map(is_alive, pids))) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not any(map(is_alive, pids))

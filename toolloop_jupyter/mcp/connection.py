@@ -1,0 +1,491 @@
+"""A connection to a server: its tools as they were pinned, its life, and what a person sees of it."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any, Literal
+
+from ..core.events import Approval, Decision, Mistake, Progress
+from ..core.execution import Outcome, describe_error, in_thread
+from ..core.loop import check_policy
+from ..core.text import hide, list_some, make_wire_name, plain
+from ..core.tools import ToolContext, ToolSource
+from .link import HANDSHAKE, ConnectionFailed, Link
+from .log import ServerLog
+from .questions import Asker, Askers
+from .schema import UnusableSchema, check_schema
+from .target import Target, read_target
+from .tools import (
+    ServerError,
+    ServerTool,
+    describe_claims,
+    make_attribute,
+    make_settings,
+    shorten_description,
+)
+
+MOST_TOOLS = 1_000
+"""Tools of one server; of more the first ones are listed."""
+_MOST_PAGES = 100
+MANY_TOKENS = 5_000
+"""Tokens of a server's tools from which a person is told: each model call of a run sends them."""
+_BY_HAND = 600.0
+"""Seconds that a call by hand may take."""
+
+
+class Connection(ToolSource):
+    """A server whose tools are tools of this notebook: `--tools files`, `--tools files.fetch`, `tools=[files]`.
+
+    Made by `connect()`. Close it by `close()` or `with`; it is also closed when its cell runs again, when nothing holds it any
+    more, and when the kernel ends.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        *,
+        permissions: object,
+        include: Iterable[str] | None,
+        exclude: Iterable[str],
+        name: str | None,
+        timeout: float | None,
+        max_result: int | None,
+        handshake: float,
+    ) -> None:
+        self._target, self._policy = target, permissions
+        self._wanted = (None if include is None else frozenset(include), frozenset(exclude))
+        self._name, self._limits, self._handshake = name, (timeout, max_result), handshake
+        self._life = _Life(target, handshake)
+        self._finalizer = weakref.finalize(self, self._life.close, wait=False)
+        self._finalizer.atexit = False  # `close_all` waits
+        self._tools: dict[str, ServerTool] = {}
+        self.notices: list[str] = []
+        """What a person should know of the list: tools that are left out, and how much it is."""
+        try:
+            self._pin(self._life.list_tools())
+        except BaseException:
+            self.close()
+            raise
+
+    # --- what a person does with it ---
+
+    @property
+    def tools(self) -> list[ServerTool]:
+        """Its tools, as they are pinned."""
+        return list(self._tools.values())
+
+    @property
+    def title(self) -> str:
+        """The server's own name and version, and where it is."""
+        return self._life.title
+
+    @property
+    def log(self) -> str:
+        """The end of what the server has written to stderr."""
+        return self._life.log.tail()
+
+    @property
+    def closed(self) -> bool:
+        return self._life.closed
+
+    def refresh(self) -> list[str]:
+        """List the tools anew and use what is listed now. Gives the names of those that are new or changed.
+
+        An approval of all calls of a tool holds only where nothing of it has changed.
+        """
+        before = self._tools
+        self._pin(self._life.list_tools())
+        return [name for name, tool in self._tools.items() if before.get(name) is not tool]
+
+    def close(self) -> None:
+        """Let the server go; no process of it is left. Its tools answer with an error from then on."""
+        self._finalizer.detach()
+        self._life.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __getattr__(self, name: str) -> ServerTool:
+        tools: dict[str, ServerTool] = self.__dict__.get("_tools", {})
+        if name in tools and not name.startswith("_"):
+            return tools[name]
+        raise AttributeError(f"this server has no tool {name!r}; it has: {list_some(tools, 8) or 'none'}")
+
+    def __getitem__(self, name: str) -> ServerTool:
+        """The tool with the server's own name for it."""
+        for tool in self._tools.values():
+            if tool.own_name == name:
+                return tool
+        raise KeyError(name)
+
+    def __dir__(self) -> list[str]:
+        return [*super().__dir__(), *self._tools]
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"{len(self._tools)} tools"
+        lines = [f"{self.title}: {state}"]
+        lines += [
+            f"  {name}: {(tool.description.splitlines() or [''])[0][:100]}"
+            for name, tool in self._tools.items()
+        ]
+        return "\n".join(
+            [*lines[:31], *(["  …"] if len(lines) > 31 else []), *(f"  ! {one}" for one in self.notices)]
+        )
+
+    # --- as a source of tools ---
+
+    def list_tools(self) -> Mapping[str, ServerTool]:
+        """Its tools by what stands behind the dot."""
+        return dict(self._tools)
+
+    def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
+        """A line for `%toolloop doctor`."""
+        if self.closed:
+            return "note", f"{self.title}: closed", "run its cell again"
+        says = f"{self.title}: {len(self._tools)} tools"
+        if self._life.changed:
+            return "note", f"{says}; the server has changed its list", "write .refresh() behind its name"
+        problem = self._life.ping()
+        return ("bad", f"{says}; {problem}", "run its cell again") if problem else ("ok", says, "")
+
+    # --- the list ---
+
+    def _pin(self, listed: list[Any]) -> None:
+        """Take the list as it is now; a tool that has not changed stays the object that it was."""
+        include, exclude = self._wanted
+        made: dict[str, ServerTool] = {}
+        left_out: list[str] = []
+        names = {str(one.name) for one in listed}
+        if missing := sorted(((include or frozenset()) | exclude) - names):
+            raise Mistake(f"this server has no tool {missing[0]!r}; it has: {list_some(sorted(names), 8)}")
+        before = {tool.own_name: tool for tool in self._tools.values()}
+        for one in listed:
+            if one.name in exclude or (include is not None and one.name not in include):
+                continue
+            try:
+                tool = self._make_tool(one)
+            except UnusableSchema as error:
+                left_out.append(f"{plain(one.name)[:80]!r} is left out: {error}")
+                continue
+            old = before.get(tool.own_name)
+            reserved = set(dir(type(self))) | {"notices"}
+            made[make_attribute(tool.name, made, reserved.__contains__)] = old.still(tool) if old else tool
+        self._tools = made
+        self.notices = [
+            *left_out[:10],
+            *([f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []),
+        ]
+        tokens = sum(len(json.dumps(tool.as_tool().spec)) for tool in made.values()) // 4
+        if tokens > MANY_TOKENS:
+            self.notices.append(
+                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call; include=[…] takes fewer"
+            )
+
+    def _make_tool(self, one: Any) -> ServerTool:
+        """A listed tool. Raises UnusableSchema."""
+        check_schema(one.input_schema)
+        if one.output_schema is not None and len(json.dumps(one.output_schema)) > 1_000_000:
+            raise UnusableSchema("its output schema is too large")
+        name = plain(one.name).strip()[:200]
+        if not name:
+            raise UnusableSchema("it has no name")
+        timeout, max_result = self._limits
+        return ServerTool(
+            caller=self._life,
+            own_name=one.name,
+            name=name,
+            description=shorten_description(one.description),
+            schema=one.input_schema,
+            output_schema=one.output_schema,
+            claims=describe_claims(one.annotations),
+            server=f"the MCP server {self.title}",
+            qualifier=self._name or self._life.short_name,
+            settings=make_settings(self._policy, one.name, timeout=timeout, max_result=max_result),
+            listed=describe_listed(one),
+        )
+
+
+def describe_listed(one: Any) -> str:
+    """All that counts of a listed tool, as a text to be compared."""
+    return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
+
+
+class _Life:
+    """The links of a connection, one after the other, and the calls over them. It knows no Connection: that may go."""
+
+    def __init__(self, target: Target, handshake: float) -> None:
+        self._target, self._handshake = target, handshake
+        self.log = ServerLog()
+        self.closed = False
+        self.changed = False
+        """Whether the server has said that its list is another one since it was asked for it."""
+        self._lock = threading.Lock()
+        self._link: Link | None = None
+        self._pinned: dict[str, str] = {}
+        self._listed: dict[str, str] = {}
+        """What is known of the server's list now; calls of what is not the same there are refused."""
+        self._askers = Askers()
+        self.title, self.short_name = target.title, "server"
+
+    # --- from code without `await` ---
+
+    def list_tools(self) -> list[Any]:
+        """What the server lists now. Raises ConnectionFailed."""
+        link = self._open()
+        self.changed = False
+        outcome = link.run_sync(_list_all, self._handshake)
+        if outcome.error is not None:
+            raise ConnectionFailed(self._explain("gives no list of its tools", outcome.error)) from None
+        listed: list[Any] = outcome.value
+        self._pinned = self._listed = {one.name: describe_listed(one) for one in listed}
+        return listed
+
+    def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
+        """Call a tool by hand. Raises ServerError."""
+        link = self._open_again()
+        return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
+
+    def ping(self) -> str:
+        """What is wrong with it; "" for a server that answers."""
+        link = self._link
+        if link is None or link.ended:
+            return "it is gone; the next call starts it again"
+        outcome = link.run_sync(_list_first, 5.0)
+        return "" if outcome.error is None else plain(describe_error(outcome.error, 200))
+
+    def close(self, *, wait: bool = True) -> None:
+        """End the link; none is opened any more."""
+        with self._lock:
+            self.closed = True
+            link, self._link = self._link, None
+        if link is not None:
+            link.close(wait=wait)
+        self.log.close()
+
+    # --- a call of a run ---
+
+    async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
+        """Call a tool; over a new link where the last one has ended. A cancel is passed on. Raises ServerError."""
+        link, loop = self._link, asyncio.get_running_loop()
+        if link is None or link.ended:
+            link = await in_thread(self._open_again)
+
+        async def ask(approval: Approval) -> Decision:
+            """Ask on the run's loop, from the link's."""
+            asking = asyncio.run_coroutine_threadsafe(_await(context.ask(approval)), loop)
+            return await asyncio.wrap_future(asking)
+
+        here = dataclasses.replace(context, ask=ask)
+        return self._read(link, await link.run(self._work(tool, arguments, here)))
+
+    def _work(
+        self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext
+    ) -> Callable[[Any], Awaitable[object]]:
+        asker = Asker(tool.name, tool.server, context)
+
+        async def progress(done: float, total: float | None, message: str | None) -> None:
+            context.report(Progress(done, total, plain(message or "")[:200]))
+
+        async def work(client: Any) -> object:
+            if self.changed:
+                await self._look_again(client)
+            self._check_pinned(tool)
+            with self._askers.running(asker):
+                return await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+
+        return work
+
+    async def _look_again(self, client: Any) -> None:
+        """List the tools after a change, or of a server that was started again."""
+        self.changed = False  # one that is said from now on counts
+        self._listed = {one.name: describe_listed(one) for one in await _list_all(client)}
+        if self._listed != self._pinned:
+            self.changed = True
+
+    def _check_pinned(self, tool: ServerTool) -> None:
+        """Raise ServerError for a tool that the server does not list as it was pinned."""
+        now = self._listed.get(tool.own_name)
+        if now is None:
+            raise ServerError(f"{tool.name} was not run: the server does not have it any more")
+        if now != tool.listed:
+            raise ServerError(
+                f"{tool.name} was not run: the server has changed its description or schema since it was pinned; "
+                "the person has to look at it and call refresh() on the connection"
+            )
+
+    def _read(self, link: Link, outcome: Outcome) -> Any:
+        """What the server answered. Raises ServerError, with its last words where it is gone."""
+        error = outcome.error
+        if error is None or isinstance(error, ServerError):
+            if error is not None:
+                raise error
+            return outcome.value
+        if link.lost(error):
+            link.close(wait=False)
+            words = self.log.last_words()
+            why = (
+                "this connection is closed"
+                if self.closed
+                else "the server is gone, and whether the call had an effect is not known"
+            )
+            raise ServerError(f"{why}{'; ' + words if words else ''}") from None
+        raise ServerError(hide(plain(describe_error(error, 2_000)))) from None
+
+    # --- links ---
+
+    def _open_again(self) -> Link:
+        """A link that lives: a new one is checked against what was pinned at its first call. Raises ServerError."""
+        try:
+            return self._open()
+        except ConnectionFailed as error:
+            raise ServerError(str(error)) from None
+
+    def _open(self) -> Link:
+        with self._lock:
+            if self.closed:
+                raise ConnectionFailed("this connection is closed; run its cell again")
+            if self._link is not None and not self._link.ended:
+                return self._link
+            again = self._link is not None
+            link = Link(
+                self._target, self.log, on_change=_make_notice(weakref.ref(self)), ask=self._askers.find
+            )
+            client = link.open(self._handshake)
+            self._link = link
+            self.changed = again
+            info = client.server_info
+            if info is not None:
+                known = (
+                    plain(f"{info.title or info.name} {info.version or ''}").strip().replace("\n", " ")[:100]
+                )
+                self.title = f"“{known}” ({self._target.title})"
+                self.short_name = make_wire_name(plain(info.name)[:40])
+            return link
+
+    def _explain(self, what: str, error: BaseException) -> str:
+        words = self.log.last_words()
+        why = plain(describe_error(error, 300)).replace("\n", " ")
+        return f"{self.title} {what}: {why}{'; ' + words if words else ''}"
+
+
+def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:
+    def notice() -> None:
+        if (one := life()) is not None:
+            one.changed = True
+
+    return notice
+
+
+async def _await(asked: Awaitable[Decision]) -> Decision:
+    return await asked
+
+
+async def _list_first(client: Any) -> Any:
+    return await client.list_tools()
+
+
+async def _list_all(client: Any) -> list[Any]:
+    """All pages of the list, within bounds; of one name the first tool."""
+    found: dict[str, Any] = {}
+    cursor = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        for one in page.tools:
+            found.setdefault(one.name, one)
+        cursor = page.next_cursor
+        if cursor is None or len(found) >= MOST_TOOLS:
+            break
+    return list(found.values())[:MOST_TOOLS]
+
+
+# --- connect ----------------------------------------------------------------------------------------------------
+
+_of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
+"""Cell's code, line and target -> when that cell ran, and what it connected."""
+
+
+def connect(
+    server: object,
+    *,
+    env: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    permissions: object = None,
+    include: Iterable[str] | None = None,
+    exclude: Iterable[str] = (),
+    name: str | None = None,
+    timeout: float | None = None,
+    max_result: int | None = None,
+    handshake: float = HANDSHAKE,
+) -> Connection:
+    """Connect to an MCP server, and return when it has answered the handshake and listed its tools.
+
+    Args:
+        server: a command ("uvx mcp-server-fetch", or its words as a list), an address (https://…), "litellm_proxy" for the
+            gateway's own, or a server object of this notebook.
+        env: environment variables of the command, each with the NAME of the variable that has its value.
+        headers: of an address, each with the NAME of the variable that has its value.
+        cwd: the folder that the command starts in.
+        permissions: for this server's tools: a mode, a mapping of the server's names to modes ("*": all others), or a callable.
+            Without it every call is asked about, also in a run that is "full".
+        include: the only tools to take, by the server's names.
+        exclude: tools to leave out.
+        name: what stands before a tool's name where another tool has the same one; the server's own unless given.
+        timeout: seconds that one call may take.
+        max_result: how many characters of a result the model gets.
+        handshake: seconds that the server has for its first answers.
+
+    Raises Mistake for what is typed wrong, ConnectionFailed for a server that does not answer.
+    """
+    if permissions is not None:
+        check_policy(permissions)
+    frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
+    target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
+    place = _find_place(frame, target)
+    _close_earlier(place, frame)
+    made = Connection(
+        target,
+        permissions=permissions,
+        include=include,
+        exclude=exclude,
+        name=None if name is None else make_wire_name(name),
+        timeout=timeout,
+        max_result=max_result,
+        handshake=handshake,
+    )
+    if place is not None:
+        _of_cells[place] = (_count_cells(frame), weakref.ref(made))
+    for notice in made.notices:
+        warnings.warn(f"{made.title}: {notice}", stacklevel=2)
+    return made
+
+
+def _find_place(frame: FrameType, target: Target) -> tuple[str, int, str] | None:
+    """The place in a notebook's cell that connects; None for code that is in no cell."""
+    if "In" not in frame.f_globals or frame.f_code.co_name != "<module>":
+        return None
+    return frame.f_code.co_filename, frame.f_lineno, target.title
+
+
+def _count_cells(frame: FrameType) -> int:
+    """How many cells have run: IPython keeps their texts in `In`."""
+    return len(frame.f_globals.get("In") or ())
+
+
+def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
+    """Close what this very line connected when its cell ran before; a loop that connects many times closes none."""
+    when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
+    connection = earlier() if earlier is not None else None
+    if connection is not None and when < _count_cells(frame):
+        connection.close()

@@ -1,0 +1,375 @@
+"""One life of a connection: a thread of its own, in it an event loop, in that one task which the client lives in from its
+first message to its last. Nothing of it is nested in the notebook's loop, and no cancel scope crosses a task.
+
+Calls come from any thread as tasks on that loop; one that is cancelled sends the protocol's cancel. The thread is a daemon:
+an interpreter that ends waits for it only as long as `close_all` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import concurrent.futures
+import contextlib
+import logging
+import math
+import os
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..core.events import HarnessError, Mistake
+from ..core.execution import Outcome, attempt, attempt_apart, describe_error
+from ..core.text import hide, plain
+from .log import ServerLog
+from .questions import Asker
+from .target import Target
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+THREAD = "toolloop-mcp"
+HANDSHAKE = 30.0
+"""Seconds until a server must have answered the handshake."""
+CLOSING = 10.0
+"""Seconds that `close` waits for a server's end; it has 2 to go by itself, then it is killed."""
+_GRACE = 0.5
+"""Seconds from the first to the last signal to what a server has left behind."""
+_TRIM = 1.0
+"""Seconds between two looks at the length of a log."""
+
+_CLOSED = "the connection is closed"
+_LISTENED = "2026-07-28"
+"""The protocol from which on changes are listened for."""
+
+
+class ConnectionFailed(HarnessError):
+    """A server could not be reached, or did not answer as one; one line that says why."""
+
+    def __str__(self) -> str:
+        return hide(super().__str__())
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"toolloop: {self}"]
+
+
+class Link:
+    """A client on its thread: opened once, closed once."""
+
+    def __init__(
+        self,
+        target: Target,
+        log: ServerLog,
+        *,
+        on_change: Callable[[], None],
+        ask: Callable[[], Asker | None],
+    ) -> None:
+        """`on_change` is called, on the thread, when the server says that its tools are others; `ask` says whom it may ask."""
+        self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
+        self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._cancel: Callable[[], None] = lambda: None
+        self._client: Client | None = None
+        self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+        self.ended = False
+        """Whether the server is gone, or was let go."""
+
+    # --- from any thread ---
+
+    def open(self, timeout: float = HANDSHAKE) -> Client:
+        """Start, and wait for the handshake. Raises ConnectionFailed; what was started is gone then."""
+        _require_client()
+        _open_links.add(self)
+        self._timeout = timeout
+        self._thread.start()
+        try:
+            outcome = self._opened.result(timeout + CLOSING)
+        except BaseException as error:
+            self.close(wait=False)
+            if isinstance(error, concurrent.futures.TimeoutError):
+                raise ConnectionFailed(f"{self._target.title} holds its thread and does not answer") from None
+            raise
+        if outcome.error is not None or self._client is None:
+            self._thread.join(CLOSING)
+            raise ConnectionFailed(self._explain(outcome.error)) from None
+        return self._client
+
+    def close(self, *, wait: bool = True) -> None:
+        """Let the server go: close its input, then end what does not end. Safe to call twice, and from any thread."""
+        self.ended = True
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed already
+                self._loop.call_soon_threadsafe(lambda: self._cancel())  # noqa: PLW0108 - the one of then
+        if wait and self._thread.is_alive() and self._thread is not threading.current_thread():
+            self._thread.join(CLOSING)
+
+    async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
+        """What comes of `work(client)`, which runs on the thread. A cancel is passed on to it.
+
+        Once the link has ended nothing is run, and the outcome is a ConnectionFailed.
+        """
+        future = self._begin(work)
+        return (
+            Outcome(error=ConnectionFailed(_CLOSED)) if future is None else await asyncio.wrap_future(future)
+        )
+
+    def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
+        """As `run`, for code without `await`. A Ctrl-C cancels the work, and so does the timeout."""
+        future = self._begin(work)
+        if future is None:
+            return Outcome(error=ConnectionFailed(_CLOSED))
+        try:
+            return future.result(timeout)
+        except concurrent.futures.TimeoutError:
+            future.cancel()
+            return Outcome(
+                error=ConnectionFailed(f"{self._target.title} gave no answer within {timeout:g} s")
+            )
+        except concurrent.futures.CancelledError:  # the link has ended meanwhile
+            return Outcome(error=ConnectionFailed(_CLOSED))
+        except BaseException:
+            future.cancel()
+            raise
+
+    def _begin(
+        self, work: Callable[[Client], Awaitable[object]]
+    ) -> concurrent.futures.Future[Outcome] | None:
+        """Start work on the thread; None once the link has ended."""
+        client, loop = self._client, self._loop
+        if self.ended or client is None or loop is None:
+            return None
+
+        async def attempted() -> Outcome:
+            return await attempt_apart(work(client))
+
+        begun = attempted()
+        try:
+            return asyncio.run_coroutine_threadsafe(begun, loop)
+        except RuntimeError:  # the loop was closed just now
+            begun.close()
+            return None
+
+    def lost(self, error: BaseException) -> bool:
+        """Whether an error of a call means that the server is not there any more."""
+        if self.ended or isinstance(error, ConnectionFailed):
+            return True
+        import anyio
+        from mcp_types import CONNECTION_CLOSED
+
+        from mcp import MCPError
+
+        if isinstance(error, MCPError):
+            gone = self._target.kind == "http" and "session terminated" in str(error).lower()
+            return error.code == CONNECTION_CLOSED or gone
+        return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
+
+    # --- on the thread ---
+
+    def _run(self) -> None:
+        _quieten()
+        try:
+            asyncio.run(self._live())
+        finally:
+            _open_links.discard(self)
+
+    async def _live(self) -> None:
+        """The one task of this life. Everything of the client's is entered and left here."""
+        outcome = await attempt(self._serve())
+        self.ended = True
+        if not self._opened.done():
+            self._opened.set_result(outcome)
+
+    async def _serve(self) -> None:
+        import anyio
+
+        self._loop = asyncio.get_running_loop()
+        with anyio.CancelScope(deadline=anyio.current_time() + self._timeout) as scope:
+            self._cancel = scope.cancel
+            async with self._make_client() as client:
+                scope.deadline = math.inf
+                # Results are checked by us: the client tries any pattern of a server's, and one may hold the interpreter for ever.
+                client.session.validate_tool_result = _accept_result
+                self._client = client
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listen, client)
+                    self._opened.set_result(Outcome())
+                    while not self.ended:
+                        await anyio.sleep(_TRIM)
+                        self._log.trim()
+                    tasks.cancel_scope.cancel()
+
+    async def _listen(self, client: Client) -> None:
+        """Hear of changes as the newer protocol tells them; the older one sends messages (`_take_message`)."""
+        tools = client.server_capabilities.tools
+        if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
+            await attempt(self._hear(client))  # a server need not offer it
+
+    async def _hear(self, client: Client) -> None:
+        async with client.listen(tools_list_changed=True) as changes:
+            async for _ in changes:
+                self._on_change()
+
+    async def _take_message(self, message: Any) -> None:
+        if getattr(message, "method", "") == "notifications/tools/list_changed":
+            self._on_change()
+
+    def _make_client(self) -> Client:
+        from mcp import Client
+
+        target = self._target
+        server: Any = target.server
+        if target.kind == "stdio":
+            server = self._start(target)
+        elif target.kind == "http":
+            server = _ask_over_http(target)
+        return Client(
+            server, message_handler=self._take_message, elicitation_callback=self._elicit, cache=None
+        )
+
+    async def _elicit(self, _context: object, asked: Any) -> Any:
+        """Answer a question of the server: a form by a person; an address, and what nobody can be asked, is declined."""
+        from mcp_types import ElicitResult
+
+        asker = self._find_asker()
+        if asker is None or getattr(asked, "mode", "form") != "form":
+            return ElicitResult(action="decline")
+        action, content = await asker.ask(asked.message, asked.requested_schema)
+        return ElicitResult(action=action, content=content)
+
+    @asynccontextmanager
+    async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
+        """The streams of a process that is started here; at the end nothing of its process group is left."""
+        import anyio
+        from mcp.client.stdio import StdioServerParameters, stdio_client
+
+        with tempfile.TemporaryDirectory(prefix="toolloop-mcp-") as folder, self._log.open() as errors:
+            command, number = _with_number(target.command, Path(folder, "pid"))
+            parameters = StdioServerParameters(
+                command=command[0],
+                args=list(command[1:]),
+                env=dict(target.env),
+                cwd=target.cwd,
+                encoding_error_handler="replace",
+            )
+            try:
+                async with (
+                    stdio_client(parameters, errors) as (read, write),
+                    anyio.create_task_group() as tasks,
+                ):
+                    send, receive = anyio.create_memory_object_stream[Any](0)
+                    tasks.start_soon(self._pass_on, read, send)
+                    yield receive, write
+                    tasks.cancel_scope.cancel()
+                    receive.close()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await _end_group(number)
+
+    async def _pass_on(self, read: Any, send: Any) -> None:
+        """Take the messages through, count what is none, and notice the server's end."""
+        async with send:
+            async for message in read:
+                if isinstance(message, Exception):
+                    self._log.noise += 1
+                else:
+                    await send.send(message)
+            self.ended = True
+
+    def _explain(self, error: BaseException | None) -> str:
+        """Why there is no connection, in one line."""
+        if error is None:
+            why = f"did not answer the handshake within {self._timeout:g} s"
+        else:
+            while (inner := getattr(error, "exceptions", None)) and len(inner) == 1:
+                error = inner[0]
+            why = f"cannot be connected to: {plain(describe_error(error, 300))}".replace("\n", " ")
+        words = self._log.last_words()
+        return f"{self._target.title} {why}{'; ' + words if words else ''}"
+
+
+def _ask_over_http(target: Target) -> AbstractAsyncContextManager[Any]:
+    @asynccontextmanager
+    async def transport() -> AsyncIterator[Any]:
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        timeout = httpx2.Timeout(30.0, read=300.0)
+        async with (
+            httpx2.AsyncClient(headers=dict(target.headers), timeout=timeout) as client,
+            streamable_http_client(target.url, http_client=client) as streams,
+        ):
+            yield streams
+
+    return transport()
+
+
+def _require_client() -> None:
+    """Import the client here, once: it takes a second, which is not the server's. Raises Mistake where there is none."""
+    try:
+        from mcp import Client  # noqa: F401
+    except ImportError as error:
+        raise Mistake(
+            f"connect() needs the package mcp, 2.x: pip install 'toolloop-jupyter[mcp]' ({error})"
+        ) from None
+
+
+async def _accept_result(_name: str, _result: object) -> None: ...
+
+
+def _quieten() -> None:
+    """Let the client's own log lines go nowhere, unless somebody has set up logging: they are for its developers."""
+    logger = logging.getLogger("mcp")
+    if not logger.handlers:
+        logger.addHandler(logging.NullHandler())
+
+
+# --- processes --------------------------------------------------------------------------------------------------
+
+
+def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
+    """(the command which first writes the number of its process into a file, the file).
+
+    The client (mcp 2.3) starts a process in a group of its own and does not tell its number; of a server that ended by itself it
+    leaves the children running. On Windows its job object ends them all.
+    """
+    if os.name != "posix":
+        return command, file
+    return ("/bin/sh", "-c", 'echo $$ >"$0" && exec "$@"', str(file), *command), file
+
+
+async def _end_group(number: Path) -> None:
+    """End what is left of a process group, whose leader is gone."""
+    try:
+        group = int(number.read_text())  # noqa: ASYNC240 - a few bytes
+    except (OSError, ValueError):  # it was not started; or this is Windows
+        return
+    for kind in (signal.SIGTERM, signal.SIGKILL):
+        deadline = time.monotonic() + _GRACE
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(group, kind)
+            while time.monotonic() < deadline:
+                await asyncio.sleep(0.02)
+                os.killpg(group, 0)
+            continue
+        return
+
+
+# --- the end of the process -------------------------------------------------------------------------------------
+
+_open_links: set[Link] = set()
+"""Those whose thread runs."""
+
+
+@atexit.register
+def close_all() -> None:
+    """Close what is open, all at once: a kernel that ends leaves no server behind."""
+    links = list(_open_links)
+    for link in links:
+        link.close(wait=False)
+    for link in links:
+        link.close()
