@@ -64,7 +64,7 @@ def test_a_message_in_a_line(content, line):
     ("message", "reason", "words"),
     [
         ({"content": "Hi."}, "stop", "the answer above"),
-        ({"content": "Hi"}, "length", "an answer that is cut off: it had as many tokens as it may have"),
+        ({"content": "Hi"}, "length", "an answer that is cut off: it reached the token limit"),
         ({"content": None}, "stop", "nothing"),
         (
             {"content": "", "tool_calls": [{"function": {"name": "f", "arguments": "{}"}}] * 2},
