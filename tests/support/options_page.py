@@ -23,7 +23,9 @@ def make_page() -> str:
     rows = []
     for option in OPTIONS:
         keyword, _, field = option.keyword.partition(".")
-        if field:
+        if (of := field.partition("."))[2]:
+            keyword = f"{keyword}=ToolLoopOptions({of[0]}={{'{of[2]}': …}})"
+        elif field:
             keyword = f"{keyword}=ToolLoopOptions({field}=…)"
         cells = [
             f"`{option.usage}`",

@@ -82,8 +82,8 @@ def test_nothing_said_is_nothing_set() -> None:
 
 
 A_KEY = (
-    "would save a key with the notebook. Use --api-key NAME (of a variable); headers and other "
-    "credentials go in by a variable: aagent(…, options=ToolLoopOptions(…)), or by the environment"
+    "would save a key with the notebook. For a key, use --api-key NAME (of a variable). Put headers and other "
+    "credentials into a variable, aagent(…, options=ToolLoopOptions(…)), or the environment"
 )
 
 
@@ -224,7 +224,7 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
         ("--images x", 'images must be "auto", "always" or "never", got \'x\''),
         ("--on-unattended never", 'on_unattended must be "deny", "allow" or "error", got \'never\''),
-        ("--timeout 0", "timeout must be > 0 seconds, got 0.0"),
+        ("--timeout 0", "timeout must be > 0 seconds, got 0"),
         ("--max-model-calls x", "max_model_calls must be a whole number, got str 'x'"),
         ("--max-turns 2.5", "max_turns must be a whole number or None, got float 2.5"),
         ("--max-cost thing", "max_cost must be an amount of US dollars or None, got str 'thing'"),
@@ -299,14 +299,17 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
         "--seed", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
     for module in (options, cell, assist, options_page):
-        monkeypatch.setattr(module, "OPTIONS", (*OPTIONS, row))
+        monkeypatch.setattr(module, "OPTIONS", (row, *OPTIONS))
+    test_every_row_fits_the_api()
     assert "  --seed N                             the same luck again" in help_text()
-    assert "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions" in make_page().replace(
-        "  ", " "
+    assert (
+        "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
+        in make_page().replace("  ", " ")
     )
     book: Any = cell.Notebook(Shell(), ToolLoop())
     assert "--seed" in assist.find_candidates(book, "%%toolloop --s", "--s")
-    assert config_of("--seed 3 --set top_p=.5").options.completion_kwargs == {"seed": 3, "top_p": 0.5}
+    given = config_of("--seed 3 --set top_p=.5 --set seed=4").options.completion_kwargs
+    assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
     with pytest.raises(Mistake, match="seed must be a number or None, got str 'x'"):
         parse("--seed x")
 
@@ -315,11 +318,11 @@ def test_every_row_fits_the_api() -> None:
     """Each keyword is one of the API, and the defaults are those of ToolLoopOptions."""
     shared = inspect.signature(aagent).parameters
     fields = vars(ToolLoopOptions())
-    for option in OPTIONS:
-        keyword, _, field = option.keyword.partition(".")
+    for option in options.OPTIONS:
+        keyword, *path = option.keyword.split(".")
         assert not keyword or keyword in shared
-        assert not field or field in fields
-        assert field not in fields or option.default == fields[field] or option.kind is Kind.PAIRS
+        assert not path or path[0] in fields
+        assert len(path) != 1 or option.default == fields[path[0]] or option.kind is Kind.PAIRS
         assert not option.lasts or option.is_setting
 
 

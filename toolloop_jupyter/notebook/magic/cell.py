@@ -189,11 +189,12 @@ class Notebook:
         for option in OPTIONS:
             if not option.keyword or (replayed and option.keyword in ("model", "api_base", "api_key")):
                 continue
-            value = resolve(option, options[option.name], self.names)
+            value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
                 *path, last = option.keyword.split(".")
                 within = functools.reduce(lambda inner, part: inner.setdefault(part, {}), path, keywords)
-                within[last] = value
+                # A completion option with a row of its own wins over `--set`, wherever its row stands.
+                within[last] = {**value, **within[last]} if last in within else value
         if replayed:
             keywords["model"] = self.tapes.replay(options["replay"], loose=options["replay_loose"])
         if "tools" not in keywords:

@@ -124,8 +124,6 @@ class Option:
         """A value as it was typed, or set by `%config`, as what it means. Raises Mistake for one that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
-        if self.kind is Kind.NUMBER and type(value) is int and self.check.types is not int:
-            value = float(value)
         if self.kind is Kind.TOOLS and isinstance(value, str):
             value = value.split(",")
         if fault := self.check.find_fault(self.name, value):
