@@ -377,10 +377,10 @@ class TestPictures:
         assert first == "matplotlib figure 'Both', 640 × 480 pixels, with 1 axes"
         assert second == (
             "- <Axes: title={'center': 'Growth'}, xlabel='year', ylabel='EUR'>; x from 0 to 4; y from 0 to 10; "
-            "Line2D(squares)"
+            "Line2D(squares); 2 patches (bars, areas)"
         )
         assert text(axes).startswith("matplotlib axes: <Axes: title={'center': 'Growth'}")
-        assert text(list(axes.lines)) == '["Line2D(squares)"]'
+        assert text(list(axes.lines)) == '["Line2D(squares); 2 patches (bars, areas)"]'
 
     def test_an_image(self):
         """Its size and mode."""

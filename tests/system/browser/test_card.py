@@ -96,7 +96,7 @@ def test_what_is_saved_has_no_script(jupyter, desk):
     desk.wait_for("RAN")
     desk.save()
     saved.append(json.dumps(jupyter.read("script.ipynb")))
-    assert "here a card asks while its kernel lives" in saved[0]
+    assert "the approval card here works only while its kernel runs" in saved[0]
     assert "here a card asks" not in saved[1]
     for text in saved:
         assert "onerror" not in text

@@ -327,7 +327,7 @@ def test_step_mode_holds_before_each_call(kernel, serve):
     kernel.click("Run to end")
     kernel.wait(cell)
     assert cell.status == "ok", cell.text
-    assert "to the model: 3 messages, 1 tool" in cell.text
+    assert "to the model: 3 messages, 2 of them new" in cell.text
     assert "from the model: 10 tokens read, 5 written" in cell.text
     assert kernel.open_widgets() == []
 
