@@ -269,6 +269,16 @@ async def test_a_session_and_a_structured_answer_replay(tmp_path: Path) -> None:
         await session.close()
 
 
+async def test_appending_goes_on_behind_what_is_there(tmp_path: Path) -> None:
+    """append=True keeps the calls of an earlier recording; without it they are replaced."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    await run(script(), observer=Recorder(path, append=True))
+    assert len(Replay(path).calls) == 4
+    await recorded(path)
+    assert len(Replay(path).calls) == 2
+
+
 async def test_a_failed_call_is_replayed_as_a_failure(tmp_path: Path) -> None:
     """A call recorded with an error breaks off there with its status."""
     path = tmp_path / "lesson.jsonl"
@@ -464,6 +474,16 @@ async def test_a_warning_that_is_an_error_does_not_end_the_run(tmp_path: Path) -
         result = await run(script(), observer=recorder)
     assert (result.stop_reason, result.text) == ("done", "It is 8.")
     assert "another program" in recorder.stopped
+
+
+@pytest.mark.parametrize(("cut", "calls"), [("", 2), ("\n", 4)])
+async def test_appending_to_a_file_without_its_last_line_end(tmp_path: Path, cut: str, calls: int) -> None:
+    """Also where nothing, or no line end, is there: what is appended begins a line of its own."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    path.write_text(path.read_text(encoding="utf-8").removesuffix(cut) if cut else "", encoding="utf-8")
+    await run(script(), observer=Recorder(path, append=True))
+    assert len(Replay(path).calls) == calls
 
 
 async def test_two_kernels_do_not_mix_their_calls_in_one_file(tmp_path: Path) -> None:

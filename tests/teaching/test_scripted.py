@@ -45,6 +45,7 @@ async def test_turns_are_played_one_for_each_call() -> None:
         ("call_3_1", "f", "{}"),
         ("mine", "g", '{"y": [1, 2]}'),
     ]
+    assert model.remaining == 0
 
 
 async def test_wrong_arguments_and_raw_deltas_come_as_written() -> None:

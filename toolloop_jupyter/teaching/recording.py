@@ -52,7 +52,8 @@ class ReplayMismatch(PlainRefusal):
 class Recorder(Observer):
     """Writes every model call of the runs that it observes to `path`.
 
-    The file is begun with the first call, over a recording that was there. Where a call cannot be written (a full disk, another program that writes the file), the recording stops behind the last whole
+    The file is begun with the first call, over a recording that was there; `append` goes on behind it instead. Where a
+    call cannot be written (a full disk, another program that writes the file), the recording stops behind the last whole
     one and the run goes on: `on_stop` is told why, and so is `stopped`.
 
     Raises RecordingError for a place that cannot be written, or for a file that is no recording.
@@ -60,14 +61,18 @@ class Recorder(Observer):
 
     wants_deltas = True
 
-    def __init__(self, path: str | Path, *, on_stop: Callable[[str], object] = warnings.warn) -> None:
+    def __init__(
+        self, path: str | Path, *, append: bool = False, on_stop: Callable[[str], object] = warnings.warn
+    ) -> None:
         self.path = Path(path)
         check_target(self.path)
-        self.calls: list[Call] = []
+        self.calls = (
+            load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
+        )
         self.stopped = ""
         """Why nothing more is recorded; "" while it goes on. It goes on anew when the file is taken away."""
         self._on_stop = on_stop
-        self._left: tuple[int, int, int] | None = None
+        self._left = _stamp(self.path) if self.calls else None
         """The file as the last call left it; None before the first."""
         self._request: JsonObject | None = None
         self._started: float | None = None
@@ -110,8 +115,12 @@ class Recorder(Observer):
             raise RecordingError("another program has written the file meanwhile")
         else:
             try:
-                with self.path.open("ab") as file:
-                    file.write(text.encode("utf-8", "backslashreplace"))
+                with self.path.open("rb+") as file:
+                    file.seek(-1, os.SEEK_END)
+                    line_end = (
+                        "" if file.read() == b"\n" else "\n"
+                    )  # an editor, or a copy, may have left it out
+                    file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._left[1])  # no half of a call stays

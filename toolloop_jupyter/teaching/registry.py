@@ -60,12 +60,15 @@ def use_with_litellm(model: str = DEMO_MODEL) -> str:
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Measure messages for a made-up usage: words of content and of arguments, and one for each message."""
+    """Measure messages for a made-up usage: words of text and of arguments, and one for each message."""
     total = 0
     for message in messages:
-        calls = message.get("tool_calls") or ()
-        texts = [message.get("content"), *(call["function"].get("arguments") for call in calls)]
-        total += 1 + sum(len(str(text or "").split()) for text in texts)
+        content = message.get("content")
+        texts = (
+            [content] if isinstance(content, str) else [str(part.get("text", "")) for part in content or ()]
+        )
+        texts += [str(call["function"].get("arguments") or "") for call in message.get("tool_calls") or ()]
+        total += 1 + sum(len(text.split()) for text in texts)
     return total
 
 

@@ -69,6 +69,11 @@ class ScriptedModel(Answers):
         self._title = variable
 
     @property
+    def remaining(self) -> int:
+        """How many turns are left."""
+        return max(0, len(self.turns) - len(self.requests))
+
+    @property
     def position(self) -> int:
         """How many turns have been played; set it to go back there (a cell that runs again does)."""
         return len(self.requests)
