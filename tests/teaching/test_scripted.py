@@ -18,6 +18,7 @@ from toolloop_jupyter.teaching.parts import (
     deltas,
     end,
     error,
+    expect,
     pause,
     reasoning,
     reply_with,
@@ -119,6 +120,24 @@ async def test_the_end_of_the_script_says_what_came() -> None:
     assert ".reset()" in str(caught.value)
     model.reset()
     assert (await ask(model))["content"] == "one"
+
+
+async def test_a_turn_that_does_not_fit_says_what_it_got() -> None:
+    """`expect()` holds the script to the conversation; a wrong message is quoted."""
+    model = ScriptedModel([expect("denied", role="tool"), "Fine."], repeat_last=True)
+    with pytest.raises(load_litellm().BadRequestError) as caught:
+        await ask(model, "go on")
+    assert (
+        "expects a last message with role 'tool' and the text 'denied', but got, from 'user': 'go on'"
+        in str(caught.value)
+    )
+    called = {
+        "role": "assistant",
+        "content": None,
+        "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}],
+    }
+    result = {"role": "tool", "tool_call_id": "c", "content": "denied: no"}
+    assert (await ask(model, "go on", called, result))["content"] == "Fine."
 
 
 async def test_errors_refuse_or_break() -> None:

@@ -5,7 +5,7 @@ Importing it provides the models "toolloop/…". They need no LiteLLM, and nothi
 
 from ..core.events import ANY
 from .demo import DemoModel
-from .parts import ScriptError, call, deltas, end, error, pause, reasoning, reply_with, text
+from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
 from .recording import Recorder, Replay, ReplayMismatch
 from .registry import DEMO_MODEL, use_with_litellm
 from .scripted import ScriptedModel
@@ -25,6 +25,7 @@ __all__ = [
     "deltas",
     "end",
     "error",
+    "expect",
     "pause",
     "reasoning",
     "reply_with",

@@ -121,6 +121,22 @@ class End:
 
 
 @dataclass(frozen=True)
+class Expect:
+    """Play this turn only if the last message has this text in it, and this role ("tool", "user"); else say so."""
+
+    text: str = ""
+    role: str = ""
+
+    def complaint(self, messages: Messages) -> str:
+        """Say what does not fit about the last message, or ""."""
+        last = messages[-1] if messages else {}
+        wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
+        if self.text and self.text not in str(last.get("content")):
+            wanted.append(f"the text {self.text!r}")
+        return f"a last message with {' and '.join(wanted)}" if wanted else ""
+
+
+@dataclass(frozen=True)
 class ReplyWith:
     """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
 
@@ -146,9 +162,9 @@ class ReplyWith:
 
 
 text, reasoning, error, pause = TextPart, ReasoningPart, Error, Pause
-deltas, end, reply_with = Deltas, End, ReplyWith
+deltas, end, expect, reply_with = Deltas, End, Expect, ReplyWith
 
-Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | ReplyWith
+Part: TypeAlias = TextPart | ReasoningPart | Call | Error | Pause | Deltas | End | Expect | ReplyWith
 One: TypeAlias = str | Part | Mapping[str, Any] | BaseModel | Callable[[Messages], Any]
 Content: TypeAlias = One | Sequence[One]
 
@@ -175,7 +191,7 @@ class ScriptedTurn:
             elif isinstance(part, End):
                 self.finish_reason = part.finish_reason or self.finish_reason
                 self.usage = part.usage or self.usage
-            else:
+            elif not isinstance(part, Expect):  # that one was looked at before anything was said
                 async for delta in part.play(self):
                     yield delta
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
-from .parts import Content, Error, Messages, Part, ScriptedTurn, ScriptError, parts_of, words
+from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, parts_of, words
 
 _numbers = itertools.count(1)
 
@@ -87,14 +87,21 @@ class ScriptedModel(Answers):
         self.requests = []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Play the next turn. Raises PlainRefusal when the script is over."""
+        """Play the next turn. Raises PlainRefusal when the script is over or the turn does not fit."""
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
             number = len(self.requests)
         messages = self.requests[number - 1].messages
         parts = self._parts(number, messages)
-        if parts and isinstance(parts[0], Error):
-            raise parts[0].made()
+        for part in parts:
+            if isinstance(part, Expect) and (complaint := part.complaint(messages)):
+                raise PlainRefusal(
+                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_got(messages)}.",
+                    400,
+                )
+        first = next((part for part in parts if not isinstance(part, Expect)), None)
+        if isinstance(first, Error):
+            raise first.made()
         return self._play(ScriptedTurn(number, messages, self.pace, title=self.title), parts)
 
     def _parts(self, number: int, messages: Messages) -> tuple[Part, ...]:

@@ -13,7 +13,7 @@ SET_UP = '''
 import pydantic
 from toolloop_jupyter import Harness, aagent, agent, show
 from toolloop_jupyter.teaching.scripted import ScriptedModel
-from toolloop_jupyter.teaching.parts import call, error, text
+from toolloop_jupyter.teaching.parts import call, error, expect, text
 
 def double(x: int) -> int:
     """Double a number."""
@@ -25,6 +25,7 @@ class Book(pydantic.BaseModel):
 number = 5
 momo = Book(title="Momo")
 MODEL = "toolloop/demo"
+weather = ScriptedModel([expect("weather"), "Sunny."])
 broken = ScriptedModel(lambda messages: messages[5]["content"])
 '''
 NO_KEY = dict.fromkeys(
@@ -95,6 +96,7 @@ MISTAKES = [
     ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0.0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts
+    ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but got, from 'user': 'Double 3'."),
     ("%%toolloop --model broken\nhi", "RunFailed: turn 1 of broken: <lambda> raised IndexError: list index out of range"),
     ("ScriptedModel('ok', 5)", "ScriptError: turn 2 of the script: a turn is a text, a part such as call('f', x=1)"),
     ("ScriptedModel(call)", "ScriptError: turn 1 of the script: call is a function; call it: call(…)"),
