@@ -380,7 +380,7 @@ class TestPictures:
             "Line2D(squares); 2 patches (bars, areas)"
         )
         assert text(axes).startswith("matplotlib axes: <Axes: title={'center': 'Growth'}")
-        assert text(list(axes.lines)) == '["Line2D(squares); 2 patches (bars, areas)"]'
+        assert text(list(axes.lines)) == '["Line2D(squares)"]'
 
     def test_an_image(self):
         """Its size and mode."""
