@@ -360,3 +360,14 @@ def test_an_unexpected_error_is_logged_whatever_its_own_code_does(caplog: pytest
     told = log_unexpected(_Speechless())
     assert told == "_Speechless: <without a text: SystemExit>"
     assert told in caplog.text
+
+
+def test_a_gateway_that_breaks_off_names_the_provider_behind_it():
+    """Whether the gateway says that its provider is lost, or breaks off while it says so, the advice is the same."""
+    lost = type("APIConnectionError", (Exception,), {})("OpenAIException - Response payload is not completed")
+    broken = type("MidStreamFallbackError", (Exception,), {"original_exception": lost})(str(lost))
+    for model, advice in (
+        ("litellm_proxy/g", "lost the provider behind it"),
+        ("openai/m", "The provider failed"),
+    ):
+        assert advice in explain(broken, Request(model, []))[1]

@@ -29,7 +29,8 @@ def count_all():
     kinds = collections.Counter(processes=len(list_processes()), threads=threading.active_count(), tasks=len(asyncio.all_tasks()))
     for number in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            kinds[os.readlink(f"/proc/self/fd/{number}").replace("anon_inode:[", "[").split(":")[0]] += 1
+            name = os.readlink(f"/proc/self/fd/{number}").replace("anon_inode:[", "[").split(":")[0]
+            kinds[name] += "history.sqlite" not in name  # IPython's own
     del kinds["[eventfd]"]  # of pyzmq's sockets: ipykernel makes some for a thread that prints, and keeps them for a while
     return kinds
 """

@@ -142,8 +142,10 @@ _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
 
 
-def _behind_gateway(kind: str, text: str) -> str:
-    """What to do about an error of the provider behind a gateway, where that is not the same as without one."""
+def _behind_gateway(kind: str, text: str, request: Request) -> str:
+    """What to do about an error of the provider behind a gateway, where that is not the same as without one; else ""."""
+    if not request.model.startswith("litellm_proxy/") or not _BEHIND.search(text):
+        return ""
     if kind in _REFUSED:
         return "That is the gateway's own key at the provider behind it: whoever runs the gateway has to renew it."
     if kind == "NotFoundError":
@@ -169,7 +171,7 @@ def _advice(kind: str, text: str, request: Request) -> str:
         return ""  # these models say themselves what to do
     if not_sent := _not_sent(text, request):
         return not_sent
-    if gateway and _BEHIND.search(text) and (behind := _behind_gateway(kind, text)):
+    if behind := _behind_gateway(kind, text, request):
         return behind
     if gateway and kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
         return (
@@ -235,6 +237,8 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
         happened = f"the connection broke in the middle of the answer ({cause}): {once}"
         broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
+        if behind := _behind_gateway(cause, text, request):
+            return happened, behind
         return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
     if kind == "APIError" and status in _REFUSALS:  # what LiteLLM has no class for, with some providers
