@@ -93,7 +93,7 @@ MISTAKES = [
     ("%%toolloop --on-limit anwser\nhi", """toolloop: on_limit must be "stop" or "answer", got 'anwser'"""),
     ("%%toolloop --temperature\nhi", "toolloop: --temperature wants a value; write --temperature VALUE"),
     ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor a variable that holds such; a text"),
-    ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0.0"),
+    ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts
     ("%%toolloop --model weather\nDouble 3", "RunFailed: turn 1 of weather does not fit: it expects a last message with the text 'weather', but got, from 'user': 'Double 3'."),

@@ -160,7 +160,7 @@ def test_session_goes_on_and_is_listed(kernel):
             "toolloop: the prompt is empty; write below the %%toolloop line what the model should do",
         ),
         ("%%toolloop --as 2x\nhi", "toolloop: --as '2x' is not a variable name"),
-        ("%%toolloop --timeout -1\nhi", "toolloop: timeout must be > 0 seconds, got -1.0"),
+        ("%%toolloop --timeout -1\nhi", "toolloop: timeout must be > 0 seconds, got -1"),
         (
             "%%toolloop --sandbox /no/such/folder\nhi",
             "SandboxError: sandbox path does not exist or is not a directory",
@@ -180,11 +180,11 @@ def test_session_goes_on_and_is_listed(kernel):
             "%toolloop --permissions maybe",
             "toolloop: --permissions takes full, ask or the variable of a policy",
         ),
-        ("%toolloop --timeout -3", "toolloop: timeout must be > 0 seconds, got -3.0"),
+        ("%toolloop --timeout -3", "toolloop: timeout must be > 0 seconds, got -3"),
         ("%toolloop --output Nope", "toolloop: there is no output model 'Nope' in this notebook"),
         ("%toolloop --sandbox /nope", "SandboxError: sandbox path does not exist or is not a directory"),
         ("%%toolloop --max-turns 0\nhi", "toolloop: max_turns must be >= 1, got 0"),
-        ("%%toolloop --max-cost -1\nhi", "toolloop: max_cost must be > 0 US dollars, got -1.0"),
+        ("%%toolloop --max-cost -1\nhi", "toolloop: max_cost must be > 0 US dollars, got -1"),
         ("%%toolloop --max-model-calls 0\nhi", "toolloop: max_model_calls must be >= 1, got 0"),
         ("%toolloop reviev", "toolloop: %toolloop reviev is no command"),
     ],
@@ -328,7 +328,7 @@ def test_step_mode_holds_before_each_call(kernel, serve):
     kernel.wait(cell)
     assert cell.status == "ok", cell.text
     assert "to the model: 3 messages, 2 of them new" in cell.text
-    assert "from the model: 10 tokens read, 5 written" in cell.text
+    assert "the answer above · 10 tokens read, 5 written" in cell.text
     assert kernel.open_widgets() == []
 
 
