@@ -327,10 +327,10 @@ class _Life:
     def _read(self, link: Link, outcome: Outcome) -> Any:
         """What the server answered. Raises ServerError, with its last words where it is gone."""
         error = outcome.error
-        if error is None or isinstance(error, ServerError):
-            if error is not None:
-                raise error
+        if error is None:
             return outcome.value
+        if isinstance(error, ServerError):
+            raise error
         if link.lost(error):
             link.close(wait=False)
             words = self.log.last_words()

@@ -117,9 +117,8 @@ class Recorder(Observer):
             try:
                 with self.path.open("rb+") as file:
                     file.seek(-1, os.SEEK_END)
-                    line_end = (
-                        "" if file.read() == b"\n" else "\n"
-                    )  # an editor, or a copy, may have left it out
+                    # An editor, or a copy, may have left the last line's end out.
+                    line_end = "" if file.read() == b"\n" else "\n"
                     file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):

@@ -23,7 +23,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -193,8 +192,7 @@ def _read_number(value: Any) -> float:
 
 
 def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
-    pairs = zip(before.messages if before else (), call.messages, strict=False)
-    kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    kept = _same(before.messages, call.messages) if before else 0
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
     head |= {"kept": kept} if kept else {}

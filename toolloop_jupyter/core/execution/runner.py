@@ -30,7 +30,7 @@ from .guard import Raised, ToolStopped, attempt_call, describe_error, get_messag
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
 STOP_WAIT = 1.0
-"""Seconds that async code gets to end after its time limit."""
+"""Seconds that async code gets to end after its time limit, or after a cancel."""
 
 
 class RunEnded(Exception):
@@ -162,7 +162,8 @@ async def run_function(
     """Run a tool's function (its arguments are bound already), whatever kind of function it is.
 
     With `thread` it is called in a worker thread, else here. What it returns is awaited if it can be. The items of a
-    generator are the value, a list (`FirstItems` where it gave more than are kept); each is told to `on_item` as it comes. After `limit` seconds the error is ToolTimeout.
+    generator are the value, a list (`FirstItems` where it gave more than are kept); each is told to `on_item` as it
+    comes. After `limit` seconds the error is ToolTimeout.
     """
 
     def start() -> object:

@@ -1,6 +1,6 @@
 """One model call, straight to a model of ours or through LiteLLM: capabilities, the message out of its deltas, retries, failures."""
 
-from .assembly import Assembly, find_same_call, new_call_id, split_objects
+from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
 from .capabilities import takes_no_tool_choice, takes_response_format, way_for
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
@@ -41,7 +41,6 @@ __all__ = [
     "ensure",
     "explain_switch",
     "find_completion_option",
-    "find_same_call",
     "is_completion_option",
     "is_ours",
     "leave_out_price_list",

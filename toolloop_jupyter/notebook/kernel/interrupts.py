@@ -24,9 +24,10 @@ PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3
 """Seconds after which a loop that did not take up an interrupt counts as blocked by one of its callbacks."""
-_LOOK_UP = 0.2
-"""Seconds after which a loop that sleeps looks up. Python runs a handler between two of its own steps: a signal that comes
-just before `select()` is taken up only when that ends, which may be at the timeout of a tool (1 in 150, pressed at once)."""
+LOOK_UP = 0.1
+"""Seconds after which a loop or a thread that waits looks up: what is to break in from outside does so only between two
+of Python's own steps. A signal that comes just before `select()` would wait for its end, which may be a tool's timeout
+(1 in 150, pressed at once); so would a stop that is raised in a thread."""
 _REPEATED = 0.5
 """Seconds after an interrupt in which another one counts as the same. The interrupted cell stays for so long: an
 interrupt between two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
@@ -101,7 +102,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def _look_up(self) -> None:
-        self._next_look = self._loop.call_later(_LOOK_UP, self._look_up)
+        self._next_look = self._loop.call_later(LOOK_UP, self._look_up)
 
     def _cancel(self) -> None:
         self._taken_up = True
@@ -153,7 +154,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
     came_at, swallowed = None, 0
     while not run.done():
         try:
-            await asyncio.wait([run], timeout=_LOOK_UP)
+            await asyncio.wait([run], timeout=LOOK_UP)
         except asyncio.CancelledError:
             swallowed += 1
             if came_at is None or time.monotonic() - came_at > PATIENCE:

@@ -32,7 +32,7 @@ from ...core.events import STOPPED, HarnessError
 from .capture import redirect_output
 from .cells import Cell, in_callback
 from .comms import serving_nested_run, while_callback_waits
-from .interrupts import Interrupted, Interrupts, find_idle_loop, show_in_one_line
+from .interrupts import LOOK_UP, Interrupted, Interrupts, find_idle_loop, show_in_one_line
 from .where import get_kernel, get_shell, in_kernel
 
 T = TypeVar("T")
@@ -42,8 +42,6 @@ AWAIT_IT = "await the coroutine"
 
 _SHUTDOWN_GRACE = 2.0
 """Seconds that a run may take to clean up when its loop is being stopped (the kernel shuts down)."""
-_LOOK_UP = 0.1
-"""Seconds after which a waiting thread looks up: only then does Python stop it (a cancelled tool; Windows)."""
 
 
 class LoopUnsupported(HarnessError, RuntimeError):
@@ -132,7 +130,7 @@ async def _run_awake(work: Coroutine[object, Any, T]) -> T:
     """Wake the loop again and again: what is raised in this thread from outside (a tool's stop) breaks in only then."""
     task = asyncio.ensure_future(work)
     while not task.done():
-        await asyncio.wait({task}, timeout=_LOOK_UP)
+        await asyncio.wait({task}, timeout=LOOK_UP)
     return task.result()
 
 
@@ -241,7 +239,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
             if not asked:  # in here: something may be raised at any moment, also right after it
                 asked = True
                 loop.call_soon_threadsafe(begin)
-            while not ended.wait(_LOOK_UP):
+            while not ended.wait(LOOK_UP):
                 pass
             break
         except KeyboardInterrupt:

@@ -96,9 +96,8 @@ class ApprovalCard(_Panel):
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
-        self._approve.on_click(
-            self._on_approve
-        )  # now: code of a tool may work a button as soon as it does something
+        # Only now that the card is whole: code of a tool may work a button as soon as it does something.
+        self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
         deny.on_click(self._on_deny)
         whole.on_click(self._on_whole)
