@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ..core.events import Mistake
+from ..core.loop import read_gateway
 from ..core.text import hide_suspected, leave_out_user, plain, remember
 
 GATEWAY = "litellm_proxy"
@@ -64,8 +65,7 @@ def read_target(
 
 def _gateway() -> Target:
     """LiteLLM's gateway, with the address and the key that its models are called with."""
-    base = (os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
-    key = (os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
+    base, key = read_gateway()
     for name, value in (("LITELLM_PROXY_API_BASE", base), ("LITELLM_PROXY_API_KEY", key)):
         if not value:
             raise Mistake(f"connect({GATEWAY!r}) needs the variable {name}")

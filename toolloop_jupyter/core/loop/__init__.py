@@ -1,13 +1,13 @@
 """The loop: a turn, a call, permissions, outcomes, structured output, and the configuration they run with."""
 
 from .config import (
-    PROXY,
     Approver,
     Config,
     ToolLoopOptions,
     find_approver,
     find_route,
     may_ask,
+    read_gateway,
 )
 from .loop import TurnCancelled, run_turn
 from .output import Output
@@ -22,7 +22,6 @@ from .permissions import (
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
-    "PROXY",
     "Allowed",
     "ApprovalHandler",
     "Approver",
@@ -39,6 +38,7 @@ __all__ = [
     "find_route",
     "make_request",
     "may_ask",
+    "read_gateway",
     "read_mode",
     "run_turn",
 ]

@@ -10,12 +10,11 @@ from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
 from ..events import Host, ImageMode, Observer, OnLimit, check_values
-from ..models import MANAGED, Answers, is_ours, proxy_in_use
+from ..models import MANAGED, PROXY, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
 from .permissions import ApprovalHandler, read_mode
 
-PROXY = "litellm_proxy/"
 TAGS = "harness,tool_loop"
 """What LiteLLM's own Tool Loop tags its gateway requests with."""
 _GATEWAY_HEADERS = frozenset(
@@ -98,8 +97,7 @@ def find_route(
     if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
         options, secrets = _address(api_base)
         return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, answers)
-    base = (api_base or os.environ.get("LITELLM_PROXY_API_BASE") or "").strip().rstrip("/")
-    key = api_key or (os.environ.get("LITELLM_PROXY_API_KEY") or "").strip()
+    base, key = read_gateway(api_base, api_key)
     if not base:
         raise ValueError(
             "litellm_proxy/ models need the gateway URL: pass api_base= or set LITELLM_PROXY_API_BASE"
@@ -114,6 +112,12 @@ def find_route(
     options, secrets = _address(base)
     secrets.update(api_key=key, extra_headers=headers)
     return Route(PROXY + name.removeprefix(PROXY), options, secrets)
+
+
+def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
+    """(address, key) of LiteLLM's gateway: what is given, else what LITELLM_PROXY_API_BASE and _KEY say; "" for neither."""
+    base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
+    return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 
 
 def _address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:

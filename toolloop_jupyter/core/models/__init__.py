@@ -7,6 +7,7 @@ from .client import await_litellm, leave_out_price_list, litellm_loaded, load_li
 from .failures import log_unexpected, redact
 from .options import (
     MANAGED,
+    PROXY,
     check_completion_options,
     explain_switch,
     find_completion_option,
@@ -29,6 +30,7 @@ from .providers import (
 
 __all__ = [
     "MANAGED",
+    "PROXY",
     "Answers",
     "Assembly",
     "Delta",

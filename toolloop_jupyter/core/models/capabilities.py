@@ -10,6 +10,7 @@ from ..events import Fields, read_fields
 from ..execution import Raised, attempt_call
 from . import providers
 from .client import load_litellm
+from .options import PROXY
 
 if TYPE_CHECKING:
     from ..events import ImageMode
@@ -86,7 +87,7 @@ def price_of(model: str, usage: object) -> float | None:
         return float(told)
     if is_free(model):
         return 0.0
-    if usage is None or providers.is_ours(model) or model.startswith("litellm_proxy/"):
+    if usage is None or providers.is_ours(model) or model.startswith(PROXY):
         return None
     place = _find_place(model)
     if place is None:
@@ -120,9 +121,7 @@ def way_for(
     found = attempt_call(litellm.get_llm_provider, model)
     where = "" if isinstance(found, Raised) else str(found[1])
     # A gateway's group is often named as the model is.
-    known = (
-        attempt_call(litellm.supports_vision, name) for name in {model, model.removeprefix("litellm_proxy/")}
-    )
+    known = (attempt_call(litellm.supports_vision, name) for name in {model, model.removeprefix(PROXY)})
     if wish == "auto" and not any(sees is True for sees in known):
         return None
     return "tool" if where in _IN_TOOL else "user"

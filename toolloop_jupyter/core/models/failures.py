@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ..execution import Raised, attempt_call, describe_error, get_message
 from ..text import TooManyCalls, find_environment_keys, find_keys, hide, hide_suspected, plain
+from .options import PROXY
 from .providers import EXCEPTIONS, AnswerBroken, PlainRefusal, ProviderError, is_ours
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header
 
 def _behind_gateway(kind: str, text: str, request: Request) -> str:
     """What to do about an error of the provider behind a gateway, where that is not the same as without one; else ""."""
-    if not request.model.startswith("litellm_proxy/") or not _BEHIND.search(text):
+    if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
         return "That is the gateway's own key at the provider behind it: whoever runs the gateway has to renew it."
@@ -166,7 +167,7 @@ def _not_sent(text: str, request: Request) -> str:
 
 def _advice(kind: str, text: str, request: Request) -> str:
     """What to set or try, by the class of the error (LiteLLM's names) and its text."""
-    model, gateway = request.model, request.model.startswith("litellm_proxy/")
+    model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
         return ""  # these models say themselves what to do
     if not_sent := _not_sent(text, request):

@@ -143,7 +143,8 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
 )
 """Names that LiteLLM has many of, and gets more of. The first expression that is found in a name counts."""
 
-_PROXY = "litellm_proxy/"
+PROXY = "litellm_proxy/"
+"""How the names of a gateway's groups begin."""
 _KEYWORDS = "completion_kwargs"
 _ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
 """Options that hold what a request carries beside LiteLLM's own; none of them inside another."""
@@ -203,9 +204,9 @@ def explain_switch(model: str, api_base: object = None) -> str:
             f"litellm.model_alias_map is refused for {model!r}: {_ELSEWHERE}; "
             "take the name out of it, and name the model itself with model="
         )
-    if api_base and elsewhere and elsewhere != api_base and not model.startswith(_PROXY):
+    if api_base and elsewhere and elsewhere != api_base and not model.startswith(PROXY):
         return f"litellm.api_base is refused beside api_base=: {_ELSEWHERE}; set litellm.api_base = None"
-    if proxy_in_use() and not model.startswith(_PROXY):
+    if proxy_in_use() and not model.startswith(PROXY):
         return f"litellm.use_litellm_proxy was set after {model!r} was chosen: {_ELSEWHERE}; unset it, or begin anew"
     return ""
 

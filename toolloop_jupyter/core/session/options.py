@@ -12,7 +12,6 @@ from typing_extensions import Unpack
 
 from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch, check_values
 from ..loop import (
-    PROXY,
     ApprovalHandler,
     Config,
     Output,
@@ -21,7 +20,7 @@ from ..loop import (
     check_policy,
     find_route,
 )
-from ..models import check_completion_options, explain_switch, is_ours
+from ..models import PROXY, check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
 from .files import make_sandbox
 
