@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import threading
 import time
@@ -22,6 +21,7 @@ import pytest
 if __name__ == "__main__":  # pytest finds `support` by pyproject.toml
     sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from benchmarks.processes import read_memory, read_processor_time
 from support.kernels import LiveKernel
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -76,25 +76,13 @@ def measure(cells: Sequence[str], count: int, package: str | None = None) -> Mea
     for thread in threads:
         thread.join()
     seconds, processes = time.monotonic() - began, [] if failed else [kernel.pid for kernel in kernels]
-    taken = Measured(seconds, sum(map(processor_time, processes)), sum(map(memory, processes)))
+    memory = sum(read_memory(pid, is_shared=True) for pid in processes)
+    taken = Measured(seconds, sum(map(read_processor_time, processes)), memory)
     for kernel in kernels:
         kernel.stop()
     if failed:
         raise failed[0]
     return taken
-
-
-def processor_time(pid: int) -> float:
-    told = Path(f"/proc/{pid}/stat")
-    fields = told.read_text().rpartition(")")[2].split() if told.exists() else ["0"] * 13
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int) -> float:
-    """MB of a process (PSS: its own pages, and its share of those that it has in common with others)."""
-    told = Path(f"/proc/{pid}/smaps_rollup")
-    lines = told.read_text().splitlines() if told.exists() else []
-    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("Pss:")), 0.0)
 
 
 def print_table(measured: dict[str, Measured], count: int) -> None:

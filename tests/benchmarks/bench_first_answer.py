@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.processes import read_memory, read_processor_time
 from support.kernels import LiveKernel
 from support.servers import ScriptedServer, answer
 from toolloop_jupyter.teaching import Recorder
@@ -50,24 +51,13 @@ class Measured:
 def measure(cells: list[str], text: str, env: Mapping[str, str] | None = None) -> Measured:
     """Queue the cells in a kernel of their own and wait for the text."""
     with LiveKernel(sys.executable, env=env) as kernel:
-        before, began = processor_time(kernel.pid), time.monotonic()
+        before, began = read_processor_time(kernel.pid), time.monotonic()
         for cell in cells:
             kernel.submit(cell)
         kernel.wait_for_text(text, timeout=120)
-        return Measured(time.monotonic() - began, processor_time(kernel.pid) - before, memory(kernel.pid))
-
-
-def processor_time(pid: int) -> float:
-    stat = Path(f"/proc/{pid}/stat")
-    fields = stat.read_text().rpartition(")")[2].split() if stat.exists() else ["0"] * 13
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def memory(pid: int) -> float:
-    """MB that are in use (0 where there is no /proc)."""
-    status = Path(f"/proc/{pid}/status")
-    lines = status.read_text().splitlines() if status.exists() else []
-    return next((int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS")), 0.0)
+        return Measured(
+            time.monotonic() - began, read_processor_time(kernel.pid) - before, read_memory(kernel.pid)
+        )
 
 
 def test_first_answer(tmp_path):

@@ -234,6 +234,15 @@ async def collected(stream):
     return [event async for event in stream]
 
 
+async def stopped_once(begun, session, within=5):
+    """The events of a turn that is stopped as soon as a tool of it has begun; it ends within so many seconds."""
+    stream = session.astream("Go.")
+    reading = asyncio.ensure_future(collected(stream))
+    await begun.wait()
+    stream.cancel()
+    return await asyncio.wait_for(reading, within)
+
+
 async def test_stream_cancel_from_another_thread(stuck):
     """A Stop that comes on another thread (a kernel subshell) ends the turn at once."""
     session, running = stuck
@@ -398,11 +407,7 @@ async def test_a_tool_that_swallows_the_stop():
 
     model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
-    stream = session.astream("Go.")
-    reading = asyncio.ensure_future(collected(stream))
-    await running.wait()
-    stream.cancel()
-    events = await asyncio.wait_for(reading, 5)
+    events = await stopped_once(running, session)
     assert events[-1].stop_reason == "cancelled"
     assert [e.output for e in events if isinstance(e, ToolResult)] == ["finished anyway"]
     await valid_and_goes_on(session, "finished anyway")
@@ -434,11 +439,7 @@ async def test_an_async_tool_that_never_heeds_the_stop_is_left_behind(kind, monk
     stubborn = tool(name="stubborn")({"async": wait, "generator": generate, "awaited": start}[kind])
     model = ScriptedModel([call("stubborn"), call("stubborn")], "Next.")
     session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[stubborn])
-    stream = session.astream("Go.")
-    reading = asyncio.ensure_future(collected(stream))
-    await begun.wait()
-    stream.cancel()
-    events = await asyncio.wait_for(reading, 60)
+    events = await stopped_once(begun, session, within=60)
     assert not ended.is_set()
     assert events[-1].stop_reason == "cancelled"
     assert "'stubborn' could not be stopped and runs on in the background" in events[-1].result.error

@@ -103,37 +103,28 @@ def test_what_is_saved_has_no_script(jupyter, desk):
         assert "<script" not in text
 
 
-def wait_for_layout(desk, is_right) -> None:
-    """Wait until the page is laid out so: JupyterLab goes on with that for a while after a change of size."""
-    for _ in range(300):
-        if is_right():
-            return
-        desk.page.wait_for_timeout(100)
-    assert is_right()
+# Waited for: JupyterLab goes on with its layout for a while after a change of size.
+NOTHING_LEFT = f"() => ({LEFT_OF})().length === 0"
+STOP_IN_ITS_LINE = """() => { const of = what => document.querySelector(what).getBoundingClientRect();
+  const [state, stop] = ['.tlj-bar .tlj-status b', '.tlj-bar button'].map(of);
+  return stop.y < state.bottom && stop.right <= 600; }"""
+NOTHING_WIDER = """() => { const card = document.querySelector('.tlj-card');
+  return ![...card.querySelectorAll('*')].some(one => one.scrollWidth > card.clientWidth + 1); }"""
 
 
 def test_a_narrow_page(jupyter, desk):
     """At 600 pixels nothing is under the front-end's own bar, nothing wider than the page, and Stop in the line of the state."""
     desk.page.set_viewport_size({"width": 600, "height": 900})
     card = waiting(jupyter, desk, "narrow.ipynb", FACTS)
-    wait_for_layout(desk, lambda: desk.page.evaluate(LEFT_OF) == [])
-
-    def stop_is_in_its_line() -> bool:
-        state, stop = (
-            desk.page.locator(one).first.bounding_box()
-            for one in (".tlj-bar .tlj-status b", ".tlj-bar button")
-        )
-        return stop["y"] < state["y"] + state["height"] and stop["x"] + stop["width"] <= 600
-
-    wait_for_layout(desk, stop_is_in_its_line)
-    wider = "e => [...e.querySelectorAll('*')].filter(c => c.scrollWidth > e.clientWidth + 1).length"
-    wait_for_layout(desk, lambda: card.evaluate(wider) == 0)
+    desk.until(NOTHING_LEFT, "nothing under the front-end's bar")
+    desk.until(STOP_IN_ITS_LINE, "Stop in the line of the state")
+    desk.until(NOTHING_WIDER, "nothing wider than the card")
     asked = card.locator(".tlj-why input")
     assert asked.evaluate("e => { e.value = e.placeholder; return e.scrollWidth <= e.clientWidth; }")
     desk.screenshot("card-narrow")
     desk.click("Approve")
     desk.wait_for("done ·")
-    wait_for_layout(desk, lambda: desk.page.evaluate(LEFT_OF) == [])
+    desk.until(NOTHING_LEFT, "nothing under the front-end's bar")
 
 
 def test_the_choice_is_seen_in_the_dark(jupyter, desk):

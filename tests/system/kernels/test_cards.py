@@ -393,11 +393,7 @@ def test_the_saved_notebook_tells_the_whole_story(kernel):
 def test_sizes_are_bounded(kernel):
     """A tool result of 5 MB and an argument of 300 kB make outputs of some hundred kilobytes; the Result has all of it."""
     kernel.execute("def big(text: str) -> str:\n    'Big.'\n    return 'z' * 5_000_000")
-    cell = kernel.submit(
-        "m = script(call('big', text='y' * 300_000))\n"
-        "get_ipython().run_cell_magic('toolloop', '-m m -t big -p ask --as r', 'Go.')",
-        allow_stdin=True,
-    )
+    cell = ask(kernel, "call('big', text='y' * 300_000)", "-t big")
     kernel.click("Approve")
     kernel.wait(cell)
     size = sum(len(str(output.data)) for output in cell.outputs)
@@ -414,11 +410,7 @@ def test_a_run_that_a_tool_begins_asks_on_the_page(kernel):
         "    inner = agent(Harness.TOOL_LOOP, 'In.', model=script(call('f', x=x)), tools=[f], permissions='ask')\n"
         "    return inner.text"
     )
-    cell = kernel.submit(
-        "m = script(call('delegate', x=7))\n"
-        "get_ipython().run_cell_magic('toolloop', '-m m -t delegate --as r', 'Go.')",
-        allow_stdin=True,
-    )
+    cell = ask(kernel, "call('delegate', x=7)", "-t delegate -p full")
     kernel.click("Approve")
     kernel.wait(cell)
     assert ran(kernel) == "[7]"

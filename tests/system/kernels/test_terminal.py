@@ -53,6 +53,12 @@ class Terminal:
         self.number += 1
         return self.child.before
 
+    def press_ctrl_c_at(self, question: str) -> None:
+        """Ctrl-C where a question waits; Python's own `input()` misses a signal between its prompt and its read."""
+        self.child.expect_exact(question)
+        time.sleep(1.0)
+        self.child.sendintr()
+
     def run(self, line: str) -> str:
         self.child.sendline(line)
         return self.prompt()
@@ -138,13 +144,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
     terminal.type_cell(
         f"%%toolloop --model late -t slow --as r {'-p ask' if where == 'prompt' else ''}", "go"
     )
-    if where == "prompt":
-        terminal.child.expect_exact("[?]: ")
-        time.sleep(1.0)  # Python's own `input()` misses a signal that comes between its prompt and its read
-    else:
-        terminal.child.expect_exact("tools slow")
-        time.sleep(1.0)
-    terminal.child.sendintr()
+    terminal.press_ctrl_c_at("[?]: " if where == "prompt" else "tools slow")
     shown = terminal.prompt()
     assert "Traceback" not in shown
     assert "cancelled" in terminal.run("print(r.stop_reason)")
@@ -155,8 +155,7 @@ def test_ctrl_c_ends_the_turn_and_not_ipython(terminal, where):
 def test_ctrl_c_at_a_step(terminal):
     """Ctrl-C at a step's prompt stops the run, as s does, before anything goes out."""
     terminal.type_cell("%%toolloop --step -t double --as r", "go")
-    terminal.child.expect_exact("s to stop: ")
-    terminal.child.sendintr()
+    terminal.press_ctrl_c_at("s to stop: ")
     assert "stopped · " in terminal.prompt()
     assert "cancelled 0" in terminal.run("print(r.stop_reason, r.usage.calls)")
 
@@ -206,8 +205,7 @@ def test_ctrl_c_at_the_question_of_the_api(terminal):
     """Ctrl-C at the prompt ends the run, and asks nothing more."""
     terminal.run("twice.reset()")
     terminal.child.sendline(WAYS["awaited"].format("asks()"))
-    terminal.child.expect_exact("[?]: ")
-    terminal.child.sendintr()
+    terminal.press_ctrl_c_at("[?]: ")
     shown = terminal.prompt()
     assert "denied by Stop" in shown
     assert "CancelledError: the run was stopped" in shown
