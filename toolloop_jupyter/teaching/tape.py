@@ -28,7 +28,7 @@ from typing import Any, TypeAlias
 
 from ..core.events import HarnessError
 from ..core.models import Assembly, Delta
-from ..core.text import hide_suspected, is_deeper, list_some, names_key
+from ..core.text import count_same, hide_suspected, is_deeper, list_some, names_key
 
 JsonObject: TypeAlias = dict[str, Any]
 """An object of plain JSON: a message, a tool, options, a line of the file."""
@@ -192,7 +192,7 @@ def _read_number(value: Any) -> float:
 
 
 def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
-    kept = _same(before.messages, call.messages) if before else 0
+    kept = count_same(before.messages, call.messages) if before else 0
     same_tools = before is not None and bool(call.tools) and before.tools == call.tools
     head: JsonObject = {"call": number, "model": call.model}
     head |= {"kept": kept} if kept else {}
@@ -301,7 +301,7 @@ def nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: 
     def likeness(number: int) -> tuple[int, float]:
         old = [_seen(message) for message in recorded[number].messages]
         last = SequenceMatcher(None, old[-1][1][:1000], now[-1][1][:1000]).ratio() if old and now else 0.0
-        same = _same(old, now) - abs(len(old) - len(now))
+        same = count_same(old, now) - abs(len(old) - len(now))
         return same, last + (0.2 if number == position else 0.0)
 
     return max(range(len(recorded)), key=likeness)
@@ -353,15 +353,9 @@ def _as_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _same(old: Sequence[object], new: Sequence[object]) -> int:
-    """How many items from the beginning on are the same."""
-    differing = (n for n, (was, now) in enumerate(zip(old, new, strict=False)) if was != now)
-    return next(differing, min(len(old), len(new)))
-
-
 def _windows(old: str, new: str) -> str:
     """Show both texts around the first place where they part."""
-    start = max(0, _same(old, new) - _AROUND)
+    start = max(0, count_same(old, new) - _AROUND)
     return f"  recorded: {_window(old, start)}\n  now:      {_window(new, start)}"
 
 

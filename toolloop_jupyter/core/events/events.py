@@ -189,6 +189,12 @@ class Request:
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """api_key and headers: sent, never shown."""
 
+    @property
+    def address(self) -> str:
+        """The API's address that it goes to; "" for the provider's own."""
+        told = (one.get(name) for one in (self.options, self.secrets) for name in ("api_base", "base_url"))
+        return next((str(base) for base in told if base), "")
+
     def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
         tools = {"tools": self.tools} if self.tools else {}

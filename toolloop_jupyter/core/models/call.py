@@ -114,6 +114,7 @@ class ModelCall:
 
     def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
+        self._server = request.address, request.model
         self.assembly = self._make_assembly()
         self._emit = emit
         self._on_delta = on_delta
@@ -205,11 +206,6 @@ class ModelCall:
         if "stream_options" in refused or not keywords.get("stream"):
             keywords.pop("stream_options", None)
         return keywords
-
-    @property
-    def _server(self) -> tuple[str, str]:
-        given = {**self.request.options, **self.request.secrets}
-        return str(given.get("api_base") or given.get("base_url") or ""), self.request.model
 
     async def _ask(self, keywords: dict[str, Any]) -> None:
         """Send one request and take its answer in. Where a server sends a stream as one JSON document, it is asked again."""

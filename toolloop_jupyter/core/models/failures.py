@@ -158,7 +158,7 @@ def _behind_gateway(kind: str, text: str, request: Request) -> str:
 
 def _not_sent(text: str, request: Request) -> str:
     """What is wrong with an address or a key with which nothing could be sent, or ""."""
-    if "://" not in (base := _base(request) or "://"):
+    if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
         return "The key, or a header, holds a line break or another character that cannot be sent: copy it again."
@@ -206,13 +206,8 @@ def _advice(kind: str, text: str, request: Request) -> str:
     return ""
 
 
-def _base(request: Request) -> str:
-    told = (one.get(name) for one in (request.options, request.secrets) for name in ("api_base", "base_url"))
-    return next((str(base) for base in told if base), "")
-
-
 def _host(request: Request) -> str:
-    base = _base(request)
+    base = request.address
     return repr(redact(base, secrets_of(request))) if base else f"the provider of {request.model!r}"
 
 

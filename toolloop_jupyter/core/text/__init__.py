@@ -8,6 +8,7 @@ from .bounds import (
     MOST_CALLS,
     MOST_VALUES,
     TooManyCalls,
+    count_same,
     is_deeper,
     list_some,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "KeyFilter",
     "TooManyCalls",
     "are_times_kept",
+    "count_same",
     "cut_half",
     "duration",
     "find_environment_keys",

@@ -5,7 +5,7 @@ Each bound is far above what a working model sends, and each is said to whoever 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 MOST_CALLS = 1_000
 """Tool calls in one answer. More come from a model or a server that repeats itself."""
@@ -46,3 +46,9 @@ def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
     listed = list(texts)
     more = len(listed) - most
     return between.join(listed[:most]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def count_same(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many items, or characters, are the same from the beginning on."""
+    differing = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+    return next(differing, min(len(one), len(other)))

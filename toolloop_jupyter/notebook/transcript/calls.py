@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from ...core.events import Approval, Decision, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
-from ...core.text import duration, tell_clock, tell_duration
+from ...core.text import count_same, duration, tell_clock, tell_duration
 from ..html import (
     CALL,
     INLINE_CODE,
@@ -329,8 +328,8 @@ def _texts_of_change(before: object, after: object) -> tuple[str, str]:
 def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
     """The texts in pieces: (before, after), equal where nothing was changed. Whole words count."""
     one, other = _WORDS.findall(old), _WORDS.findall(new)
-    start = _count_same(one, other)
-    end = _count_same(one[start:][::-1], other[start:][::-1])
+    start = count_same(one, other)
+    end = count_same(one[start:][::-1], other[start:][::-1])
     same, left, right = one[:start], one[start : len(one) - end], other[start : len(other) - end]
     yield "".join(same), "".join(same)
     if len(left) + len(right) > _MOST_COMPARED:
@@ -339,11 +338,6 @@ def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
         for _, a, b, c, d in difflib.SequenceMatcher(None, left, right).get_opcodes():
             yield "".join(left[a:b]), "".join(right[c:d])
     yield "".join(one[len(one) - end :]), "".join(one[len(one) - end :])
-
-
-def _count_same(one: Sequence[str], other: Sequence[str]) -> int:
-    """How many items are the same from the beginning on."""
-    return sum(1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _without_middle(text: str, most: int, why: str) -> str:
@@ -361,7 +355,7 @@ def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> l
         before = given.get(name, _REMOVED)
         old, new = ("" if value is _REMOVED else value_text(value) for value in (before, after))
         # Long values begin shortly before the first difference.
-        start = max(_count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
+        start = max(count_same(old, new) - 20, 0) if max(len(old), len(new)) > 80 else 0
         old, new = (shorten("…" * bool(start) + text[start:], 80) for text in (old, new))
         old = "(not given)" if before is _REMOVED else old
         new = "(left out)" if after is _REMOVED else new
