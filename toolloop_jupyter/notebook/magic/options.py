@@ -52,6 +52,8 @@ class Kind(Enum):
     FILE = "a file's path"
     FOLDER = "a folder's path"
     PAIRS = "key=value, more than once"
+    TABLE = "the name of a variable that holds rows"
+    EXECUTOR = "the name of a variable that holds an executor"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Option:
     """What stands for the value in the help, but for choices."""
     help: str = ""
     keyword: str = ""
-    """Of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
+    """Of `aagent_session` (of `amap` for one `of_rows`); "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
@@ -74,6 +76,8 @@ class Option:
     """Whether it holds for a session: a cell that goes on with it has the same tools, and asks as it did."""
     also: str = ""
     """Other words that people write for it; the error names this one."""
+    of_rows: bool = False
+    """Whether it is for a run of many rows: it goes with `--each`, and its keyword is one of `amap`."""
 
     @property
     def name(self) -> str:
@@ -151,7 +155,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
            help="most model calls in this run"),
     Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="budget max-budget",
-           help="stop when this run has cost so much"),
+           help="stop when this run (with --each: all rows) has cost so much"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or one last call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
@@ -182,6 +186,16 @@ OPTIONS: tuple[Option, ...] = (
            help="go on where the request differs from the recorded one"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
+    Option("--each", Kind.TABLE, "TABLE", of_rows=True, also="rows map table for-each",
+           help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
+    Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, is_setting=True, of_rows=True,
+           also="parallel workers max-workers", help="so many rows at once"),
+    Option("--store", Kind.FILE, "FILE", keyword="store", of_rows=True,
+           help="keep each finished row there (JSON lines); the next run takes it from there"),
+    Option("--on-error", Kind.CHOICE, keyword="on_error", default="continue", choices=("continue", "stop"),
+           of_rows=True, help="after a row that failed: go on, or start no more rows"),
+    Option("--executor", Kind.EXECUTOR, "NAME", keyword="executor", of_rows=True,
+           help="run the rows elsewhere: a variable with a concurrent.futures Executor"),
 )
 # fmt: on
 """The whole table. An option more is a row more."""

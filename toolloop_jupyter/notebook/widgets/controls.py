@@ -1,4 +1,4 @@
-"""Toolbar, step card and what every panel is made of.
+"""Toolbar, bar with a Stop button, step card and what every panel is made of.
 
 Panels are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
 opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
@@ -84,32 +84,23 @@ def _hidden(inner: str) -> ipywidgets.Widget:
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
-class Toolbar(_Panel):
-    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+class StopBar(_Panel):
+    """What goes on, as HTML of ours, and beside it the Stop button."""
 
-    def __init__(self, on_stop: Callable[[], None]) -> None:
+    def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
         # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
-        self._stop = button("Stop", "Stop this run", "", self._clicked)
+        self._stop = button("Stop", tooltip, "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
-        self.update("starting", Usage(), 0.0, 0.0)
         super().__init__(bar)
 
-    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
-        css = "tlj-ask" if "waiting" in state else "tlj-ok"
-        facts = [duration(elapsed, whole=True)]
-        if usage.calls:
-            facts.append(
-                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
-            )
-        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
-        value = f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
-        if self._status.value != value:
-            self._status.value = value
+    def show(self, html: str) -> None:
+        """Show this beside the button: one message, and none when nothing changed."""
+        if not self._finished and self._status.value != html:
+            self._status.value = html
 
     def _clicked(self, _: object) -> None:
         if self._finished or self._stop.disabled:
@@ -117,6 +108,27 @@ class Toolbar(_Panel):
         self._stop.disabled = True
         Hold.after_click()
         self._on_stop()
+
+
+class Toolbar(StopBar):
+    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        super().__init__(on_stop)
+        self.update("starting", Usage(), 0.0, 0.0)
+
+    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
+        """Show where the run is. `elapsed` in seconds."""
+        css = "tlj-ask" if "waiting" in state else "tlj-ok"
+        facts = [duration(elapsed, whole=True)]
+        if usage.calls:
+            facts.append(
+                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
+            )
+        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
+        self.show(
+            f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        )
 
 
 class StepCard(_Panel):
