@@ -19,7 +19,7 @@ EVENTS = {"core/text", "core/execution", "core/events"}
 """What every room may use."""
 CORE = EVENTS | {
     *("core/results", "core/tools", "core/models"),
-    *("core/conversation", "core/loop", "core/session"),
+    *("core/conversation", "core/loop", "core/session", "core/rows"),
 }
 
 MAY_USE: dict[str, set[str]] = {
@@ -31,10 +31,11 @@ MAY_USE: dict[str, set[str]] = {
     "core/tools": EVENTS | {"core/results"},
     "core/models": EVENTS | {"core/results"},
     "core/conversation": EVENTS | {"core/results", "core/tools", "core/models"},
-    "core/loop": CORE - {"core/loop", "core/session"},
-    "core/session": CORE - {"core/session"},
-    "teaching": CORE - {"core/tools", "core/loop", "core/session"},
-    "mcp": CORE - {"core/models", "core/conversation", "core/session"},
+    "core/loop": CORE - {"core/loop", "core/session", "core/rows"},
+    "core/session": CORE - {"core/session", "core/rows"},
+    "core/rows": CORE - {"core/rows"},
+    "teaching": CORE - {"core/tools", "core/loop", "core/session", "core/rows"},
+    "mcp": CORE - {"core/models", "core/conversation", "core/session", "core/rows"},
     "notebook": set(),
     "notebook/kernel": EVENTS,
     "notebook/html": EVENTS,
@@ -403,7 +404,9 @@ RULES: list[Rule] = [
     nothing_is_assigned_on_another_module,
 ]
 
-PENDING: dict[str, dict[str, str]] = {}
+PENDING: dict[str, dict[str, str]] = {
+    "small_modules_have_two_importers": {"core/rows": "its work comes with the next commits"},
+}
 """Rule -> room -> why it does not hold there yet. Each is expected to fail, so that an entry goes when the rule holds."""
 
 HOUSE = House(read_modules())

@@ -29,12 +29,14 @@ from .core.events import (
     Sink,
 )
 from .core.loop import Config
+from .core.rows import OnError, Rows, RowsOptions, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,
     AsyncSession,
     Capabilities,
     EventStream,
+    Harness,
     Keywords,
     Pending,
     Session,
@@ -200,6 +202,63 @@ def agent_session(
 ) -> Session:
     """A conversation of many turns: `with agent_session(...) as s: s.run("…")`. See `aagent_session`."""
     return Session(aagent_session(harness, history=history, **keywords))
+
+
+@_with_keywords
+def amap(
+    prompt: str,
+    rows: object,
+    *,
+    concurrency: int = 8,
+    store: str | Path | None = None,
+    max_cost: float | None = None,
+    on_error: OnError = "continue",
+    executor: object = None,
+    variables: Mapping[str, object] | None = None,
+    **keywords: Unpack[Keywords],
+) -> Coroutine[object, None, Rows]:
+    """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
+
+    Args:
+        prompt: `{{name}}` is a column of the row, else one of `variables`; a row that is a text is `{{row}}`.
+        rows: a pandas or polars DataFrame, dicts or texts; any iterable of them is read as rows are needed.
+        concurrency: rows at once; with `executor`, in each worker.
+        store: a file that keeps each finished row: the next run takes it from there, and tries failed ones again.
+        max_cost: US dollars for all rows. `timeout`, `max_turns` and those of `options` are for one row.
+        on_error: "stop": after a row that failed no other begins.
+        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`).
+        variables: values of names in the prompt that are no column.
+
+    A row that fails is a value: `rows.failed`. Raises what `aagent` raises, before anything goes out, and ArgumentInvalid
+    for a name in the prompt that is neither a column nor a variable.
+    """
+    return Pending(_rows_run(prompt, rows, locals()).collect(), "amap(…)")
+
+
+@_with_keywords
+def map(  # noqa: A001 - the name of what it does
+    prompt: str,
+    rows: object,
+    *,
+    concurrency: int = 8,
+    store: str | Path | None = None,
+    max_cost: float | None = None,
+    on_error: OnError = "continue",
+    executor: object = None,
+    variables: Mapping[str, object] | None = None,
+    **keywords: Unpack[Keywords],
+) -> Rows:
+    """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
+    run = _rows_run(prompt, rows, locals())
+    return kernel.run_sync(run.collect, instead="write `await amap(…)`")
+
+
+def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
+    """The run of `amap`'s arguments, checked."""
+    variables = dict(given["variables"] or {})
+    own = ("concurrency", "store", "max_cost", "on_error", "executor")
+    options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
+    return RowsRun(_config(Harness.TOOL_LOOP, given["keywords"]), prompt, rows, options)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
