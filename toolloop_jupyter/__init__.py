@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         amap,
         load,
     )
-    from .api import map as map  # noqa: A004, PLC0414
+    from .api import map as map  # noqa: A004
     from .core.events import (
         Approval,
         Attachment,
