@@ -29,7 +29,7 @@ from .core.events import (
     Sink,
 )
 from .core.loop import Config
-from .core.rows import OnError, Rows, RowsOptions, RowsRun
+from .core.rows import OnError, Rows, RowsOptions, RowsPresenter, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,
@@ -123,6 +123,20 @@ class _Notebook(Host):
 
 NOTEBOOK = _Notebook()
 """Where the runs of this process live."""
+
+
+class _RowsInNotebook(RowsPresenter):
+    """Shows many rows as a block of the notebook."""
+
+    def display(self, rows: Rows) -> None:
+        live.display_rows(rows)
+
+    def bundle(self, rows: Rows) -> Mapping[str, str]:
+        return live.bundle_rows(rows)
+
+
+ROWS_PRESENTER = _RowsInNotebook()
+"""How a `Rows` of this process looks."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
@@ -258,7 +272,8 @@ def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
     variables = dict(given["variables"] or {})
     own = ("concurrency", "store", "max_cost", "on_error", "executor")
     options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
-    return RowsRun(_config(Harness.TOOL_LOOP, given["keywords"]), prompt, rows, options)
+    config = _config(Harness.TOOL_LOOP, given["keywords"])
+    return RowsRun(config, prompt, rows, options, presenter=ROWS_PRESENTER)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -1,13 +1,16 @@
 """A run in its cell, while it goes on, and its Result afterwards."""
 
-from .asking import GRACE, Means, a_click_came, may_have_buttons, means_of_asking
+from .asking import GRACE, Means, Unattended, a_click_came, ask, may_have_buttons, means_of_asking, put_card
 from .outputs import CallOutputs, pass_on, take_figures
+from .places import CellOutput, OutputColumn
 from .presenter import (
     ask_in_cell,
     bundle,
+    bundle_rows,
     can_ask_in_cell,
     diagram,
     display,
+    display_rows,
     keep,
     last,
     mark_shown,
@@ -21,16 +24,22 @@ from .view import CellRun, ViewOptions
 __all__ = [
     "GRACE",
     "CallOutputs",
+    "CellOutput",
     "CellRun",
     "Means",
+    "OutputColumn",
     "Stepper",
+    "Unattended",
     "ViewOptions",
     "a_click_came",
+    "ask",
     "ask_in_cell",
     "bundle",
+    "bundle_rows",
     "can_ask_in_cell",
     "diagram",
     "display",
+    "display_rows",
     "keep",
     "last",
     "mark_shown",
@@ -38,6 +47,7 @@ __all__ = [
     "may_have_buttons",
     "means_of_asking",
     "pass_on",
+    "put_card",
     "request_block",
     "say_loading",
     "show",

@@ -14,7 +14,17 @@ from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
-from ..transcript import approval_record, head, mimebundle, notice, render, timeline, to_markdown
+from ..transcript import (
+    RowsLike,
+    approval_record,
+    draw_finished_rows,
+    head,
+    mimebundle,
+    notice,
+    render,
+    timeline,
+    to_markdown,
+)
 from .asking import ask, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
@@ -121,8 +131,8 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 
 _last: list[Result] = []
 """The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
-_just_shown: list[tuple[weakref.ref[Result], str]] = []
-"""The Result whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
+_just_shown: list[tuple[weakref.ref[Any], str]] = []
+"""The Result or the rows whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
 
 
 def keep(result: Result) -> None:
@@ -135,20 +145,38 @@ def last() -> Result | None:
     return _last[0] if _last else None
 
 
-def mark_shown(result: Result) -> None:
+def mark_shown(result: Result | RowsLike) -> None:
     """Say that the run of `result` was shown while it went on."""
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
 def display(result: Result) -> None:
     """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
+    if not _was_shown(result):
+        kernel.Cell.here().display(bundle(result))
+    elif not kernel.in_kernel():
+        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
+
+
+def _was_shown(result: object) -> bool:
+    """Whether its run was just shown in this cell; it is asked once."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
-    if not shown:
-        here.display(bundle(result))
+    return shown
+
+
+def display_rows(rows: RowsLike) -> None:
+    """Show the record of `rows` in the current cell, unless that is where they were just shown."""
+    if not _was_shown(rows):
+        kernel.Cell.here().display(bundle_rows(rows))
     elif not kernel.in_kernel():
-        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
+        print(repr(rows))  # noqa: T201 - after "Out[n]:"
+
+
+def bundle_rows(rows: RowsLike) -> Mapping[str, str]:
+    """The record of many rows as a MIME bundle with "text/html" and "text/plain"."""
+    return mimebundle(draw_finished_rows(rows))
 
 
 def bundle(result: Result) -> Mapping[str, str]:

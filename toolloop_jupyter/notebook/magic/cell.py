@@ -9,16 +9,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...api import aagent_session
+from ...api import ROWS_PRESENTER, aagent_session
 from ...core.events import ArgumentInvalid, ArgumentTypeInvalid, Mistake, Observer, OutputInvalid, Result
 from ...core.loop import ToolLoopOptions
+from ...core.rows import Rows, RowsOptions, RowsRun
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
+from ..rows import RowsPage, RowsPageOptions
 from ..transcript import head, mimebundle, notice
-from .names import fill_in, leave_out_others, note_left, resolve
+from .names import fill_in, fill_names, holds_rows, leave_out_others, look_up, note_left, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -137,6 +139,14 @@ class RecordingNotes(Observer):
 # --- one run --------------------------------------------------------------------------------------------------
 
 
+_NOT_WITH_ROWS = ("session", "append", "step", "keep_history")
+
+
+def _require_text(prompt: str) -> None:
+    if not prompt.strip():
+        raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
+
+
 class Notebook:
     """The state of `%%toolloop` in one kernel: settings, sessions, recordings."""
 
@@ -187,7 +197,11 @@ class Notebook:
         keywords: dict[str, Any] = {"options": {}}
         replayed = self.tapes.replays(options["replay"])
         for option in OPTIONS:
-            if not option.keyword or (replayed and option.keyword in ("model", "api_base", "api_key")):
+            if (
+                not option.keyword
+                or option.of_rows
+                or (replayed and option.keyword in ("model", "api_base", "api_key"))
+            ):
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
@@ -205,18 +219,21 @@ class Notebook:
         )
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
-    async def run(self, typed: Options, body: str) -> Result | None:
+    async def run(self, typed: Options, body: str) -> Result | Rows | None:
         """Run a cell: check everything, then run and show. Raises before anything is shown for a mistake.
 
-        A dry run gives None.
+        A dry run gives None, a run for each row its Rows.
         """
-        cell = kernel.Cell.here()
-        prompt = fill_in(body, self.names)
-        if not prompt.strip():
-            raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
             raise Mistake(f"--as {variable!r} is not a variable name")
+        if "each" in typed:
+            return await self._run_rows(typed, body)
+        if for_rows := [o.typed[-1] for o in OPTIONS if o.of_rows and o.name in typed]:
+            raise Mistake(f"{for_rows[0]} goes with --each TABLE, a run for each row of a table")
+        cell = kernel.Cell.here()
+        prompt = fill_in(body, self.names)
+        _require_text(prompt)
         before = self.sessions.get(self.complete(typed)["session"] or "")
         # Running a cell again replaces its turn (and those after it).
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
@@ -242,6 +259,49 @@ class Notebook:
         stream = named.session.astream(prompt, observers=observers)
         async with kernel.serving_clicks():
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
+
+    async def _run_rows(self, typed: Options, body: str) -> Rows | None:
+        """Run the prompt for each row of a table, and show how far it is. Raises before anything is shown for a mistake."""
+        _require_text(body)
+        if alone := [o.typed[-1] for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed]:
+            raise Mistake(f"{alone[0]} does not go with --each: each row is a conversation of its own")
+        options, cell = self.complete(typed), kernel.Cell.here()
+        config = self._make_session({**options, "session": "", "max_cost": None}).config
+        recorder = self.tapes.recorder(options["record"])
+        head_of_rows = head(
+            config.route.title,
+            [tool.name for tool in config.tools],
+            options["permissions"],
+            output=config.output.name if config.output else None,
+            tape=describe_source(config.route.model, config.route.answers, recorder),
+        )
+        page = RowsPage(
+            cell, head_of_rows, RowsPageOptions(options["as"], options["on_unattended"], options["ask"])
+        )
+        given: dict[str, Any] = {
+            o.keyword: resolve(o, options[o.name], self.names) for o in OPTIONS if o.of_rows and o.keyword
+        }
+        try:
+            run = RowsRun(
+                config,
+                body,
+                look_up(self.names, options["each"], "table", holds_rows),
+                RowsOptions(**given, max_cost=options["max_cost"], variables=fill_names(body, self.names)),
+                watcher=page,
+                ask=page.ask,
+                presenter=ROWS_PRESENTER,
+            )
+        except (ArgumentInvalid, ArgumentTypeInvalid) as error:
+            raise Mistake(in_flags(str(error))) from None
+        async with kernel.serving_clicks():
+            return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
+
+    async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
+        """Run it to its end. The variable gets what there is, also when it ends by an error."""
+        try:
+            return await page.follow(run)
+        finally:
+            self._keep(run.rows, variable)
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
@@ -363,7 +423,7 @@ class Notebook:
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []
 
-    def _keep(self, result: Result | None, variable: str | None) -> None:
+    def _keep(self, result: Result | Rows | None, variable: str | None) -> None:
         if result is not None:
             live.mark_shown(result)
         if variable is not None:

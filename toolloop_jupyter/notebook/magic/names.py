@@ -87,6 +87,12 @@ def fill_in(text: str, names: Names) -> str:
     return _FILLED_IN.sub(text_of, text)
 
 
+def fill_names(text: str, names: Names) -> dict[str, str]:
+    """What `fill_in` would put for each name in double braces that is a variable's. Raises as it does."""
+    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    return {name: fill_in(_in_braces(name), names) for name in found if name in names}
+
+
 def _read_name(match: re.Match[str]) -> str:
     """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" for another text."""
     name = unicodedata.normalize("NFKC", match[1])

@@ -4,6 +4,7 @@ from .blocks import WIDGET, Block, head, money, notice, text_block, without_styl
 from .calls import approval_record, progress_block, reason_in, short_arguments, tell_why
 from .diagram import timeline
 from .export import to_markdown, write
+from .rows import RowsLike, draw_finished_rows, draw_running_rows, tell_running_rows
 from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
 from .values import bundle_of, picture_of
 
@@ -13,11 +14,14 @@ __all__ = [
     "CallStep",
     "Notice",
     "Page",
+    "RowsLike",
     "Step",
     "Steps",
     "TextStep",
     "approval_record",
     "bundle_of",
+    "draw_finished_rows",
+    "draw_running_rows",
     "head",
     "mimebundle",
     "money",
@@ -27,6 +31,7 @@ __all__ = [
     "reason_in",
     "render",
     "short_arguments",
+    "tell_running_rows",
     "tell_why",
     "text_block",
     "timeline",

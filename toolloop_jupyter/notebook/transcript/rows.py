@@ -7,12 +7,28 @@ of a thousand rows has the first and the last few, and those that failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import Protocol
 
-from ...core.events import Result
+from ...core.events import Result, Usage
 from ...core.execution import Raised, attempt_call
 from ...core.text import duration, tell_duration
-from ..html import BLOCK, CELL, DIM, TABLE, WIDE, block, counted, dim, esc, in_a_line, inline, shorten
+from ..html import (
+    BLOCK,
+    CELL,
+    DIM,
+    STYLE,
+    SUMMARY,
+    TABLE,
+    WIDE,
+    counted,
+    dim,
+    esc,
+    in_a_line,
+    inline,
+    shorten,
+    table,
+)
 from .blocks import Block, money
 from .calls import short_arguments
 from .values import fields_of
@@ -26,7 +42,7 @@ _CAME = 160
 
 
 class RowLike(Protocol):
-    """What is read of a row."""
+    """What is read of a row: `core.rows` has it, a room that stands above this one."""
 
     @property
     def number(self) -> int: ...
@@ -52,13 +68,15 @@ class ProgressLike(Protocol):
     @property
     def running(self) -> int: ...
     @property
-    def waiting(self) -> int: ...
+    def waiting(self) -> int | None: ...
     @property
     def from_store(self) -> int: ...
     @property
-    def cost(self) -> float | None: ...
+    def again(self) -> int: ...
     @property
-    def rate(self) -> float | None: ...
+    def cost(self) -> float: ...
+    @property
+    def rate(self) -> float: ...
     @property
     def seconds(self) -> float: ...
     @property
@@ -71,46 +89,64 @@ class ProgressLike(Protocol):
     def message(self) -> str: ...
 
 
+class RowsLike(Protocol):
+    """What is read of all rows at their end."""
+
+    @property
+    def ended(self) -> Mapping[int, RowLike]: ...
+    @property
+    def progress(self) -> ProgressLike: ...
+    @property
+    def cut(self) -> Sequence[RowLike]: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def cost(self) -> float | None: ...
+
+
 # --- while they run -------------------------------------------------------------------------------------------
 
 
 def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
-    """How far the rows are: a line of counts, a bar, the rows that have just ended. `state` stands before it: "stopping"."""
+    """How far the rows are: counts, a bar, the rows that have just ended. `state` stands before it: "waiting for you"."""
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
     css = "tlj-ask" if state else "tlj-ok"
-    line = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
-    status = f'<div class="tlj-status"><span class="{css}">●</span> <b>{inline(facts[0])}</b>{line}</div>'
-    note = _tell_pause(progress)
-    words, last = dim(inline(note)) if note else "", _draw_rows(progress.last)
-    html = f'<div class="tlj tlj-rows">{status}{_bar(progress)}{words}{last.html}</div>'
-    lines = [in_a_line(line) for line in (" · ".join(facts), note) if line]
-    return Block(html, "\n".join([*lines, *([last.text] if last.text else [])]))
+    items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
+    status = f'<div class="tlj-status"><span class="{css}">●</span> <b>{inline(facts[0])}</b>{items}</div>'
+    note, last = _tell_pause(progress), _draw_rows(progress.last)
+    words = dim(inline(note)) if note else ""
+    html = f'<div class="tlj tlj-rows" style="{BLOCK}">{status}{_draw_bar(progress)}{words}{last.html}</div>'
+    texts = [in_a_line(" · ".join(facts)), in_a_line(note), last.text]
+    return Block(html, "\n".join(text for text in texts if text))
 
 
 def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
-    """The same in one line for a terminal, cut to `width` characters (0: as it is)."""
+    """The same in one line for a terminal, of at most `width` characters (0: as long as it is)."""
     facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
     text = in_a_line(" · ".join(filter(None, facts)))
     return shorten(text, width) if width else text
 
 
 def _tell_counts(progress: ProgressLike) -> list[str]:
-    finished = progress.done + progress.failed
-    of = "" if progress.total is None else f" of {progress.total:,}"
+    ended, total = progress.done + progress.failed, progress.total
     counts = [
         (progress.failed, "failed"),
         (progress.running, "running"),
         (progress.waiting, "waiting"),
         (progress.from_store, "from the store"),
+        (progress.again, "tried again"),
     ]
-    return [f"{finished:,}{of} rows", *(f"{number:,} {word}" for number, word in counts if number)]
+    rows = counted(ended, "row") if total is None else f"{ended:,} of {counted(total, 'row')}"
+    return [rows, *(f"{number:,} {word}" for number, word in counts if number)]
 
 
 def _tell_pace(progress: ProgressLike) -> list[str]:
     facts = [f"{progress.rate:.3g} rows/s"] if progress.rate else []
-    facts += [money(progress.cost)] if progress.done or progress.failed else []
+    facts += [money(progress.cost)] if progress.cost else []
     facts.append(duration(progress.seconds, whole=True))
-    return facts + ([f"about {duration(progress.left, whole=True)} left"] if progress.left else [])
+    return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
 
 
 def _tell_pause(progress: ProgressLike) -> str:
@@ -118,8 +154,8 @@ def _tell_pause(progress: ProgressLike) -> str:
     return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
 
 
-def _bar(progress: ProgressLike) -> str:
-    """The share of the rows that are done, and that failed; nothing where nobody knows how many come."""
+def _draw_bar(progress: ProgressLike) -> str:
+    """The share of the rows that are done, and of those that failed; nothing where nobody knows how many come."""
     if not progress.total:
         return ""
     parts = ((progress.done, "tlj-ok"), (progress.failed, "tlj-bad"))
@@ -127,7 +163,7 @@ def _bar(progress: ProgressLike) -> str:
         f'<div class="{css}" style="width:{100 * number / progress.total:.4g}%;background:currentColor"></div>'
         for number, css in parts
     )
-    label = f"{progress.done + progress.failed:,} of {progress.total:,} rows"
+    label = f"{progress.done + progress.failed:,} of {counted(progress.total, 'row')}"
     style = "display:flex;height:6px;margin:6px 0;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.25)"
     return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
 
@@ -135,41 +171,61 @@ def _bar(progress: ProgressLike) -> str:
 # --- what is kept ---------------------------------------------------------------------------------------------
 
 
-def draw_finished_rows(rows: Sequence[RowLike], progress: ProgressLike, name: str | None = None) -> Block:
-    """The rows at their end: the first and the last, those that failed, and the counts. `name` is the variable that has them."""
-    first, last = rows[:ENDS], rows[max(ENDS, len(rows) - ENDS) :]
-    shown = {row.number for row in (*first, *last)}
-    failed = [row for row in rows if row.error is not None and row.number not in shown]
+def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
+    """The rows at their end: the first and the last, those that failed, the counts. `name` is the variable that has them.
+
+    Carries the style sheet.
+    """
+    ended = list(rows.ended.values())
+    first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
+    between = ended[ENDS : max(ENDS, len(ended) - ENDS)]
+    failed = [row for row in between if row.error is not None]
     parts = [
         _draw_rows(first),
-        _tell_more(len(rows) - len(shown), "more row", name and f"{name}.frame"),
+        _tell_more(len(between), "more row", name and f"{name}.frame"),
         _draw_rows(last),
-        *([Block(dim("failed, of those"), "failed, of those:"), _draw_rows(failed[:MOST_FAILURES])] if failed else []),
-        _tell_more(len(failed) - MOST_FAILURES, "more that failed", name and f"{name}.failed"),
-        _draw_end(progress, name),
     ]
+    if failed:
+        title = f"{len(failed):,} of those between failed:"
+        parts += [Block(dim(title), title), _draw_rows(failed[:MOST_FAILURES])]
+        parts.append(_tell_more(len(failed) - MOST_FAILURES, "more failed row", name and f"{name}.failed"))
+    parts.append(_draw_end(rows, name))
     html = "".join(part.html for part in parts)
     text = "\n".join(part.text for part in parts if part.text)
     return Block(f'<div class="tlj tlj-rows" style="{BLOCK}">{html}</div>', text)
 
 
-def _draw_end(progress: ProgressLike, name: str | None) -> Block:
-    """The line below: why it ended, how many rows, cost, time, and what has them."""
-    state, css = ("done", "") if not progress.message else (progress.message, "tlj-ask")
-    counts = _tell_counts(progress)
-    facts = [*counts, money(progress.cost), *filter(None, [tell_duration(progress.seconds)])]
-    items = ["", *map(inline, facts)] + ([f"<code>{esc(name)}.frame</code>"] if name else [])
-    line = f'<span class="{css}" style="{DIM if not css else "font-size:90%"}">{inline(state)}</span>'
-    html = block("tlj-foot", line + dim(" · ".join(items), "span"))
-    return Block(html, in_a_line(" · ".join([state, *facts, *([f"{name}.frame"] if name else [])])))
+def _draw_end(rows: RowsLike, name: str | None) -> Block:
+    """The line below: why it ended, how many rows, cost, time, and what has them; folded behind it, the counts in full."""
+    progress = rows.progress
+    state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
+    facts = [*_tell_counts(progress), money(rows.cost), tell_duration(progress.seconds)]
+    facts = [state, *filter(None, facts)]
+    end = f"{name}.frame" if name else ""
+    items = ["", *map(inline, facts[1:]), *([f"<code>{esc(end)}</code>"] if end else [])]
+    line = f'<span class="{css}" style="{"font-size:90%" if css else DIM}">{inline(state)}</span>'
+    line += dim(" · ".join(items), "span")
+    counts = (
+        ("model calls", f"{rows.usage.calls:,}"),
+        ("tokens", f"{rows.usage.total_tokens:,}"),
+        ("rows taken from the store", f"{progress.from_store:,}"),
+        ("rows that had failed before", f"{progress.again:,}"),
+        ("rows cut by a stop", f"{len(rows.cut):,}"),
+    )
+    html = (
+        f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY}" title="unfold the counts">{line}'
+        f"</summary>{table(counts, head='th')}{STYLE}</details>"
+    )
+    return Block(html, in_a_line(" · ".join([*facts, *([end] if end else [])])))
 
 
-def _tell_more(count: int, words: str, expression: str | None) -> Block:
+def _tell_more(count: int, word: str, expression: str | None) -> Block:
+    """A line for rows that are not shown, and what has them; nothing for none."""
     if count <= 0:
         return Block("", "")
-    text = f"… {counted(count, words, words + 's' * words.endswith('row'))}"
+    text = f"… {counted(count, word)}"
     code = f": <code>{esc(expression)}</code>" if expression else ""
-    return Block(dim(inline(text) + code), text + (f": {expression}" if expression else ""))
+    return Block(dim(text + code), in_a_line(text + (f": {expression}" if expression else "")))
 
 
 # --- one row --------------------------------------------------------------------------------------------------
@@ -180,38 +236,37 @@ def _draw_rows(rows: Iterable[RowLike]) -> Block:
     html, lines = "", []
     for row in rows:
         mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
-        asked, came = _tell_input(row), _tell_end(row)
-        took = "" if row.result is None else tell_duration(row.seconds)
+        asked, came, took = _tell_input(row), _tell_end(row), tell_duration(row.seconds)
         cells = (
             f'<span class="{css}">{mark}</span>',
             dim(f"{row.number:,}", "span"),
             f"<code>{esc(asked)}</code>",
             inline(came),
-            dim(inline(took), "span"),
+            dim(took, "span"),
         )
         html += "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
         lines.append(in_a_line("  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took)))))
-    table = f'<div style="{WIDE}"><table style="{TABLE}">{html}</table></div>' if html else ""
-    return Block(table, "\n".join(lines))
+    made = f'<div style="{WIDE}"><table style="{TABLE}">{html}</table></div>' if html else ""
+    return Block(made, "\n".join(lines))
 
 
 def _tell_input(row: RowLike) -> str:
-    text = attempt_call(short_arguments, row.input, _ASKED)  # a cell of a table may be any object
-    return "cannot be shown" if isinstance(text, Raised) else text
+    """The beginning of its columns, in one line. A cell may hold any object, also one that cannot be told."""
+    first = dict(islice(row.input.items(), 20))
+    text = attempt_call(short_arguments, first, _ASKED)
+    return "…" if isinstance(text, Raised) else text
 
 
 def _tell_end(row: RowLike) -> str:
-    """Why it failed, or the fields of its output, or its answer; in one line."""
-    if row.error is not None:
-        return _fold(row.error)
-    if row.result is None:
-        return ""
+    """Why it failed, else the fields of its output, else its answer; in one line."""
+    if row.error is not None or row.result is None:
+        return _put_in_line(row.error or "")
     fields = attempt_call(fields_of, row.result.output)
-    if isinstance(fields, Mapping):
-        told = attempt_call(short_arguments, fields, _CAME)
-        return _fold(row.result.text) if isinstance(told, Raised) else told
-    return _fold(row.result.text)
+    if not isinstance(fields, Mapping):
+        return _put_in_line(row.result.text)
+    told = attempt_call(short_arguments, fields, _CAME)
+    return _put_in_line(row.result.text) if isinstance(told, Raised) else told
 
 
-def _fold(text: str) -> str:
+def _put_in_line(text: str) -> str:
     return shorten(" ".join(text[: 4 * _CAME].split()), _CAME)

@@ -1,0 +1,194 @@
+"""Many rows in their cell: one block, whatever their number, and below it one card at a time.
+
+A row that ends only changes the progress, which is put aside; ten times a second what is there is brought to the screen.
+So a thousand rows a second cost ten messages a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...core.events import Approval
+from ...core.rows import Rows, RowsProgress, RowsRun, RowsWatcher
+from ...core.text import hide
+from .. import kernel
+from ..live import CellOutput, Means, OutputColumn, Unattended, ask, put_card
+from ..transcript import (
+    Block,
+    draw_finished_rows,
+    draw_running_rows,
+    mimebundle,
+    notice,
+    tell_running_rows,
+    without_style,
+)
+
+if TYPE_CHECKING:
+    from ..widgets import StopBar
+
+TICK = 0.1
+"""Seconds between two looks at what has to be shown."""
+FIRST_LINE = 10.0
+"""Seconds until the first line where nothing can be renewed; the wait for the next one is twice as long, each time."""
+LONGEST_WAIT = 300.0
+
+
+@dataclass(frozen=True)
+class RowsPageOptions:
+    """How the rows are shown and asked about."""
+
+    name: str | None = None
+    """The variable that the Rows go into."""
+    unattended: Unattended = "deny"
+    means: Means = "auto"
+
+
+class RowsPage(RowsWatcher):
+    """Shows one rows run in one cell, and asks its approvals there."""
+
+    def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
+        """`head` is the line above the rows."""
+        column = OutputColumn(cell, owns=True)
+        self._head, self._options = head, options
+        self._block, self._card = column.output(), column.output()
+        self._screen = _choose_screen(column, self._block, head)
+        self._progress, self._state = RowsProgress(), "starting"
+
+    def changed(self, progress: RowsProgress) -> None:
+        self._progress = progress
+        if self._state == "starting":
+            self._state = ""
+
+    async def follow(self, run: RowsRun) -> Rows:
+        """Run it to its end and show it. An interrupt ends the run, as Stop does; what there is is shown all the same."""
+
+        def stop() -> None:
+            self._state = "stopping"
+            run.cancel()
+
+        self._screen.begin(stop)
+        ticker = asyncio.ensure_future(self._tick())
+        try:
+            await run.collect()
+        except asyncio.CancelledError:
+            run.cancel()
+        finally:
+            ticker.cancel()
+            self._screen.end()
+            self._block.put(
+                mimebundle([without_style(self._head), draw_finished_rows(run.rows, self._options.name)])
+            )
+        return run.rows
+
+    async def _tick(self) -> None:
+        while True:
+            self._screen.show(self._progress, self._state)
+            await asyncio.sleep(TICK)
+
+    async def ask(self, approval: Approval, number: int, total: int | None) -> None:
+        """Ask about a call of a row. When it is decided, the card goes: the row's Result has what was decided."""
+        row = f"row {number:,}" + ("" if total is None else f" of {total:,}")
+
+        async def show_card(asked: Approval) -> None:
+            await put_card(self._card, asked, notice(f"{row}: {asked.tool} waits for a decision"), row)
+
+        self._state = f"waiting for you: {row}"
+        self._screen.show(self._progress, self._state)
+        self._screen.leave()
+        try:
+            await ask(approval, show_card, unattended=self._options.unattended, means=self._options.means)
+        finally:
+            self._state = ""
+            self._card.draw(None)
+
+
+# --- where the progress is seen -------------------------------------------------------------------------------
+
+
+class _Screen:
+    """Shows how far the rows are, as well as a place can."""
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        """The run begins; `stop` ends it."""
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        """Bring this to the screen."""
+
+    def leave(self) -> None:
+        """Something else is about to be written."""
+
+    def end(self) -> None:
+        """The run is over: its record comes next."""
+
+
+def _choose_screen(column: OutputColumn, output: CellOutput, head: Block) -> _Screen:
+    if kernel.in_terminal():
+        return _RenewedLine()
+    if not column.can_update or kernel.executes_notebooks():
+        return _LinesNowAndThen()
+    return _BlockInCell(output, head)
+
+
+class _BlockInCell(_Screen):
+    """A cell: the block, with Stop beside it where there are buttons."""
+
+    def __init__(self, output: CellOutput, head: Block) -> None:
+        self._output, self._head = output, head
+        self._bar: StopBar | None = None
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        if kernel.has_widget_frontend():
+            from ..widgets import StopBar
+
+            self._bar = StopBar(stop, "Stop all rows")
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        bundle = mimebundle([self._head, draw_running_rows(progress, state)])
+        if self._bar is None:
+            self._output.put(bundle)
+            return
+        self._bar.show(mimebundle(draw_running_rows(progress, state))["text/html"])
+        if not self._output.is_there:
+            self._output.put({**bundle, **self._bar.mimebundle()})
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.finish()
+
+
+class _RenewedLine(_Screen):
+    """A terminal: one line that renews itself."""
+
+    def __init__(self) -> None:
+        self._line = ""
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        line = hide(tell_running_rows(progress, shutil.get_terminal_size().columns - 1))
+        if line != self._line:
+            print(f"\r{line:<{len(self._line)}}", end="", flush=True)  # noqa: T201 - a terminal
+            self._line = line
+
+    def leave(self) -> None:
+        if self._line:
+            print()  # noqa: T201 - a terminal
+            self._line = ""
+
+    end = leave
+
+
+class _LinesNowAndThen(_Screen):
+    """Where nothing can be renewed, or nobody looks: a line after a while, and then ever more seldom."""
+
+    def __init__(self) -> None:
+        self._due, self._wait = time.monotonic() + FIRST_LINE, FIRST_LINE
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        if time.monotonic() >= self._due:
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+            self._due = time.monotonic() + self._wait
+            print(hide(tell_running_rows(progress)), flush=True)  # noqa: T201 - the cell's own output
