@@ -273,7 +273,8 @@ def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
     own = ("concurrency", "store", "max_cost", "on_error", "executor")
     options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
     config = _config(Harness.TOOL_LOOP, given["keywords"])
-    return RowsRun(config, prompt, rows, options, presenter=ROWS_PRESENTER)
+    ask = live.ask_about_row if NOTEBOOK.can_ask() else None
+    return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

@@ -1,9 +1,19 @@
 """A run in its cell, while it goes on, and its Result afterwards."""
 
-from .asking import GRACE, Means, Unattended, a_click_came, ask, may_have_buttons, means_of_asking, put_card
+from .asking import (
+    GRACE,
+    Means,
+    Unattended,
+    a_click_came,
+    ask_person,
+    may_have_buttons,
+    means_of_asking,
+    put_card,
+)
 from .outputs import CallOutputs, pass_on, take_figures
 from .places import CellOutput, OutputColumn
 from .presenter import (
+    ask_about_row,
     ask_in_cell,
     bundle,
     bundle_rows,
@@ -32,8 +42,9 @@ __all__ = [
     "Unattended",
     "ViewOptions",
     "a_click_came",
-    "ask",
+    "ask_about_row",
     "ask_in_cell",
+    "ask_person",
     "bundle",
     "bundle_rows",
     "can_ask_in_cell",

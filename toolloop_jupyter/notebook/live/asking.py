@@ -7,11 +7,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from ...core.events import Approval, Decision, HarnessError
+from ...core.events import Approval, Decision, HarnessError, Scope
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import Block, mimebundle, notice, tell_why
+from ..transcript import REACH, Block, mimebundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -48,16 +48,17 @@ def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]
     return "input" if kernel.has_stdin() else "nobody"
 
 
-async def ask(
+async def ask_person(
     approval: Approval,
     show_card: Callable[[Approval], Awaitable[None]],
     *,
     unattended: Unattended = "deny",
     means: Means = "auto",
+    reach: Mapping[Scope, str] = REACH,
 ) -> Decision | None:
     """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
 
-    None for a request that is left to its stream.
+    `reach` is what the scopes are called at a prompt. None for a request that is left to its stream.
 
     Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
     """
@@ -67,7 +68,7 @@ async def ask(
     if way == "card":
         await show_card(approval)
     elif way == "input":
-        ask_at_prompt(approval)
+        ask_at_prompt(approval, reach=reach)
     elif unattended in ("deny", "leave") and _may_click():
         await _try_a_card(approval, show_card)
     elif unattended == "leave":
@@ -85,11 +86,13 @@ async def ask(
 NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
-async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
+async def put_card(
+    output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
+) -> None:
     """Show the approval card in an output until it is decided; what cannot show widgets shows the `record` so far."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
+    card = ApprovalCard(approval, position=position, reach=reach, is_clicked=kernel.is_from_front_end)
     output.put({**mimebundle([record, notice(NO_CARD)]), **card.mimebundle()})
     card.came_up()
     try:
@@ -127,9 +130,11 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         _Clicks.arrive = decision.by == "click"
 
 
-def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+def ask_at_prompt(
+    approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
+) -> None:
     """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
-    (or session), ? for these keys and what the tool does.
+    (or session; `reach` names them), ? for these keys and what the tool does.
     """
     print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
@@ -137,7 +142,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     print("\n".join(line for name, value in approval.input.items() for line in _argument_lines(name, value)))  # noqa: T201
     if why := tell_why(approval):
         print(f"    {visible(why)}")  # noqa: T201
-    keys = _keys(approval)
+    keys = _keys(approval, reach)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:
@@ -169,7 +174,7 @@ def _take_answer(
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
-def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
+def _keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
     """What may be typed: the key, how the question names it, and what it does."""
     tool = visible(approval.tool)
     keys = {
@@ -180,12 +185,12 @@ def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
         ),
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
         "a": (
-            "[a]ll of this tool in this run",
-            f"run it, and every later call of {tool} in this run without a question",
+            f"[a]ll of this tool in {reach['run']}",
+            f"run it, and every later call of {tool} in {reach['run']} without a question",
         ),
         "s": (
-            "[s]: in this session",
-            f"run it, and every later call of {tool} in this session without a question",
+            f"[s]: in {reach['session']}",
+            f"run it, and every later call of {tool} in {reach['session']} without a question",
         ),
         "?": ("[?]", "show these keys, and what the tool does"),
     }

@@ -9,23 +9,26 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from ...core.events import Approval, Mistake, Result
+from ...core.events import Approval, Mistake, Result, Scope
 from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
 from ..transcript import (
+    REACH,
+    REACH_OF_ROWS,
     RowsLike,
     approval_record,
     draw_finished_rows,
     head,
     mimebundle,
+    name_row,
     notice,
     render,
     timeline,
     to_markdown,
 )
-from .asking import ask, put_card
+from .asking import ask_person, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
 from .places import OutputColumn
@@ -59,13 +62,22 @@ def can_ask_in_cell() -> bool:
 
 async def ask_in_cell(approval: Approval) -> None:
     """Ask in the cell that runs, and leave the record there; a run that a tool begins asks outside that tool's output."""
+    await _ask_in_cell(approval, f"call {approval.number} of this run", REACH)
+
+
+async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
+    """The same about a call in the run of one row of a table."""
+    await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
+
+
+async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, str]) -> None:
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked, None), f"call {asked.number} of this run")
+        await put_card(output, asked, approval_record(asked, None), position, reach)
 
     try:
-        await ask(approval, card)
+        await ask_person(approval, card, reach=reach)
     except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)

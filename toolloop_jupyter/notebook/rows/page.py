@@ -17,12 +17,14 @@ from ...core.events import Approval
 from ...core.rows import Rows, RowsProgress, RowsRun, RowsWatcher
 from ...core.text import hide
 from .. import kernel
-from ..live import CellOutput, Means, OutputColumn, Unattended, ask, put_card
+from ..live import CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
 from ..transcript import (
+    REACH_OF_ROWS,
     Block,
     draw_finished_rows,
     draw_running_rows,
     mimebundle,
+    name_row,
     notice,
     tell_running_rows,
     without_style,
@@ -92,16 +94,23 @@ class RowsPage(RowsWatcher):
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
         """Ask about a call of a row. When it is decided, the card goes: the row's Result has what was decided."""
-        row = f"row {number:,}" + ("" if total is None else f" of {total:,}")
+        row, options = name_row(number, total), self._options
 
         async def show_card(asked: Approval) -> None:
-            await put_card(self._card, asked, notice(f"{row}: {asked.tool} waits for a decision"), row)
+            record = notice(f"{row}: {asked.tool} waits for a decision")
+            await put_card(self._card, asked, record, row, REACH_OF_ROWS)
 
         self._state = f"waiting for you: {row}"
         self._screen.show(self._progress, self._state)
         self._screen.leave()
         try:
-            await ask(approval, show_card, unattended=self._options.unattended, means=self._options.means)
+            await ask_person(
+                approval,
+                show_card,
+                unattended=options.unattended,
+                means=options.means,
+                reach=REACH_OF_ROWS,
+            )
         finally:
             self._state = ""
             self._card.draw(None)

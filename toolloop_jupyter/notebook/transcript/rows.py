@@ -129,6 +129,11 @@ def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
     return shorten(text, width) if width else text
 
 
+def name_row(number: int, total: int | None) -> str:
+    """A row as a page calls it: "row 17 of 1,000"."""
+    return f"row {number:,}" + ("" if total is None else f" of {total:,}")
+
+
 def _tell_counts(progress: ProgressLike) -> list[str]:
     ended, total = progress.done + progress.failed, progress.total
     counts = [
