@@ -242,11 +242,13 @@ def amap(
         on_error: "stop": after a row that failed no other begins.
         executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`).
         variables: values of names in the prompt that are no column.
+        model: also a function of the row, by column, that gives a ScriptedModel.
 
     A row that fails is a value: `rows.failed`. Raises what `aagent` raises, before anything goes out, and ArgumentInvalid
     for a name in the prompt that is neither a column nor a variable.
     """
-    return Pending(_rows_run(prompt, rows, locals()).collect(), "amap(…)")
+    run = _rows_run(prompt, rows, locals())
+    return Pending(live.say_loading(run.model, run.collect), "amap(…)")
 
 
 @_with_keywords
@@ -264,15 +266,22 @@ def map(  # noqa: A001 - the name of what it does
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
     run = _rows_run(prompt, rows, locals())
-    return kernel.run_sync(run.collect, instead="write `await amap(…)`")
+    return kernel.run_sync(lambda: live.say_loading(run.model, run.collect), instead="write `await amap(…)`")
 
 
 def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
     """The run of `amap`'s arguments, checked."""
+    from .core.models import Answers
+    from .teaching import ModelOfRow
+
     variables = dict(given["variables"] or {})
     own = ("concurrency", "store", "max_cost", "on_error", "executor")
     options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
-    config = _config(Harness.TOOL_LOOP, given["keywords"])
+    keywords = given["keywords"]
+    model = keywords.get("model")
+    if callable(model) and not isinstance(model, Answers):
+        keywords["model"] = ModelOfRow(model)
+    config = _config(Harness.TOOL_LOOP, keywords)
     ask = live.ask_about_row if NOTEBOOK.can_ask() else None
     return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, PROXY, Answers, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -144,6 +144,7 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
+    gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """(options to show, secrets to hide) of every model call. A managed option is not taken from `completion_kwargs`.

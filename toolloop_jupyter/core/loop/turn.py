@@ -224,7 +224,9 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
     for one in turn.observers:
         await one.before_model(request)
     turn.outlet.checkpoint()
-    call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
+    gate = turn.config.gate
+    call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+    began = turn.spent.now()
     try:
         reply = await call.run()
     except BaseException as error:
@@ -236,6 +238,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
                 await one.model_failed(error)
         raise
     turn.spent.add(reply)
+    gate.add_cost(reply.known_cost)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
     calls = _make_arguments_valid(reply.message)
     text = (reply.message.get("content") or "").strip()

@@ -72,6 +72,12 @@ def retry_after(error: BaseException) -> float | None:
     return None
 
 
+def read_status(error: BaseException) -> int | None:
+    """The HTTP status that a request was answered with; None where there was no answer."""
+    status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
+
+
 def is_cut(error: BaseException) -> bool:
     """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
     broke. Not one that was refused, and not one for which there was no connection at all.

@@ -103,6 +103,10 @@ class Answers:
         """The same for the call that comes next."""
         return self.title
 
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """What answers for one row of a table: itself, or a model that begins its script for each of them."""
+        return self
+
     def name_as(self, variable: str) -> None:
         """Take note of the variable that a person calls it by."""
 

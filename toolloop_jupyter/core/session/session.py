@@ -171,11 +171,13 @@ class AsyncSession:
         streamed: bool = True,
         lasting: bool = True,
         turns: Sequence[int] = (),
+        allowed: Allowed | None = None,
     ) -> None:
         """Take over a conversation, or begin one.
 
         `streamed`: its turns' streams may be read, by somebody who answers. `lasting=False`: there will be one turn, so
         nothing can be allowed for the whole session. `turns`: where the turns of `history` began (`starts`), to rewind to.
+        `allowed`: what was allowed for the whole of several sessions, which share it.
         Raises ValueError when somebody has to be asked and nobody can be; HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
@@ -190,7 +192,7 @@ class AsyncSession:
         self._history = conversation.History(history, turns)
         self.lasting = lasting
         """Whether there may be another turn."""
-        self._allowed = Allowed()
+        self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
         self._closed = False
 
