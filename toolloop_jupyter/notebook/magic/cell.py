@@ -10,15 +10,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api import ROWS_PRESENTER, aagent_session
-from ...core.events import ArgumentInvalid, ArgumentTypeInvalid, Mistake, Observer, OutputInvalid, Result
-from ...core.loop import ToolLoopOptions
+from ...core.events import (
+    STOPPED,
+    ArgumentInvalid,
+    ArgumentTypeInvalid,
+    Mistake,
+    Observer,
+    OutputInvalid,
+    Result,
+    RunFailed,
+)
+from ...core.loop import Config, ToolLoopOptions
 from ...core.rows import Rows, RowsOptions, RowsRun
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..rows import RowsPage, RowsPageOptions
+from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, mimebundle, notice
 from .names import fill_in, fill_names, holds_rows, leave_out_others, look_up, note_left, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
@@ -278,30 +287,52 @@ class Notebook:
         page = RowsPage(
             cell, head_of_rows, RowsPageOptions(options["as"], options["on_unattended"], options["ask"])
         )
-        given: dict[str, Any] = {
-            o.keyword: resolve(o, options[o.name], self.names) for o in OPTIONS if o.of_rows and o.keyword
-        }
         try:
-            run = RowsRun(
-                config,
-                body,
-                look_up(self.names, options["each"], "table", holds_rows),
-                RowsOptions(**given, max_cost=options["max_cost"], variables=fill_names(body, self.names)),
-                watcher=page,
-                ask=page.ask,
-                presenter=ROWS_PRESENTER,
-            )
+            run = self._make_rows_run(config, options, body, page)
+            if options["dry_run"]:
+                await self._dry_run_rows(run, cell, config.route.title)
+                return None
+            async with kernel.serving_clicks():
+                return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(in_flags(str(error))) from None
-        async with kernel.serving_clicks():
-            return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
+
+    def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
+        own = (option for option in OPTIONS if option.of_rows and option.keyword)
+        given: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in own}
+        variables = fill_names(body, self.names)
+        return RowsRun(
+            config,
+            body,
+            look_up(self.names, options["each"], "table", holds_rows),
+            RowsOptions(**given, max_cost=options["max_cost"], variables=variables),
+            watcher=page,
+            ask=page.ask,
+            presenter=ROWS_PRESENTER,
+        )
 
     async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
-        """Run it to its end. The variable gets what there is, also when it ends by an error."""
+        """Run it to its end. The variable gets what there is, also when it ends by an error.
+
+        Raises RunFailed for rows that ended early without one answer.
+        """
         try:
-            return await page.follow(run)
+            await page.follow(run)
         finally:
-            self._keep(run.rows, variable)
+            rows = run.rows
+            self._keep(rows, variable)
+        if rows.message not in ("", STOPPED) and not rows.progress.done:
+            raise RunFailed(in_flags(rows.message))
+        return rows
+
+    async def _dry_run_rows(self, run: RowsRun, cell: kernel.Cell, model: str) -> None:
+        """Show the first row's first request, and how many rows there are."""
+        request = await run.preview()
+        if request is None:
+            cell.display(mimebundle(notice("there is no row: nothing would be sent")))
+            return
+        first = request_block(request, sent=False, title_of=model)
+        cell.display(mimebundle([first, notice(tell_size_of_rows(request, run.total))]))
 
     async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""

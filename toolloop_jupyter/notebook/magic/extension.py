@@ -163,8 +163,10 @@ def _cannot_await() -> bool:
 
 
 async def run_cell(line: str, body: str) -> Result | Rows | None:
-    """Run one `%%toolloop` cell; None for a dry run, Rows with `--each`. Raises one-line errors for mistakes, OutputInvalid
-    and RunFailed for failed runs.
+    """Run one `%%toolloop` cell; None for a dry run, Rows with `--each`.
+
+    Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs; for rows only when they ended early
+    without one answer.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)

@@ -7,16 +7,18 @@ So a thousand rows a second cost ten messages a second.
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...core.events import Approval
-from ...core.rows import Rows, RowsProgress, RowsRun, RowsWatcher
+from ...core.events import Approval, Request
+from ...core.rows import RowsProgress, RowsRun, RowsWatcher
 from ...core.text import hide
 from .. import kernel
+from ..html import counted
 from ..live import CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
 from ..transcript import (
     REACH_OF_ROWS,
@@ -66,7 +68,7 @@ class RowsPage(RowsWatcher):
         if self._state == "starting":
             self._state = ""
 
-    async def follow(self, run: RowsRun) -> Rows:
+    async def follow(self, run: RowsRun) -> None:
         """Run it to its end and show it. An interrupt ends the run, as Stop does; what there is is shown all the same."""
 
         def stop() -> None:
@@ -75,17 +77,18 @@ class RowsPage(RowsWatcher):
 
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
+        is_told = False
         try:
             await run.collect()
-        except asyncio.CancelledError:
+            is_told = True
+        except asyncio.CancelledError:  # an interrupt, which is told by what there is
             run.cancel()
+            is_told = True
         finally:
             ticker.cancel()
             self._screen.end()
-            self._block.put(
-                mimebundle([without_style(self._head), draw_finished_rows(run.rows, self._options.name)])
-            )
-        return run.rows
+            end = [without_style(self._head), draw_finished_rows(run.rows, self._options.name)]
+            self._block.put(mimebundle(end) if is_told else EMPTY)  # else the cell's error says it
 
     async def _tick(self) -> None:
         while True:
@@ -114,6 +117,21 @@ class RowsPage(RowsWatcher):
         finally:
             self._state = ""
             self._card.draw(None)
+
+
+CHARACTERS_OF_A_TOKEN = 4
+"""In English, on the average; no model's own count."""
+
+
+def tell_size_of_rows(request: Request, total: int | None) -> str:
+    """How many rows there are, and about how many tokens they send; `request` is the first row's first one."""
+    sent = [request.messages, request.tools, request.options.get("response_format")]
+    tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
+    about = f"the first request has about {counted(tokens, 'token')}"
+    if total is None:
+        return f"how many rows there are is not known; {about}"
+    each = f", so the first ones of all rows together about {total * tokens:,}" if total > 1 else ""
+    return f"{counted(total, 'row')}; {about}{each} (estimated by characters; tools' results come on top)"
 
 
 # --- where the progress is seen -------------------------------------------------------------------------------

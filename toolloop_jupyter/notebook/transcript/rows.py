@@ -134,12 +134,13 @@ def name_row(number: int, total: int | None) -> str:
     return f"row {number:,}" + ("" if total is None else f" of {total:,}")
 
 
-def _tell_counts(progress: ProgressLike) -> list[str]:
+def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
+    """What is done, failed and so on; `waiting` is the word for rows that have not begun."""
     ended, total = progress.done + progress.failed, progress.total
     counts = [
         (progress.failed, "failed"),
         (progress.running, "running"),
-        (progress.waiting, "waiting"),
+        (progress.waiting, waiting),
         (progress.from_store, "from the store"),
         (progress.again, "tried again"),
     ]
@@ -204,7 +205,7 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
     """The line below: why it ended, how many rows, cost, time, and what has them; folded behind it, the counts in full."""
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
-    facts = [*_tell_counts(progress), money(rows.cost), tell_duration(progress.seconds)]
+    facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
     facts = [state, *filter(None, facts)]
     end = f"{name}.frame" if name else ""
     items = ["", *map(inline, facts[1:]), *([f"<code>{esc(end)}</code>"] if end else [])]
