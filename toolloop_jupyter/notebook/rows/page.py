@@ -29,6 +29,7 @@ from ..transcript import (
     name_row,
     notice,
     tell_running_rows,
+    together,
     without_style,
 )
 
@@ -88,7 +89,7 @@ class RowsPage(RowsWatcher):
             ticker.cancel()
             self._screen.end()
             end = [without_style(self._head), draw_finished_rows(run.rows, self._options.name)]
-            self._block.put(mimebundle(end) if is_told else EMPTY)  # else the cell's error says it
+            self._block.draw(together(end) if is_told else None)  # None: the cell's error says it
 
     async def _tick(self) -> None:
         while True:

@@ -13,7 +13,7 @@ from .calls import (
 from .diagram import timeline
 from .export import to_markdown, write
 from .rows import RowsLike, draw_finished_rows, draw_running_rows, name_row, tell_running_rows
-from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
+from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render, together
 from .values import bundle_of, picture_of
 
 __all__ = [
@@ -47,6 +47,7 @@ __all__ = [
     "text_block",
     "timeline",
     "to_markdown",
+    "together",
     "without_style",
     "write",
     "written",

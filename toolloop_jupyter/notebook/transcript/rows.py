@@ -7,6 +7,7 @@ of a thousand rows has the first and the last few, and those that failed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
@@ -186,16 +187,15 @@ def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
     first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
     between = ended[ENDS : max(ENDS, len(ended) - ENDS)]
     failed = [row for row in between if row.error is not None]
-    parts = [
-        _draw_rows(first),
-        _tell_more(len(between), "more row", name and f"{name}.frame"),
-        _draw_rows(last),
+    lines: list[RowLike | _Line] = [
+        *first,
+        *_tell_more(len(between), "more row", name and f"{name}.frame"),
+        *last,
+        *([_Line(f"{len(failed):,} of those between failed:")] if failed else []),
+        *failed[:MOST_FAILURES],
+        *_tell_more(len(failed) - MOST_FAILURES, "more failed row", name and f"{name}.failed"),
     ]
-    if failed:
-        title = f"{len(failed):,} of those between failed:"
-        parts += [Block(dim(title), title), _draw_rows(failed[:MOST_FAILURES])]
-        parts.append(_tell_more(len(failed) - MOST_FAILURES, "more failed row", name and f"{name}.failed"))
-    parts.append(_draw_end(rows, name))
+    parts = [_draw_rows(lines), _draw_end(rows, name)]
     html = "".join(part.html for part in parts)
     text = "\n".join(part.text for part in parts if part.text)
     return Block(f'<div class="tlj tlj-rows" style="{BLOCK}">{html}</div>', text)
@@ -225,35 +225,50 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
     return Block(html, in_a_line(" · ".join([*facts, *([end] if end else [])])))
 
 
-def _tell_more(count: int, word: str, expression: str | None) -> Block:
-    """A line for rows that are not shown, and what has them; nothing for none."""
-    if count <= 0:
-        return Block("", "")
-    text = f"… {counted(count, word)}"
-    code = f": <code>{esc(expression)}</code>" if expression else ""
-    return Block(dim(text + code), in_a_line(text + (f": {expression}" if expression else "")))
+@dataclass(frozen=True)
+class _Line:
+    """A line of our own between rows; `expression` is what a person types for those that it stands for."""
+
+    words: str
+    expression: str = ""
+
+
+def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
+    """A line for rows that are not shown; none where there are none."""
+    return [_Line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
 
 
 # --- one row --------------------------------------------------------------------------------------------------
 
 
-def _draw_rows(rows: Iterable[RowLike]) -> Block:
-    """Rows as lines of a table, and as lines of text."""
-    html, lines = "", []
-    for row in rows:
-        mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
-        asked, came, took = _tell_input(row), _tell_end(row), tell_duration(row.seconds)
-        cells = (
-            f'<span class="{css}">{mark}</span>',
-            dim(f"{row.number:,}", "span"),
-            f"<code>{esc(asked)}</code>",
-            inline(came),
-            dim(took, "span"),
-        )
-        html += "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
-        lines.append(in_a_line("  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took)))))
-    made = f'<div style="{WIDE}"><table style="{TABLE}">{html}</table></div>' if html else ""
-    return Block(made, "\n".join(lines))
+def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
+    """Rows, and lines between them, as a table, and as lines of text."""
+    made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
+    rows = "".join(one.html for one in made)
+    html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""
+    return Block(html, "\n".join(one.text for one in made))
+
+
+def _draw_line(line: _Line) -> Block:
+    code = f": <code>{esc(line.expression)}</code>" if line.expression else ""
+    html = f'<tr><td colspan="5" style="{CELL}">{dim(line.words + code)}</td></tr>'
+    return Block(html, in_a_line(": ".join(filter(None, (line.words, line.expression)))))
+
+
+def _draw_row(row: RowLike) -> Block:
+    mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
+    asked, came, took = _tell_input(row), _tell_end(row), tell_duration(row.seconds)
+    cells = (
+        f'<span class="{css}">{mark}</span>',
+        dim(f"{row.number:,}", "span"),
+        f"<code>{esc(asked)}</code>",
+        inline(came),
+        dim(took, "span"),
+    )
+    html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
+    return Block(
+        html, in_a_line("  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took))))
+    )
 
 
 def _tell_input(row: RowLike) -> str:
