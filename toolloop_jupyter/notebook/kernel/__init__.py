@@ -38,9 +38,9 @@ card, a click on it, and two cells queued behind.
     the cell waits by                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
     nest_asyncio2 1.7.4 and the pump         arrives       arrives       click lost until ■: its handle is held back
-    run_sync, or asyncio.run with nest.py    arrives       arrives       arrives; the queued cells run once each
+    run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
-So nothing of ours uses it. `%toolloop nest` (`nest.py`) applies it for the user's own `asyncio.run(main())`, with
+So nothing of ours uses it. `%toolloop nest` (`nest_loop`) applies it for the user's own `asyncio.run(main())`, with
 `run_sync` in the place of the kernel's `run_until_complete`. Either package may have been applied by somebody else; all
 ways work with it.
 
@@ -61,8 +61,7 @@ from .capture import capture, redirect_output
 from .cells import Cell, is_from_front_end, name_cells, unwatch_cells, watch_cells
 from .comms import running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
-from .nest import find_kernel_loop, is_nested, nest_loop
-from .sync import StreamRunner, can_run_sync, run_sync
+from .sync import StreamRunner, can_run_sync, find_kernel_loop, is_nested, nest_loop, run_sync
 from .where import (
     delivers_clicks,
     executes_notebooks,
