@@ -6,6 +6,7 @@ from .messages import InvalidArguments, shorten_json, write_path
 from .preview import JsonObject
 from .schema import (
     JsonSchema,
+    adapt_schema,
     describe_type,
     map_schema,
     resolve_reference,
@@ -40,6 +41,7 @@ __all__ = [
     "ToolSettings",
     "ToolSource",
     "Version",
+    "adapt_schema",
     "describe_type",
     "find_marked_tools",
     "get_python_name",
