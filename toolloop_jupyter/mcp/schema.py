@@ -5,7 +5,6 @@ The schema is foreign text. Nothing is fetched for it, no pattern of it is tried
 
 from __future__ import annotations
 
-import copy
 import difflib
 import functools
 import json
@@ -21,16 +20,14 @@ from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
-from ..core.events import is_same_json
 from ..core.execution import Raised, attempt_call
 from ..core.text import is_deeper, make_wire_name, plain
 from ..core.tools import (
-    Argument,
     ArgumentsByKey,
     InvalidArguments,
+    JsonArguments,
     JsonObject,
     JsonSchema,
-    Parameter,
     adapt_schema,
     parse_arguments,
     shorten_json,
@@ -266,24 +263,19 @@ def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Ite
 
 
 @dataclass(frozen=True)
-class SchemaArguments:
+class SchemaArguments(JsonArguments):
     """Reads the arguments of one tool's calls by a JSON schema. Their values are the JSON itself."""
 
-    tool: str
     schema: JsonSchema = field(repr=False)
 
-    def read(self, raw: object) -> ArgumentsByKey:
-        """What the model sent, checked. Raises InvalidArguments."""
-        try:
-            given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-        keys = find_wire_names(self.schema)
-        given = {keys.get(key, key): value for key, value in given.items()}
-        shown = {own: key for key, own in keys.items()}
-        self._decode(given)
+    def check(self, given: JsonObject) -> JsonObject:
+        """The arguments by the names that the model has for them. Raises InvalidArguments with all that is wrong."""
+        names = find_wire_names(self.schema)
+        shown = {own: name for name, own in names.items()}
+        own = {names.get(name, name): value for name, value in given.items()}
+        self._decode(own)
         begin = f"invalid arguments, {self.tool} was not run:"
-        problems = attempt_call(_list_problems, self.schema, given, shown)
+        problems = attempt_call(_list_problems, self.schema, own, shown)
         if isinstance(problems, Raised):
             circle = isinstance(problems.error, RecursionError)
             why = "they nest without end" if circle else "they cannot be checked against the schema"
@@ -291,18 +283,12 @@ class SchemaArguments:
         if problems:
             told = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
             raise InvalidArguments("\n- ".join([begin, *told]))
-        return {shown.get(own, own): self._make(shown.get(own, own), value) for own, value in given.items()}
+        return {shown.get(name, name): value for name, value in own.items()}
 
-    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
-        if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
-            return arguments
-        return self.read(dict(edited))
-
-    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[dict[str, object]], dict[str, object]]:
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
         """All of them as one mapping by the server's own names, which may be any text."""
-        keys = find_wire_names(self.schema)
-        return ({keys.get(key, key): one.value for key, one in arguments.items()},), {}
+        names = find_wire_names(self.schema)
+        return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
     def _decode(self, given: JsonObject) -> None:
         """Take an array or an object out of a JSON text, where the schema wants one and takes no text."""
@@ -315,8 +301,3 @@ class SchemaArguments:
                 made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # under the rules of all arguments
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]
-
-    def _make(self, key: str, value: object) -> Argument:
-        shown = copy.deepcopy(value)
-        parameter = Parameter(key, key, object, "", positional=False)
-        return Argument(parameter, value, True, shown, shown)

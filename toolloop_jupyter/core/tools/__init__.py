@@ -1,6 +1,6 @@
 """A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
 
-from .arguments import Argument, ArgumentsByKey, SentArguments, parse_arguments
+from .arguments import ArgumentsByKey, JsonArguments, SentArguments, parse_arguments
 from .identity import Version
 from .messages import InvalidArguments, shorten_json, write_path
 from .preview import JsonObject
@@ -27,11 +27,11 @@ from .tool import (
 )
 
 __all__ = [
-    "Argument",
     "ArgumentsByKey",
     "BoundCall",
     "DescribedTool",
     "InvalidArguments",
+    "JsonArguments",
     "JsonObject",
     "JsonSchema",
     "Parameter",
