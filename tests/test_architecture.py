@@ -34,7 +34,7 @@ MAY_USE: dict[str, set[str]] = {
     "core/loop": CORE - {"core/loop", "core/session", "core/rows"},
     "core/session": CORE - {"core/session", "core/rows"},
     "core/rows": CORE - {"core/rows"},
-    "teaching": CORE - {"core/tools", "core/loop", "core/session", "core/rows"},
+    "teaching": CORE - {"core/loop", "core/session", "core/rows"},
     "mcp": CORE - {"core/models", "core/conversation", "core/session", "core/rows"},
     "notebook": set(),
     "notebook/kernel": EVENTS,

@@ -8,14 +8,18 @@ import itertools
 import json
 import os
 import warnings
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
 from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from ..core.text import is_deeper, write_whole
+from ..core.tools import DescribedTool, JsonArguments, Tool, ToolSettings
 from . import registry
 from .tape import (
     DEEPEST_LINE,
@@ -30,15 +34,19 @@ from .tape import (
     clean_deltas,
     difference,
     lines,
+    list_results,
     load_tape,
     nearest,
     options_of,
     says_same,
     shown,
     tool_of,
+    write_call,
 )
 
 _numbers = itertools.count(1)
+_LONGEST_RESULT = 10_000_000
+"""A recorded result was bounded when it was made."""
 
 
 class ReplayMismatch(PlainRefusal):
@@ -74,9 +82,10 @@ class Recorder(Observer):
         self._on_stop = on_stop
         self._left = _stamp(self.path) if self.calls else None
         """The file as the last call left it; None before the first."""
-        self._request: JsonObject | None = None
-        self._started: float | None = None
-        self._deltas: list[tuple[float, Delta]] = []
+        self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
+            weakref.WeakKeyDictionary()
+        )
+        """By the task of their runs: those of a table's rows go on side by side."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
@@ -126,10 +135,11 @@ class Recorder(Observer):
                 raise
         self._left = _stamp(self.path)
 
-    def _try_to_record(self, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject) -> None:
+    def _try_to_record(
+        self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
+    ) -> None:
         """Write the call that has ended. What keeps it from being written stops the recording, not the run."""
-        request, self._request, self._started = self._request, None, None
-        if request is None or (self.stopped and self.path.exists()):
+        if self.stopped and self.path.exists():
             return
         self.stopped = ""
         try:
@@ -144,17 +154,18 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        self._request, self._deltas = request.shown(), []
-        self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:
         """Keep a piece of the answer."""
-        if self._started is not None:
-            self._deltas.append((max(0.0, at - self._started), dict(delta)))
+        if call := self._under_way.get(_get_task()):
+            call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
         """Write the call."""
-        if self._request is None:
+        call = self._under_way.pop(_get_task(), None)
+        if call is None:
             return
         usage: dict[str, float] = {
             "prompt_tokens": reply.usage.input_tokens,
@@ -162,14 +173,30 @@ class Recorder(Observer):
         }
         if reply.cost is not None:
             usage["cost"] = reply.cost
-        deltas = self._deltas
+        deltas = call.deltas
         if not says_same(deltas, reply.message):  # a broken try came before the one that counts
             deltas = [(deltas[-1][0] if deltas else 0.0, as_delta(reply.message))]
-        self._try_to_record(deltas, {"finish_reason": reply.finish_reason, "usage": usage})
+        self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Write a call that failed for good: what had come, and the line that said why."""
-        self._try_to_record(self._deltas, {"error": str(error)})
+        if call := self._under_way.pop(_get_task(), None):
+            self._try_to_record(call.request, call.deltas, {"error": str(error)})
+
+
+@dataclass
+class _CallUnderWay:
+    """A model call that has gone out, and what has come of it so far."""
+
+    request: JsonObject
+    started: float
+    deltas: list[tuple[float, Delta]] = field(default_factory=list)
+
+
+def _get_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _title_of(call: Call) -> str:
@@ -187,19 +214,25 @@ class Replay(Answers):
         path: the recording.
         loose: go on when a request differs from the recorded one; `differences` then has what was different.
         speed: 2.0 is twice as fast, 0 does not wait.
+        plays_tools: answer calls of tools from the recording, too: give the run its `tools`. Nothing runs then.
 
     Raises RecordingError for a file that is none.
     """
 
-    def __init__(self, path: str | Path, *, loose: bool = False, speed: float = 1.0) -> None:
+    def __init__(
+        self, path: str | Path, *, loose: bool = False, speed: float = 1.0, plays_tools: bool = False
+    ) -> None:
         self.path = Path(path)
         self.loose = loose
+        self.plays_tools = plays_tools
         self.speed = speed
         self._read = _stamp(self.path)
         self.calls = load_tape(self.path)
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self._next, self._played = 0, 0
+        self._given: set[int] = set()
+        """Results that were given since the last answer, by their number."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
@@ -211,6 +244,25 @@ class Replay(Answers):
     def next_title(self) -> str:
         """The model of the call that comes next, when requests come in the recorded order."""
         return _title_of(self.calls[self._next % len(self.calls)]) if self.calls else ""
+
+    @property
+    def tools(self) -> list[RecordedTool]:
+        """All tools of the recording, which answer as they did then; of one that was changed meanwhile the last."""
+        described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
+        return [RecordedTool(self, name, tool) for name, tool in described.items()]
+
+    def find_result(self, name: str, arguments: ReadObject) -> str:
+        """What a tool answered to this call of the last answer. Raises RecordingError where the recording does not say."""
+        wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
+        asked = self.calls[self._played].messages if self.calls else []
+        for call in self.calls[self._played + 1 :]:
+            if call.messages[: len(asked)] != asked:
+                continue
+            for number, (made, result) in enumerate(list_results(call.messages[len(asked) :])):
+                if made == wanted and number not in self._given:
+                    self._given.add(number)
+                    return result
+        raise RecordingError(f"{self.path.name} has no result of this call of {name}")
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""
@@ -231,7 +283,8 @@ class Replay(Answers):
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer with the next recorded call. Raises ReplayMismatch when the request is another one."""
-        now = (clean(request.messages), clean([tool_of(tool) for tool in request.tools]))
+        tools = None if self.plays_tools else clean([tool_of(tool) for tool in request.tools])
+        now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")
         if not self.calls:
             raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")
@@ -245,7 +298,7 @@ class Replay(Answers):
                 advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
-        self._next, self._played = fitting + 1, fitting
+        self._next, self._played, self._given = fitting + 1, fitting, set()
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:
             raise _failure(call.end)
@@ -262,6 +315,40 @@ class Replay(Answers):
         if "error" in call.end:
             raise _failure(call.end)
         yield {key: call.end[key] for key in ("finish_reason", "usage") if key in call.end}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTool(DescribedTool):
+    """A tool of a recording: described as it was, and answering as it did. Nothing runs."""
+
+    replay: Replay = field(repr=False)
+    name: str
+    described: ReadObject = field(repr=False)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, **arguments: object) -> object:
+        """What it answered to this call. Raises RecordingError."""
+        return self.play(arguments)
+
+    def play(self, arguments: ReadObject) -> str:
+        """The same, for a run."""
+        return self.replay.find_result(self.name, arguments)
+
+    def as_tool(self) -> Tool:
+        """The tool for a run: the text goes to the model as it was, whatever it was."""
+        return Tool(
+            name=self.name,
+            wire_name=self.name,
+            description=str(self.described.get("description") or ""),
+            parameters=self.described.get("parameters") or {"type": "object", "properties": {}},
+            arguments=JsonArguments(self.name),
+            function=self.play,
+            settings=ToolSettings(thread=False, max_result=_LONGEST_RESULT),
+            origin=f"Answered from {self.replay.path.name}; nothing runs.",
+        )
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

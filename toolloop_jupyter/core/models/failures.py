@@ -26,7 +26,7 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 """How LiteLLM words the end of a stream that sent no finish_reason."""
 LONGEST_WAIT = 60.0
 """Seconds; a provider that wants more is asked again all the same."""
-_FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """Statuses of refusals that another try would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _NEVER_SENT = re.compile(

@@ -1,7 +1,8 @@
 """What the rows of a run share: how fast they ask the provider, what they may cost, whose turn it is with a tool and a person.
 
 Congestion is met as TCP meets it: a refusal for being too fast (429, 529) pauses all rows as long as the provider asks and
-halves the number of calls under way; each call that is answered lets it grow again, by one for a full round.
+halves the number of calls under way; each call that is answered lets it grow again, slowly at first: what a provider has
+refused a moment ago it would refuse again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,12 @@ LONGEST_PAUSE = 30.0
 """Seconds, where the provider does not say for how long."""
 MOST_PAUSES = 8
 """Pauses in a row without an answer between them, after which the run ends."""
+
+
+GROWTH = 0.25
+"""Calls by which the concurrency grows while as many are answered as may be under way; by one after `CALM`."""
+CALM = 60.0
+"""Seconds without a refusal."""
 
 
 class Pace(Gate):
@@ -89,7 +96,8 @@ class Pace(Gate):
         pause = None
         if status == 200:
             self._pauses = 0
-            self.limit = min(float(self.most), self.limit + 1 / self.limit)
+            growth = 1.0 if time.monotonic() - self._resume_at > CALM else GROWTH
+            self.limit = min(float(self.most), self.limit + growth / self.limit)
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
             self.is_final = True
         elif status in TOO_FAST:

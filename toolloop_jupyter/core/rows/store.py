@@ -140,7 +140,7 @@ class Store:
         self.path = Path(path)
         self.notes: list[str] = []
         """What a person should know of the file as it was found."""
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0)
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Lines of finished rows by key; two rows that are the same have two."""
         self._failed: Counter[str] = Counter()
@@ -151,6 +151,7 @@ class Store:
     def open(self) -> None:
         """Lock the file, read it, and make it ready for more. Raises ArgumentInvalid, naming the file."""
         try:
+            self.path.parent.stat()  # the lock would make a folder that is not there
             self._lock.acquire()
             self._file = self.path.open("r+b" if self.path.exists() else "x+b")
             end = self._read(self._file)

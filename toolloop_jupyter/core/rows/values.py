@@ -209,10 +209,13 @@ class Rows(Sequence[Row]):
 
     def __repr__(self) -> str:
         total = "" if self.progress.total in (None, len(self)) else f" of {self.progress.total:,}"
-        failed = f", {len(self.failed):,} failed" if self.failed else ""
-        return hide(
-            f"<Rows: {len(self):,}{total} ended{failed}{f'; {self.message}' if self.message else ''}>"
-        )
+        counts = {
+            "failed": len(self.failed),
+            "from the store": self.progress.from_store,
+            "had failed before and were run again": self.progress.again,
+        }
+        told = "".join(f", {count:,} {what}" for what, count in counts.items() if count)
+        return hide(f"<Rows: {len(self):,}{total} ended{told}{f'; {self.message}' if self.message else ''}>")
 
     def _ipython_display_(self) -> None:
         self.presenter.display(self)
