@@ -43,7 +43,14 @@ MAY_USE: dict[str, set[str]] = {
     "notebook/widgets": EVENTS | {"core/tools", "notebook/html", "notebook/transcript"},
     "notebook/live": CORE | {"notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets"},
     "notebook/rows": EVENTS
-    | {"core/rows", "notebook/kernel", "notebook/html", "notebook/transcript", "notebook/widgets"}
+    | {
+        "core/models",
+        "core/rows",
+        "notebook/kernel",
+        "notebook/html",
+        "notebook/transcript",
+        "notebook/widgets",
+    }
     | {"notebook/live"},
     "api": CORE | {"teaching", "notebook/kernel", "notebook/transcript", "notebook/live"},
     "notebook/magic": CORE

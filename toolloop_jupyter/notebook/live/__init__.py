@@ -10,7 +10,7 @@ from .asking import (
     means_of_asking,
     put_card,
 )
-from .outputs import CallOutputs, pass_on, take_figures
+from .outputs import LOADING, CallOutputs, pass_on, take_figures
 from .places import CellOutput, OutputColumn
 from .presenter import (
     ask_about_row,
@@ -33,6 +33,7 @@ from .view import CellRun, ViewOptions
 
 __all__ = [
     "GRACE",
+    "LOADING",
     "CallOutputs",
     "CellOutput",
     "CellRun",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import keyword
 import weakref
@@ -284,27 +285,53 @@ class Notebook:
         if alone := [o.typed[-1] for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed]:
             raise Mistake(f"{alone[0]} does not go with --each: each row is a conversation of its own")
         options, cell = self.complete(typed), kernel.Cell.here()
-        config = self._make_session({**options, "session": "", "max_cost": None}).config
         recorder = self.tapes.recorder(options["record"])
-        head_of_rows = head(
-            config.route.title,
-            [tool.name for tool in config.tools],
-            options["permissions"],
-            output=config.output.name if config.output else None,
-            tape=describe_source(config.route.model, config.route.answers, recorder),
-        )
-        page = RowsPage(
-            cell, head_of_rows, RowsPageOptions(options["as"], options["on_unattended"], options["ask"])
-        )
+        config = self._make_session({**options, "session": "", "max_cost": None}).config
+        if recorder is not None:
+            config = dataclasses.replace(config, observers=(*config.observers, recorder))
+        page = RowsPage(cell, *self._describe_rows(config, options, recorder))
         try:
             run = self._make_rows_run(config, options, body, page)
             if options["dry_run"]:
                 await self._dry_run_rows(run, cell, config.route.title)
                 return None
+            self.tapes.go_back(config.route.answers, cell.cell_id, cell.execution)
             async with kernel.serving_clicks():
                 return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(in_flags(str(error))) from None
+
+    def _describe_rows(
+        self, config: Config, options: Options, recorder: Recorder | None
+    ) -> tuple[Block, RowsPageOptions]:
+        """The line above the rows, and how they are shown."""
+        answers = config.route.answers
+        before = len(answers.differences) if answers else 0
+
+        def tell_end() -> list[Block]:
+            different = answers.differences[before : before + 1] if answers else []
+            told = [f"not as recorded, going on (--replay-loose): {one}" for one in different]
+            told += [recorder.stopped] if recorder is not None and recorder.stopped else []
+            return [notice(words, "warning") for words in told]
+
+        notes = self._note_without_docstring(config.tools)
+        notes += [notice(*told) for told in note_left(str(options["instructions"] or ""), self.names)]
+        line = head(
+            config.route.title,
+            [tool.name for tool in config.tools],
+            options["permissions"],
+            output=config.output.name if config.output else None,
+            tape=describe_source(config.route.model, answers, recorder),
+        )
+        shown = RowsPageOptions(
+            model=config.route.model,
+            name=options["as"],
+            unattended=options["on_unattended"],
+            means=options["ask"],
+            notes=notes,
+            finish=tell_end,
+        )
+        return line, shown
 
     def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
         own = (option for option in OPTIONS if option.of_rows and option.keyword)

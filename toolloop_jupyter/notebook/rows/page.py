@@ -10,16 +10,17 @@ import asyncio
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...core.events import Approval, Request
+from ...core.models import must_load
 from ...core.rows import RowsProgress, RowsRun, RowsWatcher
 from ...core.text import hide
 from .. import kernel
 from ..html import counted
-from ..live import CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
+from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
 from ..transcript import (
     REACH_OF_ROWS,
     Block,
@@ -47,10 +48,16 @@ LONGEST_WAIT = 300.0
 class RowsPageOptions:
     """How the rows are shown and asked about."""
 
+    model: str = ""
+    """What they ask: LiteLLM may have to be imported for it."""
     name: str | None = None
     """The variable that the Rows go into."""
     unattended: Unattended = "deny"
     means: Means = "auto"
+    notes: Sequence[Block] = ()
+    """What a person is told above the rows."""
+    finish: Callable[[], Sequence[Block]] = tuple
+    """Called when the run is over; gives what a person is told below the rows."""
 
 
 class RowsPage(RowsWatcher):
@@ -59,15 +66,14 @@ class RowsPage(RowsWatcher):
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
         """`head` is the line above the rows."""
         column = OutputColumn(cell, owns=True)
-        self._head, self._options = head, options
+        self._head, self._options = [head, *options.notes], options
         self._block, self._card = column.output(), column.output()
-        self._screen = _choose_screen(column, self._block, head)
-        self._progress, self._state = RowsProgress(), "starting"
+        self._screen = _choose_screen(column, self._block, self._head)
+        self._progress, self._state = RowsProgress(), ""
+        self._is_loading = bool(options.model) and must_load(options.model)
 
     def changed(self, progress: RowsProgress) -> None:
         self._progress = progress
-        if self._state == "starting":
-            self._state = ""
 
     async def follow(self, run: RowsRun) -> None:
         """Run it to its end and show it. An interrupt ends the run, as Stop does; what there is is shown all the same."""
@@ -76,6 +82,7 @@ class RowsPage(RowsWatcher):
             self._state = "stopping"
             run.cancel()
 
+        self._progress = run.progress
         self._screen.begin(stop)
         ticker = asyncio.ensure_future(self._tick())
         is_told = False
@@ -88,12 +95,18 @@ class RowsPage(RowsWatcher):
         finally:
             ticker.cancel()
             self._screen.end()
-            end = [without_style(self._head), draw_finished_rows(run.rows, self._options.name)]
-            self._block.draw(together(end) if is_told else None)  # None: the cell's error says it
+            self._block.draw(self._draw_end(run) if is_told else None)  # None: the cell's error says it
+
+    def _draw_end(self, run: RowsRun) -> Block:
+        head, *notes = self._head
+        record = draw_finished_rows(run.rows, self._options.name)
+        return together([without_style(head), *notes, record, *self._options.finish()])
 
     async def _tick(self) -> None:
         while True:
-            self._screen.show(self._progress, self._state)
+            self._is_loading = self._is_loading and must_load(self._options.model)
+            state = self._state or (LOADING if self._is_loading else "")
+            self._screen.show(self._progress, state)
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
@@ -138,7 +151,7 @@ def tell_size_of_rows(request: Request, total: int | None) -> str:
 # --- where the progress is seen -------------------------------------------------------------------------------
 
 
-class _Screen:
+class Screen:
     """Shows how far the rows are, as well as a place can."""
 
     def begin(self, stop: Callable[[], None]) -> None:
@@ -154,18 +167,18 @@ class _Screen:
         """The run is over: its record comes next."""
 
 
-def _choose_screen(column: OutputColumn, output: CellOutput, head: Block) -> _Screen:
+def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Block]) -> Screen:
     if kernel.in_terminal():
-        return _RenewedLine()
+        return RenewedLine()
     if not column.can_update or kernel.executes_notebooks():
-        return _LinesNowAndThen()
-    return _BlockInCell(output, head)
+        return LinesNowAndThen()
+    return BlockInCell(output, head)
 
 
-class _BlockInCell(_Screen):
+class BlockInCell(Screen):
     """A cell: the block, with Stop beside it where there are buttons."""
 
-    def __init__(self, output: CellOutput, head: Block) -> None:
+    def __init__(self, output: CellOutput, head: Sequence[Block]) -> None:
         self._output, self._head = output, head
         self._bar: StopBar | None = None
 
@@ -176,7 +189,7 @@ class _BlockInCell(_Screen):
             self._bar = StopBar(stop, "Stop all rows")
 
     def show(self, progress: RowsProgress, state: str) -> None:
-        bundle = mimebundle([self._head, draw_running_rows(progress, state)])
+        bundle = mimebundle([*self._head, draw_running_rows(progress, state)])
         if self._bar is None:
             self._output.put(bundle)
             return
@@ -189,7 +202,7 @@ class _BlockInCell(_Screen):
             self._bar.finish()
 
 
-class _RenewedLine(_Screen):
+class RenewedLine(Screen):
     """A terminal: one line that renews itself."""
 
     def __init__(self) -> None:
@@ -209,14 +222,15 @@ class _RenewedLine(_Screen):
     end = leave
 
 
-class _LinesNowAndThen(_Screen):
+class LinesNowAndThen(Screen):
     """Where nothing can be renewed, or nobody looks: a line after a while, and then ever more seldom."""
 
-    def __init__(self) -> None:
-        self._due, self._wait = time.monotonic() + FIRST_LINE, FIRST_LINE
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due, self._wait = clock() + FIRST_LINE, FIRST_LINE
 
     def show(self, progress: RowsProgress, state: str) -> None:
-        if time.monotonic() >= self._due:
+        if self._clock() >= self._due:
             self._wait = min(2 * self._wait, LONGEST_WAIT)
-            self._due = time.monotonic() + self._wait
+            self._due = self._clock() + self._wait
             print(hide(tell_running_rows(progress)), flush=True)  # noqa: T201 - the cell's own output
