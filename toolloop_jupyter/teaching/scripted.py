@@ -153,8 +153,22 @@ class ScriptedModel(Answers):
             request, messages=messages, tools=copy.deepcopy(request.tools), options=dict(request.options)
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """In another process it has the same name and script, at its beginning."""
+        name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
+        return _make_again, (self.turns, name, self.title, facts)
+
     def __repr__(self) -> str:
         return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
+
+
+def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
+    """The ScriptedModel that another process has sent."""
+    pace, repeat_last, takes_images = facts
+    model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
+    model.turns = turns
+    model.name_as(title)
+    return model
 
 
 class _ScriptOfRow(ScriptedModel):

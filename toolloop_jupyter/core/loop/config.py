@@ -193,6 +193,17 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
     return "host" if config.host.can_ask() else "nobody"
 
 
+def asks_nobody(config: Config) -> bool:
+    """Whether no call can come to a person: all is allowed or denied by rules that say so, or a callback decides."""
+    policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
+    rules: list[object] = []
+    for policy in policies:
+        rules += policy.values() if isinstance(policy, Mapping) else [] if policy is None else [policy]
+        if isinstance(policy, Mapping) and "*" not in policy:
+            rules += [] if {tool.name for tool in config.tools} <= {*policy} else ["ask"]
+    return config.on_approval is not None or all(read_mode(rule) in ("full", "deny") for rule in rules)
+
+
 def may_ask(config: Config) -> bool:
     """Whether a person may have to be asked: by the run's policy or by a tool's own."""
     return read_mode(config.permissions) not in ("full", "deny") or any(

@@ -166,6 +166,11 @@ def provide(provider: str, respond: Respond) -> None:
     _responders[provider] = respond
 
 
+def find_responder(model: str) -> Respond | None:
+    """The code that answers `model`, where that is one of ours: to unpickle it in another process provides it there."""
+    return _responders.get(model.partition("/")[0]) if "/" in model else None
+
+
 def is_ours(model: str) -> bool:
     """Say whether `model` is answered by Python code of this process. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")

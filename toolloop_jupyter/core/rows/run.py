@@ -20,6 +20,7 @@ from .store import Store, decode_row, encode_row
 from .table import Prompt, Table, list_fields
 from .tally import Tally
 from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher
+from .workers import Receipt, Workers
 
 STOP_WAIT = 0.4
 """Seconds that stopped rows get to end before `collect` returns."""
@@ -73,9 +74,14 @@ class RowsRun:
         AsyncSession(dataclasses.replace(self._config, host=self._host_of(0)), streamed=False)  # its checks
         self._keys = KeyMaker(self._config)
         self._store = None if options.store is None else Store(options.store)
+        self._workers = None
+        if options.executor is not None:
+            self._workers = Workers(options.executor, self._config, options.concurrency, options.max_cost)
         self._tally = Tally(self._table.total)
         self._allowed = Allowed()
         self._running: dict[asyncio.Task[None], AsyncEventStream] = {}
+        self._there: dict[int, Job] = {}
+        """The rows that are in workers."""
         self._main: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._message = ""
@@ -99,7 +105,7 @@ class RowsRun:
         """How far it is."""
         notes = [] if self._store is None else self._store.notes
         return self._tally.report(
-            running=len(self._running),
+            running=len(self._running if self._workers is None else self._there),
             pause=self._pace.pause,
             concurrency=int(self._pace.limit),
             message="; ".join(filter(None, [*notes, self._message])),
@@ -166,7 +172,7 @@ class RowsRun:
             self._tally.start()
             self._tell()
             try:
-                await self._run_here()
+                await (self._run_here() if self._workers is None else self._run_there(self._workers))
             finally:
                 self._tally.stop()
                 if self._store is not None:
@@ -187,6 +193,38 @@ class RowsRun:
             await self._wait_for_change()
         if self._running:
             await asyncio.wait(self._running, timeout=STOP_WAIT)
+
+    async def _run_there(self, workers: Workers) -> None:
+        """Run the rows in an executor's workers."""
+        work = asyncio.ensure_future(workers.run(self._list_sent(), Receipt(self._take_in, self._fail)))
+        work.add_done_callback(lambda _: self._free())
+        while not work.done() and not self._is_cut:
+            await self._wait_for_change()
+            if self._is_stopping:
+                workers.take_back()
+        if not work.done():
+            workers.leave()
+            await asyncio.wait({work}, timeout=STOP_WAIT)
+        if work.done() and not work.cancelled():
+            work.result()
+
+    async def _list_sent(self) -> AsyncIterator[Job]:
+        async for job in self._list_jobs():
+            self._there[job.number] = job
+            self._tell()
+            yield job
+
+    async def _take_in(self, line: Mapping[str, Any]) -> None:
+        """A row has come back from a worker."""
+        number = line["row"]
+        job, host = self._there.pop(number), self._host_of(number)
+        self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
+        row = decode_row(line, number, job.input, self._config.output, host)
+        self._pace.add_cost(row.cost or 0.0)
+        await self._keep(row)
+
+    def _fail(self, message: str) -> None:
+        self._end(message, cut=True)
 
     async def _list_jobs(self) -> AsyncIterator[Job]:
         """The rows that have to be run. Those that need no run end on the way: taken from the store, or without a text."""
