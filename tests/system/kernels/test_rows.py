@@ -255,3 +255,18 @@ def test_rows_are_recorded_and_replayed(kernel, tmp_path):
     replayed = kernel.execute(f"%%toolloop --each reviews --replay {tape} --as got\nSay {{{{product}}}}.")
     assert f"replayed from {tape.name}" in replayed.text
     assert kernel.execute("print([row.answer for row in got] == first, len(said))").stdout == "True 12\n"
+
+
+def test_rows_in_the_workers_of_an_executor(kernel):
+    """`--executor` names a variable; the tool runs there, the rows come back here; a policy that asks is a mistake."""
+    pytest.importorskip("loky")
+    assert kernel.execute("import loky\npool = loky.get_reusable_executor(1)").status == "ok"
+    cell = "%%toolloop --each reviews --executor pool --model toolloop/demo -t double --as got{}\nDouble 21 for {{{{product}}}}."
+    done = kernel.execute(cell.format(""), timeout=240)
+    assert "done · 12 of 12 rows · " in done.text
+    facts = "print({row.result.tool_results[0].output for row in got}, runs)"
+    assert kernel.execute(facts).stdout == "{'42'} []\n"
+    assert kernel.execute(cell.format(" -p ask")).text.startswith(
+        "toolloop: executor: nobody can be asked in a worker"
+    )
+    kernel.execute("pool.shutdown()")

@@ -117,8 +117,8 @@ class RowsPage(RowsWatcher):
             record = notice(f"{row}: {asked.tool} waits for a decision")
             await put_card(self._card, asked, record, row, REACH_OF_ROWS)
 
-        self._state = f"waiting for you: {row}"
-        self._screen.show(self._progress, self._state)
+        self._state = waiting = f"waiting for you: {row}"
+        self._screen.show(self._progress, waiting)
         self._screen.leave()
         try:
             await ask_person(
@@ -129,7 +129,7 @@ class RowsPage(RowsWatcher):
                 reach=REACH_OF_ROWS,
             )
         finally:
-            self._state = ""
+            self._state = "" if self._state == waiting else self._state  # it may be stopping by now
             self._card.draw(None)
 
 
@@ -189,13 +189,12 @@ class BlockInCell(Screen):
             self._bar = StopBar(stop, "Stop all rows")
 
     def show(self, progress: RowsProgress, state: str) -> None:
-        bundle = mimebundle([*self._head, draw_running_rows(progress, state)])
-        if self._bar is None:
-            self._output.put(bundle)
-            return
-        self._bar.show(mimebundle(draw_running_rows(progress, state))["text/html"])
-        if not self._output.is_there:
-            self._output.put({**bundle, **self._bar.mimebundle()})
+        block = draw_running_rows(progress, state)
+        if self._bar is not None:
+            self._bar.show(mimebundle(block)["text/html"])
+        if self._bar is None or not self._output.is_there:
+            widget = {} if self._bar is None else self._bar.mimebundle()
+            self._output.put({**mimebundle([*self._head, block]), **widget})
 
     def end(self) -> None:
         if self._bar is not None:
