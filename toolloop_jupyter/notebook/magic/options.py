@@ -182,6 +182,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
            help="go on where the request differs from the recorded one"),
+    Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
+           help="answer calls of tools from the recording, too: nothing runs, and --tools need not be there"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
 )
