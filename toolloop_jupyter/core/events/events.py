@@ -204,8 +204,8 @@ class Request:
     @property
     def address(self) -> str:
         """The API's address that it goes to; "" for the provider's own."""
-        told = (one.get(name) for one in (self.options, self.secrets) for name in ("api_base", "base_url"))
-        return next((str(base) for base in told if base), "")
+        given = {**self.secrets, **self.options}
+        return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""
