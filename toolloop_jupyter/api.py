@@ -35,6 +35,7 @@ from .core.session import (
     AsyncSession,
     Capabilities,
     EventStream,
+    Given,
     Keywords,
     Pending,
     Session,
@@ -143,9 +144,12 @@ def _config(harness: object, keywords: Keywords) -> Config:
 
 @_with_keywords
 def aagent(
-    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
+
+    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]` (texts, pictures, paths of files, parts
+    of a message, and other values, which are told as a tool's result is).
 
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
@@ -162,7 +166,7 @@ def aagent(
 
 @_with_keywords
 def agent(
-    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Result | EventStream:
     """Run one prompt and return its Result, or with `stream=True` an iterator of its events. Works in a notebook cell.
 
