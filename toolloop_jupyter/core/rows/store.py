@@ -62,13 +62,12 @@ def encode_row(row: Row) -> JsonObject:
     }
     if result is None:
         return made
-    usage = result.usage
     return {
         **made,
         "text": result.text,
         "stop_reason": result.stop_reason,
         "cost": result.cost,
-        "usage": [usage.input_tokens, usage.output_tokens, usage.calls],
+        "usage": dataclasses.astuple(result.usage),
         "model": result.model,
         "prompt": result.prompt,
         "note": result.error,
