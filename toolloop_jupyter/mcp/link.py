@@ -171,7 +171,7 @@ class Link:
     # --- on the thread ---
 
     def _run(self) -> None:
-        _quieten()
+        _silence_client_log()
         try:
             asyncio.run(self._live())
         finally:
@@ -321,7 +321,7 @@ def _require_client() -> None:
 async def _accept_result(_name: str, _result: object) -> None: ...
 
 
-def _quieten() -> None:
+def _silence_client_log() -> None:
     """Let the client's own log lines go nowhere, unless somebody has set up logging: they are for its developers."""
     logger = logging.getLogger("mcp")
     if not logger.handlers:

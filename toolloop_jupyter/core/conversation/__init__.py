@@ -1,4 +1,4 @@
-"""The messages of a conversation: valid at every await, and kept in files."""
+"""The messages of a conversation: valid at every await; saved to files and loaded."""
 
 from .history import History, add_pictures, find_picture_place
 from .storage import FORMAT, dump, load_messages, repair

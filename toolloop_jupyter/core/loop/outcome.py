@@ -1,4 +1,4 @@
-"""What came of a tool's run -> the ToolResult: the model's text and pictures, the person's value and traceback."""
+"""The outcome of a tool's function -> its ToolResult: text and pictures for the model, value and traceback for the person."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ async def make_result(
     see: Callable[[], bool],
     name_code: Callable[[str], str],
 ) -> ToolResult:
-    """What came of a function's run, for the model and for the person.
+    """Make the result of a call from the `outcome` of its function.
 
-    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
+    `keeper` has kept the function's prints. `see` says whether the model takes pictures; it is called only if there are some.
     `name_code` gives a traceback the names that a person knows.
     """
     seconds, error = call.seconds, outcome.error
@@ -48,7 +48,7 @@ async def make_result(
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
-        pictures = await _pictures(outcome.value, keeper, see)
+        pictures = await _collect_pictures(outcome.value, keeper, see)
     else:
         before, pictures = "", ()
         behind = f"\n[printed before it]\n{printed}" if printed else ""
@@ -70,27 +70,29 @@ async def make_result(
     )
 
 
-async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
-    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
-    found = attempt_call(lambda: list(find_pictures(value)))  # it asks the value, whose code may fail
+async def _collect_pictures(
+    value: object, keeper: PrintKeeper | None, see: Callable[[], bool]
+) -> tuple[str, ...]:
+    """The data addresses of the pictures in a value and among the displayed outputs; () if the model takes none."""
+    found = attempt_call(lambda: list(find_pictures(value)))  # the value's own code may fail
     drawable = [] if isinstance(found, Raised) else [*found]
     drawable += keeper.pictures if keeper is not None else []
     return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 
 
 def _tell_edits(bound: BoundCall) -> str:
-    """What the model reads of a call whose arguments a person has edited."""
+    """The sentence that tells the model how a person has edited the arguments."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """The error's type and text, what became of a thread that did not end in time, and a hint."""
+    """The error's type and text, with the fate of a thread that did not end in time, and a hint."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
         message += f"; {call.left_behind}" if call.left_behind else ""
-    return message + _thread_hint(bound, message)
+    return message + _hint_at_thread(bound, message)
 
 
 _WRONG_THREAD = re.compile(
@@ -98,8 +100,8 @@ _WRONG_THREAD = re.compile(
 )
 
 
-def _thread_hint(bound: BoundCall, message: str) -> str:
-    """What to write when something must not be used in a worker thread (sqlite connections, GUI toolkits, signals)."""
+def _hint_at_thread(bound: BoundCall, message: str) -> str:
+    """How to run a tool on the main thread, if the error is about threads (sqlite connections, GUI toolkits, signals); else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
     return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own.)"
@@ -119,34 +121,34 @@ _MOST_FOREIGN = 3
 def cut_traceback(error: BaseException) -> str:
     """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
 
-    Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
-    (its notes, its text) fails has only its words. Never raises.
+    If no frame is the person's own (a library's function is the tool), the last frames stay. If the error's own code (its
+    notes, its text) fails, only its type and message are returned. Never raises.
     """
-    made = attempt_call(_traceback, error)
+    made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
 
 
-def _traceback(error: BaseException) -> str:
+def _write_traceback(error: BaseException) -> str:
     whole = traceback.TracebackException.from_exception(error)
-    for part in _chain(whole):
+    for part in _walk_chain(whole):
         frames = [frame for frame in part.stack if not _is_ours(frame.filename)]
         own = [frame for frame in frames if not _is_library(frame.filename)]
         part.stack = traceback.StackSummary.from_list(
-            own or [_shortened(frame) for frame in frames[-_MOST_FOREIGN:]]
+            own or [_shorten_path(frame) for frame in frames[-_MOST_FOREIGN:]]
         )
     return "".join(whole.format())
 
 
-def _chain(
+def _walk_chain(
     part: traceback.TracebackException | None, depth: int = 0
 ) -> Iterator[traceback.TracebackException]:
     if part is None or depth > 50:
         return
     yield part
-    yield from _chain(part.__cause__, depth + 1)
-    yield from _chain(part.__context__, depth + 1)
+    yield from _walk_chain(part.__cause__, depth + 1)
+    yield from _walk_chain(part.__context__, depth + 1)
     for inner in getattr(part, "exceptions", None) or ():  # groups, from Python 3.11 on
-        yield from _chain(inner, depth + 1)
+        yield from _walk_chain(inner, depth + 1)
 
 
 def _is_ours(filename: str) -> bool:
@@ -160,8 +162,8 @@ def _is_library(filename: str) -> bool:
     return name.startswith(_LIBRARIES) or "/site-packages/" in name or "/dist-packages/" in name
 
 
-def _shortened(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """The frame with a file name without this machine's folders."""
+def _shorten_path(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """The frame with its file name, without the folders of this machine."""
     name = frame.filename.replace("\\", "/")
     for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):
         if folder in name:

@@ -1,4 +1,4 @@
-"""What a function returned, for the model: a bounded text, and pictures."""
+"""A tool's value as the model gets it: a bounded text, and pictures."""
 
 from .images import (
     PicturePlace,

@@ -50,7 +50,7 @@ _ANY_VALUE: JsonSchema = {
 
 
 class _Generator(GenerateJsonSchema):
-    # A default that is no JSON is simply not told: `MISSING` above all.
+    # A default without a JSON form (above all `MISSING`) is left out of the schema.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
@@ -170,7 +170,7 @@ def make_strict_json(value: object) -> object:
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
     """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first.
 
-    A property that is called like a keyword is no schema's keyword.
+    A property whose name is a keyword of JSON Schema is not taken for that keyword.
     """
     if not isinstance(schema, dict):
         return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
@@ -186,7 +186,7 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
-    """Every schema inside a JSON schema, to be read, and it itself at the end."""
+    """All schemas inside a JSON schema, for reading; the schema itself comes last."""
     found: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
@@ -198,7 +198,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """What a schema's `$ref` refers to, with what stands beside it; the schema itself where it has none that is known."""
+    """The schema that `$ref` refers to, with the keys beside `$ref`; the schema itself if it has no known `$ref`."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -206,7 +206,7 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
-    """One schema, those inside it cleaned, as strict providers take it. Changes it in place."""
+    """Change one schema, in place, to a form that strict providers take. The schemas inside it are cleaned already."""
     node.pop("title", None)  # pydantic's, made from the name: says nothing new
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
@@ -232,7 +232,7 @@ def _clean(node: JsonSchema) -> JsonSchema:
 
 
 def _say_type_of_enum(node: JsonSchema) -> None:
-    """Say the type of allowed values, one alternative for each type where they are mixed."""
+    """Add the type of the allowed values; for values of several types, one alternative for each type."""
     by_type: dict[str, list[object]] = {}
     for value in node["enum"]:
         by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)
