@@ -183,7 +183,7 @@ async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
 
 def test_a_recorded_picture_comes_back():
     """A message made of recorded deltas, and the delta made of it, have the picture still."""
-    message = tape.as_delta({"role": "assistant", "content": "", "images": [IMAGE]})
+    message = tape.make_delta({"role": "assistant", "content": "", "images": [IMAGE]})
     assembly = Assembly()
     assembly.add(message)
     assert assembly.attachments.all() == (PICTURE,)
