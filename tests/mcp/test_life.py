@@ -86,7 +86,7 @@ def test_nobody_holds_it_any_more(connect):
     running = list_processes()
     del files
     deadline = time.monotonic() + 20
-    while any(map(is_alive, running)) and time.monotonic() < deadline:
+    while (any(map(is_alive, running)) or threads()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_alive, running))
     assert threads() == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import sys
 import threading
 import warnings
@@ -22,13 +23,14 @@ from .link import HANDSHAKE, ConnectionFailed, Link
 from .log import ServerLog
 from .questions import Asker, Askers
 from .schema import UnusableSchema, check_schema
-from .target import Target, read_target
+from .target import Target, read_roots, read_target
 from .tools import (
     ServerError,
     ServerTool,
     describe_claims,
     make_attribute,
     make_settings,
+    read_result,
     shorten_description,
 )
 
@@ -61,7 +63,7 @@ class Connection(ToolSource):
         handshake: float,
     ) -> None:
         self._target, self._policy = target, permissions
-        self._wanted = (None if include is None else frozenset(include), frozenset(exclude))
+        self._wanted = (None if include is None else _read_names(include), _read_names(exclude))
         self._name, self._limits, self._handshake = name, (timeout, max_result), handshake
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
@@ -216,6 +218,11 @@ class Connection(ToolSource):
         )
 
 
+def _read_names(given: Iterable[str]) -> frozenset[str]:
+    """The names in a list; a text alone is one name."""
+    return frozenset([given] if isinstance(given, str) else given)
+
+
 def describe_listed(one: Any) -> str:
     """All that counts of a listed tool, as a text to be compared."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
@@ -302,7 +309,8 @@ class _Life:
                 await self._look_again(client)
             self._check_pinned(tool)
             with self._askers.running(asker):
-                return await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+                result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+            return read_result(tool, result)  # here: a long one would hold the run's loop
 
         return work
 
@@ -421,6 +429,7 @@ def connect(
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    roots: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
     permissions: object = None,
     include: Iterable[str] | None = None,
     exclude: Iterable[str] = (),
@@ -437,6 +446,7 @@ def connect(
         env: environment variables of the command, each with the NAME of the variable that has its value.
         headers: of an address, each with the NAME of the variable that has its value.
         cwd: the folder that the command starts in.
+        roots: folders that the server is told of when it asks where it may work; it decides what it makes of them.
         permissions: for this server's tools: a mode, a mapping of the server's names to modes ("*": all others), or a callable.
             Without it every call is asked about, also in a run that is "full".
         include: the only tools to take, by the server's names.
@@ -452,6 +462,7 @@ def connect(
         check_policy(permissions)
     frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
+    target = dataclasses.replace(target, roots=read_roots(roots))
     place = _find_place(frame, target)
     _close_earlier(place, frame)
     made = Connection(

@@ -228,8 +228,18 @@ class Link:
         elif target.kind == "http":
             server = _ask_over_http(target)
         return Client(
-            server, message_handler=self._take_message, elicitation_callback=self._elicit, cache=None
+            server,
+            message_handler=self._take_message,
+            elicitation_callback=self._elicit,
+            list_roots_callback=self._list_roots if target.roots else None,
+            cache=None,
         )
+
+    async def _list_roots(self, _context: object) -> Any:
+        """The folders that the person has given it; without any the client says that it has no roots."""
+        from mcp_types import ListRootsResult
+
+        return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
         """Answer a question of the server: a form by a person; an address, and what nobody can be asked, is declined."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from ..core.events import Mistake
@@ -31,6 +32,8 @@ class Target:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     server: object = field(default=None, repr=False)
+    roots: tuple[str, ...] = field(default=(), repr=False)
+    """Addresses (file://…) of the folders that it is told of."""
 
 
 def read_target(
@@ -117,3 +120,18 @@ def _refuse_beside(**options: object) -> None:
 def _shorten(text: str) -> str:
     shown = hide_suspected(plain(text).replace("\n", " "))
     return shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"
+
+
+def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """The addresses of folders. Raises Mistake for what is no folder."""
+    folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
+    found = []
+    for folder in folders:
+        try:
+            path = Path(folder).expanduser().resolve(strict=True)
+        except (OSError, RuntimeError, TypeError, ValueError):
+            path = None
+        if path is None or not path.is_dir():
+            raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
+        found.append(path.as_uri())
+    return tuple(found)

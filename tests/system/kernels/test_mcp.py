@@ -156,6 +156,25 @@ def test_a_recorded_run_is_played_again(kernel):
     assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
 
 
+def test_a_recorded_run_is_played_without_its_server(kernel):
+    """`--replay-tools`: in a room without the server, and without the variable, calls are answered from the recording."""
+    kernel.execute(
+        "shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
+        "m = ScriptedModel([call('shout', text='hey'), call('fail')], 'It said HEY.')"
+    )
+    first = kernel.execute("%%toolloop --model m --tools lib --record away.jsonl --as r\nShout.")
+    kernel.execute("lib.close(); del lib; ran = list(shop.ran)")
+    again = kernel.execute("%%toolloop --tools lib --replay away.jsonl --replay-tools --as r2\nShout.")
+    assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
+    said = kernel.execute(
+        "print(r2.text, [t.output for t in r2.tool_results] == [t.output for t in r.tool_results], shop.ran == ran)"
+    )
+    assert said.stdout == "It said HEY. True True\n"
+    assert "replayed from away.jsonl with its tools" in again.text
+    alone = kernel.execute("%%toolloop --replay-tools\nShout.")
+    assert "--replay-tools needs a recording" in alone.text
+
+
 def test_a_public_server(kernel):
     """A server of the package index, as it is installed beside the kernel: connected by its command, called, and let go."""
     made = kernel.execute(

@@ -90,6 +90,39 @@ class ArgumentReader(Protocol):
 
 
 @dataclass(frozen=True)
+class JsonArguments:
+    """Reads the arguments of a tool that is given JSON and no typed values; all of them as one mapping."""
+
+    tool: str
+
+    def read(self, raw: object) -> ArgumentsByKey:
+        """What the model sent, as JSON, checked. Raises InvalidArguments."""
+        try:
+            given = parse_arguments(raw)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
+        return {key: self._make(key, value) for key, value in self.check(given).items()}
+
+    def check(self, given: JsonObject) -> JsonObject:
+        """What is taken of these arguments. Raises InvalidArguments."""
+        return given
+
+    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
+        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+        if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
+            return arguments
+        return self.read(dict(edited))
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
+        """All of them as one mapping: a name may be any text."""
+        return ({key: one.value for key, one in arguments.items()},), {}
+
+    def _make(self, key: str, value: object) -> Argument:
+        shown = copy.deepcopy(value)
+        return Argument(Parameter(key, key, object, "", positional=False), value, True, shown, shown)
+
+
+@dataclass(frozen=True)
 class Arguments:
     """Reads the arguments of one tool's calls, by the function's signature."""
 
