@@ -11,7 +11,7 @@ from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import Block, mimebundle, notice, tell_why
+from ..transcript import Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -90,7 +90,7 @@ async def put_card(output: CellOutput, approval: Approval, record: Block, positi
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
-    output.put({**mimebundle([record, notice(NO_CARD)]), **card.mimebundle()})
+    output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
     card.came_up()
     try:
         await approval.wait()

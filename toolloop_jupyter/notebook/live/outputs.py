@@ -21,7 +21,7 @@ from ...core.models import must_load
 from ...core.text import settle_lines
 from .. import kernel
 from ..html import counted
-from ..transcript import WIDGET, bundle_of, picture_of
+from ..transcript import WIDGET, find_bundle, get_picture_bytes
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
@@ -153,7 +153,7 @@ class CallOutputs(PrintKeeper):
         """The pictures that were displayed, as PNG or JPEG."""
         with self._lock:
             bundles = [data for kind, data in self._parts if kind == "display"]
-        return [data for bundle in bundles if (data := picture_of(bundle))]
+        return [data for bundle in bundles if (data := get_picture_bytes(bundle))]
 
 
 def _words(bundle: Mapping[str, object]) -> str:
@@ -319,7 +319,7 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
             else []
         )
         for figure in new:
-            take("display", FigureBundle(bundle_of(figure), figure))
+            take("display", FigureBundle(find_bundle(figure), figure))
             attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 

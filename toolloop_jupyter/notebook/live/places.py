@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 from .. import kernel
-from ..transcript import WIDGET, Block, mimebundle
+from ..transcript import WIDGET, Block, make_bundle
 
 MOST = 40
 """Outputs of a cell; JupyterLab's limit leaves room for what a person's own code adds."""
@@ -46,7 +46,7 @@ class CellOutput:
 
     def draw(self, block: Block | None, *, soon: bool = True) -> None:
         """The same for a block; None takes away what is there."""
-        self.put(EMPTY if block is None else mimebundle(block), soon=soon)
+        self.put(EMPTY if block is None else make_bundle(block), soon=soon)
 
 
 class _Display:

@@ -14,7 +14,7 @@ from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
-from ..transcript import approval_record, head, mimebundle, notice, render, timeline, to_markdown
+from ..transcript import approval_record, head, make_bundle, notice, render, timeline, to_markdown
 from .asking import ask, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
@@ -27,7 +27,7 @@ async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Res
     if kernel.get_shell() is None or not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
-    cell.display(mimebundle(notice(LOADING)), display_id=identity)
+    cell.display(make_bundle(notice(LOADING)), display_id=identity)
 
     async def take_away() -> None:
         try:
@@ -153,7 +153,7 @@ def display(result: Result) -> None:
 
 def bundle(result: Result) -> Mapping[str, str]:
     """The transcript as a MIME bundle with "text/html" and "text/plain"."""
-    return mimebundle(render(result))
+    return make_bundle(render(result))
 
 
 def markdown(result: Result) -> str:
@@ -176,4 +176,4 @@ class Diagram:
 
 def diagram(result: Result) -> Diagram:
     """When each model call, approval and tool call of the run took place."""
-    return Diagram(mimebundle(timeline(result)))
+    return Diagram(make_bundle(timeline(result)))

@@ -29,7 +29,7 @@ from ..html import (
     pre,
     put_style_behind,
 )
-from ..transcript import Block, reason_in, short_arguments
+from ..transcript import Block, join_reason, short_arguments
 from .asking import Means, means_of_asking
 from .view import CellRun
 
@@ -151,7 +151,7 @@ def _line(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
     text = " · ".join(words)
     line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
     if line.endswith(":"):  # what it announces is worth more than that
-        line, more = reason_in(text), 0
+        line, more = join_reason(text), 0
     return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
 
@@ -219,7 +219,7 @@ class Stepper(Observer):
 
         card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
         output = self._run.output()
-        output.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
+        output.put({"text/plain": f"waiting: Next to {what}", **card.make_reference()})
         card.came_up()
         self._run.hooks.say(f"waiting for Next: {what}")
         try:

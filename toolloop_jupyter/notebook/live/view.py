@@ -28,7 +28,7 @@ from ..transcript import (
     Step,
     Steps,
     TextStep,
-    mimebundle,
+    make_bundle,
     notice,
     progress_block,
     without_style,
@@ -121,9 +121,9 @@ class RunHead:
         self._show()
 
     def _show(self) -> None:
-        widget = {} if self._toolbar is None else self._toolbar.mimebundle()
+        widget = {} if self._toolbar is None else self._toolbar.make_reference()
         blocks = [self.block, notice(LOADING)] if self._is_loading and not widget else [self.block]
-        self._output.put({**mimebundle(blocks), **widget})
+        self._output.put({**make_bundle(blocks), **widget})
 
 
 class _Row(NamedTuple):
@@ -263,7 +263,7 @@ class CellRun:
                     self._call_changed(step)
                 case Done():
                     kept = self._options.finish()
-                    self.output().put({**mimebundle(self._page.draw(step) or ()), **kept})
+                    self.output().put({**make_bundle(self._page.draw(step) or ()), **kept})
                 case Notice(kind="error") if self._options.raises:
                     pass  # the cell's error says it
                 case _:

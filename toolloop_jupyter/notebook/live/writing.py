@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ...core.text import KeyFilter
 from ..html import markdown_html, prose, split_markdown
-from ..transcript import Block, Page, TextStep, mimebundle, text_block, written
+from ..transcript import Block, Page, TextStep, make_bundle, text_block, written
 from .places import CellOutput, OutputColumn
 
 
@@ -41,7 +41,7 @@ class CellWriter:
             return
         self._feed(step)
         if finished := self._text.take():
-            outputs[-1].put(mimebundle(finished))
+            outputs[-1].put(make_bundle(finished))
             outputs.append(self._column.output())
         outputs[-1].draw(self._text.block())
 

@@ -17,7 +17,7 @@ from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..transcript import head, mimebundle, notice
+from ..transcript import head, make_bundle, notice
 from .names import fill_in, leave_out_others, note_left, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
@@ -264,7 +264,7 @@ class Notebook:
             if turn is not None:
                 session.rewind(turn)
         request = await session.preview(prompt)
-        cell.display(mimebundle([request_block(request, sent=False, title_of=session.config.route.title)]))
+        cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
     def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[Block]]:
         """The conversation that the cell goes on with, with its options, and what to tell the person about it."""

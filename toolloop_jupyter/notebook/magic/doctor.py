@@ -18,7 +18,7 @@ from ...core.tools import ToolSource
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..live import Means
-from ..transcript import Block, mimebundle
+from ..transcript import Block, make_bundle
 from .options import in_flags
 
 NewSession = Callable[[Mapping[str, object]], AsyncSession]
@@ -152,7 +152,7 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
     card = ClickTest(wait, lambda: loop.call_soon_threadsafe(clicked.set))
     identity = "toolloop-doctor"
     text = f"Click the button within {wait:g} seconds."
-    cell.display({"text/plain": text, **card.mimebundle()}, display_id=identity)
+    cell.display({"text/plain": text, **card.make_reference()}, display_id=identity)
     began = loop.time()
     try:
         await asyncio.wait_for(clicked.wait(), wait)
@@ -205,4 +205,4 @@ def _render(findings: list[Finding]) -> dict[str, str]:
         )
         lines.append(f"{mark} {one.what:<26} {plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}")
     html = f'{STYLE}<div class="tlj" style="{BLOCK}"><table style="{TABLE}">{"".join(rows)}</table></div>'
-    return mimebundle(Block(html, "\n".join(lines)))
+    return make_bundle(Block(html, "\n".join(lines)))
