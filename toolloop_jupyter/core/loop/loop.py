@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..conversation import add_pictures
 from ..events import (
@@ -384,8 +384,7 @@ MEANWHILE = (
 UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
-@dataclass(frozen=True)
-class Permit:
+class Permit(NamedTuple):
     """The permission to run a call: with which arguments, by which decision."""
 
     bound: BoundCall

@@ -24,7 +24,14 @@ from ..events import (
     ToolStatus,
     Usage,
 )
-from ..models import ModelCall, choose_picture_place, note, takes_response_format, takes_tool_choice_none
+from ..models import (
+    ModelCall,
+    choose_picture_place,
+    find_cache_marks,
+    note,
+    takes_response_format,
+    takes_tool_choice_none,
+)
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
@@ -187,6 +194,19 @@ class Turn:
         return self.config.completion_options()
 
     @functools.cached_property
+    def cache_marks(self) -> Mapping[str, object]:
+        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+
+        Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
+        is with tools, or of the next turn, which there may be where there was one before.
+        """
+        before = self.history.starts[-1] if self.history.starts else 0
+        if not self.config.tools and before < 2:  # a system message alone is no turn
+            return {}
+        given = self.config.options.completion_kwargs
+        return find_cache_marks(self.config.route.model, given, self.history.for_request)
+
+    @functools.cached_property
     def asks_in_words(self) -> bool:
         """Whether `output=` has to be asked for in words, since the model takes no response_format beside tools."""
         output = self.config.output
@@ -214,6 +234,7 @@ def make_request(turn: Turn) -> Request:
         options.pop("tool_choice", None)
         if takes_tool_choice_none(model, tools):
             options["tool_choice"] = "none"
+    options |= turn.cache_marks
     messages = turn.history.for_request(lambda: turn.picture_place)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 

@@ -2,7 +2,12 @@
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
-from .capabilities import choose_picture_place, takes_response_format, takes_tool_choice_none
+from .capabilities import (
+    choose_picture_place,
+    find_cache_marks,
+    takes_response_format,
+    takes_tool_choice_none,
+)
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
 from .options import (
@@ -43,6 +48,7 @@ __all__ = [
     "choose_picture_place",
     "ensure",
     "explain_switch",
+    "find_cache_marks",
     "find_completion_option",
     "is_completion_option",
     "is_ours",

@@ -18,6 +18,7 @@ from ..execution import attempt_call
 _MOST = 10  # drawn things of one set of axes that are listed
 _MOST_PARTS = 100  # items of a list or a dict that are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
+_WITHOUT = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
@@ -77,10 +78,10 @@ def read_picture(value: object) -> bytes:
 def find_pictures(value: object) -> list[object]:
     """The parts of a result that can be drawn: the result itself, or items of lists and dicts, two levels deep.
 
-    Each figure comes once. Draws nothing.
+    Draws nothing. Never raises.
     """
     found: dict[int, object] = {}
-    if not isinstance(value, (str, int, float, type(None))):
+    if type(value) not in _WITHOUT:
         attempt_call(_collect, value, found, 2)
     return list(found.values())
 
