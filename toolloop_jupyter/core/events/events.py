@@ -43,9 +43,9 @@ class Usage:
     """Model calls, not tool calls."""
     # ours
     cache_read_tokens: int | None = None
-    """Of `input_tokens`, those that the provider had in its cache; None where nobody tells."""
+    """How many of `input_tokens` the provider has read from its cache; None if nobody tells."""
     cache_write_tokens: int | None = None
-    """Of `input_tokens`, those that the provider has put into its cache; None where nobody tells."""
+    """How many of `input_tokens` the provider has put into its cache; None if nobody tells."""
 
     @property
     def total_tokens(self) -> int:
@@ -62,7 +62,7 @@ class Usage:
 
 
 def _add_told(one: int | None, other: int | None) -> int | None:
-    """The sum of what is told; None where neither is."""
+    """The sum of two numbers of which each may be unknown; None if both are."""
     return other if one is None else one if other is None else one + other
 
 

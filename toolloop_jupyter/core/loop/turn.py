@@ -195,7 +195,7 @@ class Turn:
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+        """The options that let the provider cache the beginning of the requests; {} if no later request is likely to read it.
 
         Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
         is with tools, or of the next turn, which there may be where there was one before.

@@ -78,7 +78,7 @@ class Assembly:
 
     @property
     def keeps_data(self) -> bool:
-        """Whether the message has data that is kept as its provider sent it: no other part of it is nested."""
+        """Whether the message keeps data unchanged from its provider. Only such data may be nested deep."""
         return self._returned is not None or self.calls.keep_data
 
     @property
@@ -234,7 +234,7 @@ class Calls:
         self.has_too_many = False
         """Whether there are more than MOST_CALLS calls; further fragments are then ignored."""
         self.keep_data = False
-        """Whether a call has fields that go back as they came."""
+        """Whether a call has fields that go back to the provider unchanged."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None

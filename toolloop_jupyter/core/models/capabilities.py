@@ -76,10 +76,9 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
 
 
 _MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
-"""The providers whose requests have to be marked for a prompt cache: where they serve Claude. OpenAI's and Gemini's caches
-need no marks."""
+"""Providers whose requests need marks for a prompt cache, if they serve Claude. OpenAI's and Gemini's caches need none."""
 _OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
-"""Completion options by which a user says what is cached."""
+"""Completion options by which users control the cache themselves."""
 _POINTS: tuple[Fields, ...] = (
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
@@ -90,7 +89,7 @@ _POINTS: tuple[Fields, ...] = (
 def find_cache_marks(
     model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
 ) -> dict[str, object]:
-    """The completion options with which a provider keeps the beginning of a request for the next one; {} where none are needed.
+    """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
 
     LiteLLM (1.110) does the marking: for a direct route by `enable_prompt_caching`, which a gateway does not take from its
     clients. So a gateway gets the marks themselves, which its LiteLLM passes to the provider or leaves out: for a group that
@@ -118,7 +117,7 @@ def _is_marked(message: Fields) -> bool:
 
 
 def read_cached(usage: object) -> tuple[int | None, int | None]:
-    """(read, written): input tokens from and into the provider's cache, as a usage tells them; None for what it does not tell.
+    """(read, written): input tokens read from and written to the provider's cache, by a usage; None for a number it lacks.
 
     Anthropic's, OpenAI's, Gemini's (as LiteLLM 1.110 hands it on) and DeepSeek's fields.
     """

@@ -91,12 +91,12 @@ class ArgumentReader(Protocol):
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """Reads the arguments of a tool that is given JSON and no typed values; all of them as one mapping."""
+    """Reads the arguments of a tool that takes JSON, not typed values: all arguments as one mapping."""
 
     tool: str
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """What the model sent, as JSON, checked. Raises InvalidArguments."""
+        """Check the arguments that the model sent, as JSON. Raises InvalidArguments."""
         try:
             given = parse_arguments(raw)
         except InvalidArguments as error:
@@ -104,17 +104,17 @@ class JsonArguments:
         return {key: self._make(key, value) for key, value in self.check(given).items()}
 
     def check(self, given: JsonObject) -> JsonObject:
-        """What is taken of these arguments. Raises InvalidArguments."""
+        """The accepted arguments. Raises InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+        """Check a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
         if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
             return arguments
         return self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """All of them as one mapping: a name may be any text."""
+        """All arguments as one mapping, since a name may be any text."""
         return ({key: one.value for key, one in arguments.items()},), {}
 
     def _make(self, key: str, value: object) -> Argument:

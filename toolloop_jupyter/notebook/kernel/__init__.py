@@ -30,10 +30,10 @@ Why sync calls need no nest_asyncio
 -----------------------------------
 
 `%%toolloop` is an awaited cell. `agent()` is not: it waits inside a loop that is already running, and the same three
-things must hold there. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied
-context what could not be entered; nothing of asyncio is changed afterwards. nest_asyncio and its continuation
-nest_asyncio2 replace classes and functions of asyncio for good, and were not enough. Measured: a cell that waits for its
-card, a click on it, and two cells queued behind.
+things must happen there. `run_sync` (`sync.py`) runs the running loop itself during the call. A callback whose context cannot be
+entered runs in a copy of that context. Afterwards nothing in asyncio is changed. nest_asyncio and its continuation nest_asyncio2
+replace classes and functions of asyncio for good, and were not enough. Measured with a cell that waits for its card, a click on
+the card, and two cells queued behind:
 
     the cell waits by                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run

@@ -186,9 +186,9 @@ def _do_nothing() -> None:
     pass
 
 
-# --- The user's own `asyncio.run(main())` in a cell, where `%toolloop nest` was said: nest_asyncio2, and what it lacks here.
-# Measured in `__init__`: on ipykernel 7 it holds back each handle whose context is entered, and with it a click. So the
-# kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- The user's own `asyncio.run(main())` in a cell, after `%toolloop nest`: nest_asyncio2, with a correction.
+# On ipykernel 7 it delays each callback whose context is entered, and so each click (measured, see `__init__`). So the kernel's
+# loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
@@ -207,7 +207,7 @@ def nest_loop() -> None:
     import nest_asyncio2
 
     with warnings.catch_warnings():
-        # It warns where nest_asyncio was applied before it (Colab's notebooks do). What it warns of is replaced below.
+        # It warns if nest_asyncio was applied before (Colab's notebooks do that). The method that it warns of is replaced below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
         # A loop that `asyncio.run` makes for itself (in a thread) is closed afterwards, as without the package (from 3.12 on).
         nest_asyncio2.apply(loop, run_close_loop=True)
@@ -221,13 +221,13 @@ def is_nested() -> bool:
 
 
 def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs the kernel's cells; None where there is none, or it is still to come."""
+    """The loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
     # ipykernel 6 and 7 keep tornado's loop; `asyncio_loop` is its public attribute.
     return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
 
 
 def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
-    """What the loop's `run_until_complete` is: also in code that the loop itself runs."""
+    """Replaces the loop's `run_until_complete`; it also works in code that the loop itself runs."""
     if asyncio._get_running_loop() is not loop:
         result: T = type(loop).run_until_complete(loop, future)
         return result
