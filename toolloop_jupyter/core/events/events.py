@@ -12,14 +12,16 @@ from .approval import Decision
 
 @dataclass(frozen=True)
 class Attachment:
-    """Ours: a part of the answer that is no text, thought or call. Data only: nothing is fetched to show it."""
+    """Ours: a part of the answer, or of the prompt, that is no text, thought or call. Data only: nothing is fetched to show it."""
 
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or ""."""
+    """Its data address (`data:image/png;base64,…`), or "". Of a picture of the prompt a small one, for people."""
+    is_sent: bool = False
+    """Whether it is of the prompt; those come first."""
 
 
 StopReason: TypeAlias = Literal[

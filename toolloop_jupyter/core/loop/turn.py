@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from .. import text as hiding
-from ..conversation import History
+from ..conversation import History, Prompt
 from ..events import (
     Decision,
     Event,
@@ -169,7 +169,7 @@ class Turn:
 
     config: Config
     history: History
-    prompt: str
+    prompt: Prompt
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
@@ -235,7 +235,8 @@ def make_request(turn: Turn) -> Request:
         if takes_tool_choice_none(model, tools):
             options["tool_choice"] = "none"
     options |= turn.cache_marks
-    messages = turn.history.for_request(lambda: turn.picture_place)
+    sends_prompts = turn.config.options.images != "never"
+    messages = turn.history.for_request(lambda: turn.picture_place, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 

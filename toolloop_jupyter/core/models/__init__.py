@@ -5,6 +5,7 @@ from .call import ModelCall
 from .capabilities import (
     choose_picture_place,
     find_cache_marks,
+    find_untaken,
     takes_response_format,
     takes_tool_choice_none,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "explain_switch",
     "find_cache_marks",
     "find_completion_option",
+    "find_untaken",
     "is_completion_option",
     "is_ours",
     "leave_out_price_list",
