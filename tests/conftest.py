@@ -13,7 +13,8 @@ from pathlib import Path
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
 # jsonschema tries it, for a check of formats that no test needs. Where JupyterLab has brought it, it builds 38 parsers at import,
 # which takes each process of the tests a second and more.
-sys.modules.setdefault("rfc3987_syntax", None)
+if "rfc3987_syntax" not in sys.modules:
+    sys.modules["rfc3987_syntax"] = None
 # A process started by nohup, or in the background of a script, ignores SIGINT, and so do its children: no Ctrl-C would reach
 # the kernels and terminals of the tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -48,8 +49,8 @@ DRIVEN_PLACES = tuple(
 def pytest_configure(config):
     # Taken out: a pytest that a test starts is no step.
     step, tally = (os.environ.pop(name, None) for name in ("TOOLLOOP_STEP", "TOOLLOOP_TALLY"))
-    if step:
-        config.pluginmanager.register(Progress(config, step, tally))
+    if step and tally:
+        config.pluginmanager.register(Progress(step, tally))
 
 
 def pytest_report_header():
