@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import json
 import math
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
@@ -221,16 +223,33 @@ def options_of(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data; in texts, what looks like a key is replaced. `without` tells the names that are left out."""
+    """Copy plain data; in texts, what looks like a key is replaced. `without` tells the names that are left out.
+
+    Of a picture its kind is kept, of another file a digest: the same run draws a figure anew, and not always to the byte.
+    """
     if isinstance(value, Mapping):
+        if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
+            value = {**value, "input_audio": {**sound, "data": _digest(str(sound.get("data")))}}
         return {str(k): clean(v, without) for k, v in value.items() if not without(str(k))}
     if isinstance(value, (list, tuple)):
         return [clean(item, without) for item in value]
     if isinstance(value, str) and value.startswith("data:image/"):
         return f"{value[:22].partition(',')[0]},…"
+    if isinstance(value, str) and (file := _FILE.match(value)):
+        return f"{file[0]}{_digest(value[file.end() :])}"
     if isinstance(value, str):
         return hide_suspected(value)
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
+
+
+_FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
+
+
+def _digest(encoded: str) -> str:
+    """What stands in a recording for a file's bytes; of itself, itself."""
+    return (
+        encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
+    )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
@@ -274,15 +293,16 @@ _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "requi
 
 
 def difference(
-    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject], wanted: object
+    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
 ) -> str:
-    """Return the first difference in messages, tools or the answer's schema, or "" when there is none.
+    """Return the first difference in messages, tools (unless None) or the answer's schema, or "" when there is none.
 
     Call ids, thinking blocks and options such as the temperature do not count.
     """
     if told := _in_messages(recorded.messages, messages):
         return told
-    was, now = ({str(tool.get("name")): tool for tool in those} for those in (recorded.tools, tools))
+    both = (recorded.tools, recorded.tools if tools is None else tools)
+    was, now = ({str(tool.get("name")): tool for tool in those} for those in both)
     for name in [*was, *now]:
         if name not in now:
             return f"the tool {name!r} was recorded and is not there now"
@@ -341,12 +361,30 @@ def _seen(message: ReadObject) -> tuple[str, str]:
     """Who says a message, and what it says as one text."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
-    for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments") or "{}"
-        with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
-            arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
-        said.append(f"{call['function'].get('name')}({arguments})")
+    said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
     return str(message.get("role")), "\n".join(text for text in said if text)
+
+
+def write_call(function: ReadObject) -> str:
+    """A call as one text: {"name", "arguments" (JSON text)} -> `double({"n": 4})`, its arguments in order."""
+    arguments = function.get("arguments") or "{}"
+    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
+        arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
+    return f"{function.get('name')}({arguments})"
+
+
+def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
+    """(the call as one text, its result as text), in order. Of a result with pictures the text alone is in a recording."""
+    calls: dict[object, str] = {}
+    found = []
+    for message in messages:
+        calls |= {call.get("id"): write_call(call["function"]) for call in message.get("tool_calls") or ()}
+        if message.get("role") == "tool":
+            content = message.get("content") or ""
+            parts = [{"text": content}] if isinstance(content, str) else content
+            text = "".join(str(part.get("text") or "") for part in parts)
+            found.append((calls.get(message.get("tool_call_id"), ""), text))
+    return found
 
 
 def _as_text(value: object) -> str:
