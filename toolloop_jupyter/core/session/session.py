@@ -365,7 +365,7 @@ class AsyncSession:
             stop_reason=end.reason,
             session_id=self.session_id,
             error=end.error,
-            model=turn.config.route.title,
+            model=self.config.route.title,
             prompt=turn.prompt,
             spans=tuple(turn.spent.spans),
             output_attempts=turn.answer.attempts,
