@@ -5,12 +5,29 @@ from __future__ import annotations
 import pytest
 
 from support.servers import answer, calls, failure
-from toolloop_jupyter import Harness, Retry, Text, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter import (
+    CapabilityUnsupported,
+    Harness,
+    Retry,
+    Text,
+    ToolLoopOptions,
+    aagent,
+    aagent_session,
+)
 from toolloop_jupyter.core.loop.config import find_fallbacks
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel, call, error, text
 
 LOOP = Harness.TOOL_LOOP
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c636462f8cf50000003860180"
+    "5a348d6b0000000049454e44ae426082"
+)
+
+
+class Picture:
+    def _repr_png_(self):
+        return PNG
 
 
 def add(a: int, b: int) -> int:
@@ -150,6 +167,17 @@ async def test_text_that_was_shown_is_taken_back():
         "Whole.",
     )
     assert [m["content"] for m in second.requests[0].messages] == ["Go."]
+
+
+async def test_each_has_to_take_what_the_prompt_holds():
+    """A picture in the prompt that a fallback is not known to take is a mistake before anybody is asked."""
+    first = ScriptedModel("Seen.", takes_images=True)
+    options = ToolLoopOptions(fallback=["hosted_vllm/no-eyes"])
+    with pytest.raises(
+        CapabilityUnsupported, match="which LiteLLM does not know hosted_vllm/no-eyes to take"
+    ):
+        await aagent(LOOP, ["Look.", Picture()], model=first, options=options)
+    assert first.requests == []
 
 
 async def test_all_fail():

@@ -12,14 +12,16 @@ from .approval import Decision
 
 @dataclass(frozen=True)
 class Attachment:
-    """Ours: a part of the answer that is no text, thought or call. Data only: nothing is fetched to show it."""
+    """Ours: a part of the answer, or of the prompt, that is no text, thought or call. Data only: nothing is fetched to show it."""
 
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
     name: str
     """What it is, in a line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or ""."""
+    """Its data address (`data:image/png;base64,…`), or "". Of a picture of the prompt a small one, for people."""
+    is_sent: bool = False
+    """Whether it is of the prompt; those come first."""
 
 
 StopReason: TypeAlias = Literal[
@@ -206,8 +208,8 @@ class Request:
     @property
     def address(self) -> str:
         """The API's address that it goes to; "" for the provider's own."""
-        told = (one.get(name) for one in (self.options, self.secrets) for name in ("api_base", "base_url"))
-        return next((str(base) for base in told if base), "")
+        given = {**self.secrets, **self.options}
+        return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""

@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..conversation import add_pictures
 from ..events import (
@@ -48,7 +48,9 @@ class TurnCancelled(asyncio.CancelledError):
 async def run_turn(turn: Turn) -> TurnEnd:
     """Run one turn to its end, and tell how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
     turn.history.begin_turn(turn.config.instructions)
-    turn.history.add_user(turn.prompt)
+    turn.history.add_user(turn.prompt.content)
+    for one in turn.prompt.attached:
+        await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:
@@ -383,8 +385,7 @@ MEANWHILE = (
 UNCHECKED = "The call was not run: the arguments that it was allowed with were not checked."
 
 
-@dataclass(frozen=True)
-class Permit:
+class Permit(NamedTuple):
     """That a call may run: with what, by whose decision."""
 
     bound: BoundCall

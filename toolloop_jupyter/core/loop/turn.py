@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from .. import text as hiding
-from ..conversation import History
+from ..conversation import History, Prompt
 from ..events import (
     Decision,
     Event,
@@ -143,7 +143,7 @@ class Turn:
 
     config: Config
     history: History
-    prompt: str
+    prompt: Prompt
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
@@ -220,7 +220,8 @@ def make_request(turn: Turn) -> Request:
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
     options |= turn.cache_marks
-    messages = turn.history.for_request(lambda: turn.picture_way)
+    sends_prompts = turn.config.options.images != "never"
+    messages = turn.history.for_request(lambda: turn.picture_way, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 

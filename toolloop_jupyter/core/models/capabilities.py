@@ -194,3 +194,29 @@ def way_for(
     if wish == "auto" and not any(sees is True for sees in known):
         return None
     return "tool" if where in _IN_TOOL else "user"
+
+
+_SUPPORTS = {
+    "pictures": "supports_vision",
+    "PDF files": "supports_pdf_input",
+    "sound": "supports_audio_input",
+}
+"""What a prompt may hold beside text, and LiteLLM's function that says whether a model takes it."""
+
+
+def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
+    """What of `needs` ("pictures", "PDF files", "sound") the model is not known to take in a prompt.
+
+    `wish` "always" says that it takes all of them, "never" that it takes none. A model of ours takes all: it reads the text.
+    """
+    if wish != "auto":
+        return [] if wish == "always" else list(needs)
+    if providers.is_ours(model):
+        return []
+    litellm = load_litellm()
+    names = {model, model.removeprefix(PROXY)}  # a gateway's group is often named as the model is
+    return [
+        need
+        for need in needs
+        if not any(attempt_call(getattr(litellm, _SUPPORTS[need]), name) is True for name in names)
+    ]

@@ -176,7 +176,7 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         base = keywords.get("api_base") if one.has_own_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
             raise ValueError(wrong)
-    output, observer = keywords.get("output"), keywords.get("observer")
+    output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
     return Config(
         route=route,
         fallbacks=fallbacks,
@@ -188,6 +188,6 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         max_turns=keywords.get("max_turns"),
         timeout=keywords.get("timeout"),
         options=options,
-        sandbox=make_sandbox(keywords.get("sandbox")),
+        sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
     )
