@@ -35,6 +35,7 @@ from .core.session import (
     AsyncSession,
     Capabilities,
     EventStream,
+    Given,
     Keywords,
     Pending,
     Session,
@@ -142,7 +143,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
     return dataclasses.replace(config, host=NOTEBOOK)
 
 
-def _begin_turn(harness: object, prompt: str, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
+def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
     """The one turn of a session of its own."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
@@ -155,9 +156,12 @@ def _collect(turn: AsyncEventStream) -> Coroutine[object, None, Result]:
 
 @_with_keywords
 def aagent(
-    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
+
+    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]` (texts, pictures, paths of files, parts
+    of a message, and other values, which are told as a tool's result is).
 
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
@@ -168,7 +172,7 @@ def aagent(
 
 @_with_keywords
 def agent(
-    harness: object, prompt: str, *, stream: bool = False, **keywords: Unpack[Keywords]
+    harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Result | EventStream:
     """Run one prompt and return its Result, or with `stream=True` an iterator of its events. Works in a notebook cell.
 

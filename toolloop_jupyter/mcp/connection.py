@@ -15,9 +15,9 @@ from types import FrameType
 from typing import Any, Literal
 
 from ..core.events import Approval, Decision, Mistake, Progress
-from ..core.execution import Outcome, describe_error, in_thread
+from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
-from ..core.text import hide, list_some, make_wire_name, plain
+from ..core.text import list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link
 from .log import ServerLog
@@ -253,7 +253,8 @@ class _Life:
         self.changed = False
         outcome = link.run_sync(_list_all, self._handshake)
         if outcome.error is not None:
-            raise ConnectionFailed(self._explain("gives no list of its tools", outcome.error)) from None
+            why = f"{self.title} gives no list of its tools: {link.explain(outcome.error)}"
+            raise ConnectionFailed(self.log.add_last_words(why)) from None
         listed: list[Any] = outcome.value
         self._pinned = self._listed = {one.name: describe_listed(one) for one in listed}
         return listed
@@ -269,7 +270,7 @@ class _Life:
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
         outcome = link.run_sync(_list_first, 5.0)
-        return "" if outcome.error is None else plain(describe_error(outcome.error, 200))
+        return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
         """End the link; none is opened any more."""
@@ -341,14 +342,10 @@ class _Life:
             raise error
         if link.lost(error):
             link.close(wait=False)
-            words = self.log.last_words()
-            why = (
-                "this connection is closed"
-                if self.closed
-                else "the server is gone, and whether the call had an effect is not known"
-            )
-            raise ServerError(f"{why}{'; ' + words if words else ''}") from None
-        raise ServerError(hide(plain(describe_error(error, 2_000)))) from None
+            gone = "the server is gone, and whether the call had an effect is not known"
+            why = "this connection is closed" if self.closed else gone
+            raise ServerError(self.log.add_last_words(why)) from None
+        raise ServerError(link.explain(error, 2_000)) from None
 
     # --- links ---
 
@@ -380,11 +377,6 @@ class _Life:
                 self.title = f"“{known}” ({self._target.title})"
                 self.short_name = make_wire_name(plain(info.name)[:40])
             return link
-
-    def _explain(self, what: str, error: BaseException) -> str:
-        words = self.log.last_words()
-        why = plain(describe_error(error, 300)).replace("\n", " ")
-        return f"{self.title} {what}: {why}{'; ' + words if words else ''}"
 
 
 def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:

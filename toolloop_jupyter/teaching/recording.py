@@ -166,8 +166,12 @@ class Recorder(Observer):
             "prompt_tokens": reply.usage.input_tokens,
             "completion_tokens": reply.usage.output_tokens,
         }
-        if reply.cost is not None:
-            usage["cost"] = reply.cost
+        told = {
+            "cost": reply.cost,
+            "cache_read_input_tokens": reply.usage.cache_read_tokens,
+            "cache_creation_input_tokens": reply.usage.cache_write_tokens,
+        }
+        usage |= {name: value for name, value in told.items() if value is not None}
         deltas = self._deltas
         if not says_same(deltas, reply.message):  # a broken try came before the one that counts
             deltas = [(deltas[-1][0] if deltas else 0.0, as_delta(reply.message))]

@@ -12,14 +12,16 @@ from .approval import Decision
 
 @dataclass(frozen=True)
 class Attachment:
-    """Ours: a part of the answer that is no text, thought or call. Data only: nothing is fetched to show it."""
+    """Ours: a part of the answer, or of the prompt, that is no text, thought or call. Data only: nothing is fetched to show it."""
 
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
     name: str
     """What it is, in a line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or ""."""
+    """Its data address (`data:image/png;base64,…`), or "". Of a picture of the prompt a small one, for people."""
+    is_sent: bool = False
+    """Whether it is of the prompt; those come first."""
 
 
 StopReason: TypeAlias = Literal[
@@ -41,6 +43,11 @@ class Usage:
     output_tokens: int = 0
     calls: int = 0
     """Model calls, not tool calls."""
+    # ours
+    cache_read_tokens: int | None = None
+    """Of `input_tokens`, those that the provider had in its cache; None where nobody tells."""
+    cache_write_tokens: int | None = None
+    """Of `input_tokens`, those that the provider has put into its cache; None where nobody tells."""
 
     @property
     def total_tokens(self) -> int:
@@ -51,7 +58,14 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.calls + other.calls,
+            _add_told(self.cache_read_tokens, other.cache_read_tokens),
+            _add_told(self.cache_write_tokens, other.cache_write_tokens),
         )
+
+
+def _add_told(one: int | None, other: int | None) -> int | None:
+    """The sum of what is told; None where neither is."""
+    return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True)

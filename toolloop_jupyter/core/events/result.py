@@ -154,6 +154,10 @@ class Result:
         """A picture of the run for a notebook: who spoke when, and how long each call took."""
         return self.presenter.diagram(self)
 
+    def _repr_model_(self) -> str:
+        """What a model is told of it, where it is in a prompt or a tool returns it: the answer."""
+        return self.text
+
     def _ipython_display_(self) -> None:
         self.presenter.display(self)
 

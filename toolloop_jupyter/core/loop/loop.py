@@ -48,7 +48,9 @@ class TurnCancelled(asyncio.CancelledError):
 async def run_turn(turn: Turn) -> TurnEnd:
     """Run one turn to its end, and tell how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
     turn.history.begin_turn(turn.config.instructions)
-    turn.history.add_user(turn.prompt)
+    turn.history.add_user(turn.prompt.content)
+    for one in turn.prompt.attached:
+        await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from .. import text as hiding
-from ..conversation import History
+from ..conversation import History, Prompt
 from ..events import (
     Decision,
     Event,
@@ -24,7 +24,7 @@ from ..events import (
     ToolStatus,
     Usage,
 )
-from ..models import ModelCall, note, takes_no_tool_choice, takes_response_format, way_for
+from ..models import ModelCall, find_cache_marks, note, takes_no_tool_choice, takes_response_format, way_for
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
@@ -162,7 +162,7 @@ class Turn:
 
     config: Config
     history: History
-    prompt: str
+    prompt: Prompt
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
@@ -185,6 +185,19 @@ class Turn:
     def completion_options(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
         """(options to show, secrets to hide) of each model call."""
         return self.config.completion_options()
+
+    @functools.cached_property
+    def cache_marks(self) -> Mapping[str, object]:
+        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+
+        Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
+        is with tools, or of the next turn, which there may be where there was one before.
+        """
+        before = self.history.starts[-1] if self.history.starts else 0
+        if not self.config.tools and before < 2:  # a system message alone is no turn
+            return {}
+        given = self.config.options.completion_kwargs
+        return find_cache_marks(self.config.route.model, given, self.history.for_request)
 
     @functools.cached_property
     def asks_in_words(self) -> bool:
@@ -214,7 +227,9 @@ def make_request(turn: Turn) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
-    messages = turn.history.for_request(lambda: turn.picture_way)
+    options |= turn.cache_marks
+    sends_prompts = turn.config.options.images != "never"
+    messages = turn.history.for_request(lambda: turn.picture_way, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 

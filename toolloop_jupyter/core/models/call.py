@@ -34,7 +34,7 @@ from ..execution import RunEnded, attempt, get_message
 from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
-from .capabilities import is_free, price_of
+from .capabilities import is_free, price_of, read_cached
 from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
 from .options import explain_switch
 
@@ -282,7 +282,9 @@ class ModelCall:
         return Reply(
             message=assembly.message(self._ids_before() if assembly.calls else ()),
             finish_reason=assembly.finish_reason,
-            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken),
+            usage=Usage(
+                max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(assembly.usage)
+            ),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,

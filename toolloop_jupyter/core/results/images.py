@@ -6,6 +6,7 @@ No package for them is imported: a value of theirs brings it along.
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
 import itertools
 import struct
@@ -31,6 +32,8 @@ MOST_BYTES = 1_500_000
 """Of one picture before base64; Anthropic takes 5 MB after it."""
 MOST_EACH = 4
 """Pictures of one result."""
+MOST_THUMBNAIL = 100_000
+"""Characters of the data address of a picture that only shows people what was sent."""
 
 
 def detect_format(data: bytes) -> str:
@@ -50,10 +53,19 @@ def find_figure(value: Any) -> Any:
     return value
 
 
+def _is_plotly(value: object) -> bool:
+    """Whether this is a figure of plotly, and there is what draws those as pictures."""
+    plotly = sys.modules.get("plotly.basedatatypes")
+    is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
+    return is_figure and importlib.util.find_spec("kaleido") is not None
+
+
 def is_drawable(value: object) -> bool:
     """Whether a value is a picture's bytes, or has a method that gives a notebook its picture (Pillow's images have)."""
     if isinstance(value, (bytes, bytearray)):
         return detect_format(bytes(value[:16])) != ""
+    if _is_plotly(value):
+        return True
     # Looked up on the type, since proxies and mocks answer to any attribute.
     kind = type(value)
     return not isinstance(value, type) and any(callable(getattr(kind, name, None)) for name in _METHODS)
@@ -63,6 +75,9 @@ def read_picture(value: object) -> bytes:
     """The bytes of a picture that `is_drawable`; b"" when its method fails or gives none. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
+    if _is_plotly(value):
+        drawn: Any = attempt_call(value.to_image, "png")  # type: ignore[attr-defined]  # a plotly figure has it
+        return drawn if isinstance(drawn, bytes) else b""
     for name in _METHODS:
         method = getattr(type(value), name, None)
         data = attempt_call(method, value) if callable(method) else None
@@ -112,11 +127,60 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
     for drawable in drawables:
         if len(addresses) == MOST_EACH:
             break
-        data = attempt_call(_draw, drawable)
-        if isinstance(data, bytes) and data:
-            encoded = base64.b64encode(data).decode()
-            addresses[f"data:image/{detect_format(data)};base64,{encoded}"] = None
+        if data := draw_picture(drawable):
+            addresses[_make_address(data)] = None
     return tuple(addresses)
+
+
+def draw_picture(drawable: object) -> bytes:
+    """A picture as it is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" where that cannot be had. Never raises."""
+    data = attempt_call(_draw, drawable)
+    return data if isinstance(data, bytes) else b""
+
+
+def make_thumbnail(picture: bytes) -> str:
+    """A data address of at most MOST_THUMBNAIL characters that shows a picture: its own where it is so small.
+
+    "" for what is no picture, and for a larger one without Pillow to make it smaller. Never raises.
+    """
+    if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
+        return _make_address(picture)
+    made = attempt_call(_shrink, picture)
+    return made if isinstance(made, str) else ""
+
+
+def _shrink(picture: bytes) -> str:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(picture)).convert("RGBA")
+    page = Image.new("RGB", image.size, "white")
+    page.paste(image, mask=image.getchannel("A"))
+    for side, quality in ((800, 85), (480, 80), (240, 60)):
+        page.thumbnail((side, side))
+        buffer = io.BytesIO()
+        page.save(buffer, "JPEG", quality=quality)
+        if len(address := _make_address(buffer.getvalue())) <= MOST_THUMBNAIL:
+            return address
+    return ""
+
+
+def measure_picture(picture: bytes) -> str:
+    """A picture in a few words: "PNG picture, 640 × 480, 24 kB"; its pixels as far as Pillow or the PNG itself tells them."""
+    size = attempt_call(_read_size, picture)
+    pixels = f", {size[0]} × {size[1]}" if isinstance(size, tuple) else ""
+    return f"{detect_format(picture).upper()} picture{pixels}, {len(picture) / 1000:,.0f} kB".strip()
+
+
+def _read_size(picture: bytes) -> tuple[int, ...]:
+    if detect_format(picture) == "png":
+        return struct.unpack(">II", picture[16:24])
+    from PIL import Image
+
+    return tuple(Image.open(io.BytesIO(picture)).size)
+
+
+def _make_address(picture: bytes) -> str:
+    return f"data:image/{detect_format(picture)};base64,{base64.b64encode(picture).decode()}"
 
 
 def _draw(drawable: object) -> bytes:

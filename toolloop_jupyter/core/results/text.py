@@ -20,7 +20,7 @@ import re
 import sys
 import uuid
 from collections import deque
-from collections.abc import Iterable, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Mapping, ValuesView
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
@@ -29,6 +29,7 @@ from pydantic_core import PydanticSerializationError, to_jsonable_python
 
 from ..execution import MISSING, FirstItems, Raised, attempt_call, explain_error
 from .images import describe_picture, is_drawable, read_picture
+from .tracebacks import cut_traceback
 
 LIMIT = 20_000
 """Characters of a result that the model gets unless the tool or the run says otherwise."""
@@ -52,13 +53,33 @@ class Described(NamedTuple):
     text: str
     full_length: int
     """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
+    fault: str = ""
+    """The name of the exception that the value raised instead of giving its text; then `text` says that it has none."""
+
+
+def tell(
+    value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
+) -> Described:
+    """What a model is told of a value, in a prompt as in a tool's result: as `describe`, an exception with its traceback.
+
+    `name_code` gives a traceback the names of cells that a person knows. Never raises.
+    """
+    error: Any = value
+    # Its `__class__` may be anything, or raise.
+    if not issubclass(type(value), BaseException) or attempt_call(getattr, error, "__traceback__") is None:
+        return describe(value, limit)
+    text = name_code(cut_traceback(error)).rstrip()
+    return Described(cut(text, LIMIT if limit is None else max(limit, 1)), len(text))
 
 
 def describe(value: object, limit: int | None = None) -> Described:
     """The value as text of at most `limit` characters (LIMIT when None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
-    text, length = (_name_textless(value, made), 0) if isinstance(made, Raised) else made
+    described = (
+        Described(_name_textless(value, made), 0, _name_fault(made)) if isinstance(made, Raised) else made
+    )
+    text, length, fault = described
     if type(value) is FirstItems:  # `isinstance` would ask the value itself for its class
         kept = f"{len(value):,}" if value else "none"
         more = f"\n… the generator gave {value.given:,} items; of the first ones {kept} are kept"
@@ -68,26 +89,28 @@ def describe(value: object, limit: int | None = None) -> Described:
     if len(text) > limit:
         size = attempt_call(_count_items, value)
         text = cut(text, limit, "" if isinstance(size, Raised) else size, length)
-    return Described(text, max(length, len(text)))
+    return Described(text, max(length, len(text)), fault)
 
 
-def _describe(value: object, limit: int) -> tuple[str, int]:
-    """(text, characters that the whole would have)."""
+def _describe(value: object, limit: int) -> Described:
+    """The text as it is before the cut."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
             text = f"(only whitespace: {text[:40]!r})"
-        return text, len(text)
-    plain, left_out = _read_scalar(value), 0.0
+        return Described(text, len(text))
+    plain, left_out, fault = _read_scalar(value), 0.0, ""
     if plain is MISSING:
         found = describe_table(value) or describe_picture(value, limit)
         if found is not None:
-            return found
+            return Described(*found)
         reader = _Reader()
-        plain = reader.read(value)
+        plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    return text, int(len(text) * (1 + left_out))  # what was not read is as long as what was, on the average
+    return Described(
+        text, int(len(text) * (1 + left_out)), fault
+    )  # what was not read is as long as what was, on the average
 
 
 class _Reader:
@@ -96,6 +119,8 @@ class _Reader:
     def __init__(self) -> None:
         self.seen = 0
         self.left_out = 0
+        self.fault = ""
+        """What the value itself raised, if it did; a part's fault is told in its place."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -109,12 +134,20 @@ class _Reader:
         self._inside.add(id(value))
         made = attempt_call(self._read_compound, value, depth + 1)
         self._inside.discard(id(value))
-        return _name_textless(value, made) if isinstance(made, Raised) else made
+        if not isinstance(made, Raised):
+            return made
+        self.fault = _name_fault(made) if depth == 0 else self.fault
+        return _name_textless(value, made)
 
     def _read_compound(self, value: object, depth: int) -> object:
         found = describe_table(value) or describe_picture(value, _NESTED_LIMIT)
         if found is not None:
             return cut(found[0], _NESTED_LIMIT)
+        # Looked up on the type, since proxies and mocks answer to any attribute.
+        if callable(own := getattr(type(value), "_repr_model_", None)) and isinstance(
+            text := own(value), str
+        ):
+            return text
         if isinstance(value, BaseModel):
             return self.read(_read_model(value), depth)
         if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -211,7 +244,11 @@ def _describe_object(value: object) -> str:
 
 
 def _name_textless(value: object, raised: Raised) -> str:
-    return f"<{_name_type(value)} without a text form: {type(raised.error).__name__}>"
+    return f"<{_name_type(value)} without a text form: {_name_fault(raised)}>"
+
+
+def _name_fault(raised: Raised) -> str:
+    return type(raised.error).__name__
 
 
 def _name_type(value: object) -> str:

@@ -12,16 +12,19 @@ import uuid
 from collections import deque
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import conversation
+from ..conversation import Prompt, read_prompt
 from ..events import (
     STOPPED,
     Approval,
+    CapabilityUnsupported,
     Done,
     Event,
     FileChange,
     HarnessError,
+    ImageMode,
     ModelCallFailed,
     Observer,
     OutputInvalid,
@@ -48,8 +51,7 @@ from ..loop import (
     read_mode,
     run_turn,
 )
-from ..models import await_litellm, log_unexpected, must_load, start_loading
-from ..text import join_surrogates
+from ..models import await_litellm, find_untaken, log_unexpected, must_load, start_loading
 from .files import Watch
 
 MOST_UNREAD = 256
@@ -57,6 +59,20 @@ MOST_UNREAD = 256
 WIND_DOWN = 1.0
 """Seconds that a stopped turn gets to end before its reader is told."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
+
+
+Given: TypeAlias = "str | Sequence[object] | Prompt"
+"""A prompt as people give it: a text, or a list of texts, pictures, paths and other values."""
+
+
+def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
+    """Why a prompt does not go to a model, and what to set when it should."""
+    if wish == "never":
+        return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
+    return (
+        f"the prompt has {' and '.join(untaken)}, which LiteLLM does not know {model} to take; if it does (a gateway's group, a "
+        "server of your own), set images='always'"
+    )
 
 
 class Ended(NamedTuple):
@@ -209,12 +225,15 @@ class AsyncSession:
     async def __aexit__(self, *exc_info: object) -> None:
         await self.aclose()
 
-    def astream(self, prompt: str, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
+    def astream(self, prompt: Given, *, observers: Sequence[Observer] = ()) -> AsyncEventStream:
         """Run one turn as a stream of events; `observers` are called before those of the session."""
         return AsyncEventStream(self, prompt, streamed=True, observers=observers)
 
-    async def arun(self, prompt: str) -> Result:
-        """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed, HarnessError when busy."""
+    async def arun(self, prompt: Given) -> Result:
+        """Run one turn to its end. Raises OutputInvalid (with `.result`), SessionClosed, HarnessError when busy.
+
+        `prompt` is a text, or a list of texts, pictures, paths and other values.
+        """
         return await AsyncEventStream(self, prompt, streamed=False).collect()
 
     stream = astream
@@ -228,12 +247,26 @@ class AsyncSession:
         """The same without awaiting."""
         return self._history.copy()
 
-    async def preview(self, prompt: str) -> Request:
+    async def prepare(self, prompt: Given) -> Prompt:
+        """The prompt as it will be sent: figures drawn, files read.
+
+        Raises ArgumentInvalid for one that cannot be, CapabilityUnsupported for what the model is not known to take.
+        """
+        made, route = read_prompt(prompt, self.config.host.name_code), self.config.route
+        if needs := made.needs:
+            if must_load(route.model):
+                await await_litellm()
+            wish = self.config.options.images
+            if untaken := find_untaken(route.model, needs, wish):
+                raise CapabilityUnsupported(_explain_untaken(route.title, untaken, wish))
+        return made
+
+    async def preview(self, prompt: Given) -> Request:
         """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
-        turn = self._turn(prompt, Channel(is_read=False), streamed=False)
+        turn = self._turn(await self.prepare(prompt), Channel(is_read=False), streamed=False)
         turn.history = conversation.History(self._history.copy())
         turn.history.begin_turn(self.config.instructions)
-        turn.history.add_user(turn.prompt)
+        turn.history.add_user(turn.prompt.content)
         if must_load(self.config.route.model):
             await await_litellm()
         return make_request(turn)
@@ -298,12 +331,12 @@ class AsyncSession:
     close = aclose
 
     def _turn(
-        self, prompt: str, channel: Channel, *, streamed: bool, observers: Sequence[Observer] = ()
+        self, prompt: Prompt, channel: Channel, *, streamed: bool, observers: Sequence[Observer] = ()
     ) -> Turn:
         return Turn(
             self.config,
             self._history,
-            join_surrogates(prompt),
+            prompt,
             channel,
             Permissions(self._allowed, self.lasting),
             (*observers, *self.config.observers),
@@ -315,15 +348,12 @@ class AsyncSession:
         if self._channel is not None and (self._channel.told_to_stop or self._channel.reason is not None):
             await self._channel.wait_for_end()
 
-    def begin(self, prompt: str, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
-        """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy, ValueError."""
+    def begin(self, prompt: Prompt, *, streamed: bool, observers: Sequence[Observer] = ()) -> Channel:
+        """Start a turn; for AsyncEventStream. Raises SessionClosed, HarnessError when busy."""
         if self._closed:
             raise SessionClosed(CLOSED)
         if self.busy:
             raise HarnessError("a turn is already running on this session")
-        given: object = prompt
-        if not isinstance(given, str) or not given.strip():
-            raise ValueError("the prompt is empty: say what the model should do")
         channel = Channel(is_read=streamed)
         turn = self._turn(prompt, channel, streamed=streamed, observers=observers)
         channel.task = asyncio.ensure_future(self._run(turn, channel))
@@ -366,7 +396,7 @@ class AsyncSession:
             session_id=self.session_id,
             error=end.error,
             model=turn.config.route.title,
-            prompt=turn.prompt,
+            prompt=turn.prompt.text,
             spans=tuple(turn.spent.spans),
             output_attempts=turn.answer.attempts,
             presenter=turn.config.host,
@@ -383,7 +413,7 @@ class AsyncEventStream:
     def __init__(
         self,
         session: AsyncSession,
-        prompt: str,
+        prompt: Given,
         *,
         streamed: bool,
         close_session: bool = False,
@@ -452,7 +482,8 @@ class AsyncEventStream:
 
     async def _begin(self) -> Channel:
         await self._session.wait_until_settled()
-        channel = self._session.begin(self._prompt, streamed=self._streamed, observers=self._observers)
+        prompt = await self._session.prepare(self._prompt)
+        channel = self._session.begin(prompt, streamed=self._streamed, observers=self._observers)
         self._channel = channel
         if self._cancelled:
             channel.stop("cancelled")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..events import Event, Result, RunSync, Usage
-from .session import AsyncEventStream, AsyncSession
+from .session import AsyncEventStream, AsyncSession, Given
 
 
 class Session:
@@ -33,18 +33,18 @@ class Session:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
-    def run(self, prompt: str) -> Result:
+    def run(self, prompt: Given) -> Result:
         result: Result = self._run_sync(lambda: self._inner.arun(prompt))
         return result
 
-    def stream(self, prompt: str) -> EventStream:
+    def stream(self, prompt: Given) -> EventStream:
         self._on_the_turns_loop = self._inner.config.host.one_loop()
         return EventStream(self._inner.astream(prompt), self._on_the_turns_loop)
 
-    async def arun(self, prompt: str) -> Result:
+    async def arun(self, prompt: Given) -> Result:
         return await self._inner.arun(prompt)
 
-    def astream(self, prompt: str) -> AsyncEventStream:
+    def astream(self, prompt: Given) -> AsyncEventStream:
         return self._inner.astream(prompt)
 
     def history(self) -> list[dict[str, Any]]:
