@@ -216,7 +216,7 @@ def _copy_for_request(message: Message) -> Message:
     if calls := copied.get("tool_calls"):
         copied["tool_calls"] = [{**call, "function": call["function"].copy()} for call in calls]
     for key, value in message.items():
-        if key != "tool_calls" and isinstance(value, list | dict):
+        if key != "tool_calls" and isinstance(value, (list, dict)):
             copied[key] = copy.deepcopy(value)
     return copied
 

@@ -214,9 +214,9 @@ def freeze(value: Any) -> Any:
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
-        return _FixedDict((key, freeze(item)) for key, item in value.items())
+        return _FixedDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
-        return _FixedList(freeze(item) for item in value)
+        return _FixedList([freeze(item) for item in value])
     return value
 
 

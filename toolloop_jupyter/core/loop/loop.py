@@ -108,12 +108,16 @@ def _find_limit(turn: Turn) -> TurnEnd | None:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
     if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
         return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+    if used_up := spent.spending.explain_limit():
+        return TurnEnd("max_cost", used_up)
     return None
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     """End the turn at a limit: at once, or after one last model call without tools. If that fails, the end's error says so."""
-    if turn.config.options.on_limit != "answer":
+    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
+        if not turn.spent.usage.calls:  # nobody was asked: the question is as if it had not been
+            turn.history.withdraw_question()
         return end
     output = turn.config.output
     turn.tools_closed = True

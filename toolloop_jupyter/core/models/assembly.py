@@ -64,7 +64,7 @@ class Assembly:
         self.attachments = Attachments()
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
-        self._refusal_is_told = False
+        self._has_ended = False
         self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
@@ -74,7 +74,7 @@ class Assembly:
     @property
     def text(self) -> str:
         """All text so far; the text of the provider's `refusal` field, if there is no other."""
-        return self.words.text or (self.refusal if self._refusal_is_told else "")
+        return self.words.text or (self.refusal if self._has_ended else "")
 
     @property
     def keeps_data(self) -> bool:
@@ -96,10 +96,10 @@ class Assembly:
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
-        choices = fields.get("choices") or ()
+        choices = [read_fields(one) for one in fields.get("choices") or ()]
         if self._choice is None and choices:
-            self._choice = min(map(_read_index, choices)) if len(choices) > 1 else _read_index(choices[0])
-        for choice in map(read_fields, choices):
+            self._choice = min([choice.get("index") or 0 for choice in choices])
+        for choice in choices:
             if (choice.get("index") or 0) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
@@ -130,21 +130,23 @@ class Assembly:
     def cut(self) -> tuple[str, str]:
         """The message broke off: returns the (text, reasoning) that was held back."""
         text, reasoning = self.words.cut()
-        return text + self._tell_refusal(), reasoning
+        return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        """The message is whole: returns the text that was held back, or that is no reasoning after all, the first time."""
+        if self._has_ended:
+            return ""
         self.attachments.end()
-        return self.words.end() + self._tell_refusal()
+        return self.words.end() + self._end_refusal()
+
+    def _end_refusal(self) -> str:
+        """The refusal as text, once, if no other text has come. Called at the end, when that is known."""
+        told, self._has_ended = self._has_ended, True
+        return "" if told or self.words.text else self.refusal
 
     def refuse(self, refusal: str) -> None:
         """Take in the text of the provider's `refusal` field, which the deltas have lost."""
         self.refusal = self.refusal or refusal
-
-    def _tell_refusal(self) -> str:
-        """The refusal as text, once, if no other text has come. Called at the end, when that is known."""
-        told, self._refusal_is_told = self._refusal_is_told, True
-        return "" if told or self.words.text else self.refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
@@ -152,10 +154,8 @@ class Assembly:
         A call whose id is among `used_ids` gets another one: a conversation has no id twice.
         """
         self.end()
-        calls, text = (
-            list(self.calls.as_sent(set(used_ids))) if self.calls else [],
-            join_surrogates(self.text),
-        )
+        calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
+        text = join_surrogates(self.text)
         # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
         message: dict[str, Any] = {
             "role": "assistant",
@@ -172,10 +172,6 @@ class Assembly:
         if self._returned is not None:
             message.update(join_surrogates_in(self._returned.as_sent()))
         return message
-
-
-def _read_index(choice: object) -> int:
-    return read_fields(choice).get("index") or 0
 
 
 @dataclass
@@ -346,13 +342,15 @@ class Calls:
             if len(written) + len(several) > MOST_CALLS:
                 several = [call.arguments]  # they will be refused: they are no single object
             written += [(call, (call.name, text)) for text in several]
+        if self._legacy is None:
+            return written
         own = len(written)
         places: dict[
             Writing, int
         ] = {}  # most are told in the same letters: no need to compare each with each
         for number, (_, (name, arguments)) in enumerate(written):
             places.setdefault((name, arguments.strip()), number)
-        for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
+        for old, (name, arguments) in self._legacy.written():
             same = places.get((name, arguments.strip()))
             if same is None:
                 same = find_same_call((name, arguments), [writing for _, writing in written[:own]])

@@ -173,9 +173,14 @@ class Arguments:
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
         """(by position, by name) as the function takes them."""
-        args = [one.value for one in arguments.values() if one.parameter.positional]
-        named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
-        return tuple(args), {one.parameter.name: one.value for one in named}
+        args: list[object] = []
+        kwargs: dict[str, object] = {}
+        for one in arguments.values():
+            if one.parameter.positional:
+                args.append(one.value)
+            elif one.passed:
+                kwargs[one.parameter.name] = one.value
+        return tuple(args), kwargs
 
     def _not_run(self, problem: object) -> InvalidArguments:
         return InvalidArguments(f"{problem}; {self.tool} was not run")
@@ -224,6 +229,8 @@ class Arguments:
 def _take_default(parameter: Parameter) -> Argument:
     """The default for one call: a copy of it, if a call could change it for later calls."""
     value, passed = parameter.default, False
+    if is_plain(value):
+        return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     elif isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(value, "__dataclass_fields__"):
@@ -322,7 +329,7 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
             if value is raw or isinstance(raw, (bytes, bytearray)):
                 raise
             break  # a JSON string that holds no JSON in turn: it is just a string
-    made = _copy(value, (), itertools.count()) if isinstance(value, Mapping) else value
+    made = _copy(value, (), itertools.count()) if isinstance(value, (dict, Mapping)) else value
     if isinstance(made, dict):
         return made, is_strict
     raise InvalidArguments(
@@ -381,21 +388,25 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
         raise InvalidArguments(_TOO_MANY)
-    if isinstance(value, Mapping):
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if not value.isascii():
+            _check_text(value, path)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArguments(
+                f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
+            )
+    elif isinstance(value, (list, tuple)):
+        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
+    elif isinstance(value, Mapping):
         entries: JsonObject = {}
         for key, item in value.items():
             if not (name := str(key)).isascii():
                 _check_text(name, path)
             entries[name] = _copy(item, (*path, name), count)
         return entries
-    if isinstance(value, (list, tuple)):
-        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments(
-            f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
-        )
-    if isinstance(value, str) and not value.isascii():
-        _check_text(value, path)
     return value
 
 

@@ -166,8 +166,10 @@ def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
-    if not text:
-        return "", {}
+    if (
+        "\n" not in text and ":" not in text
+    ):  # a sentence: each style marks what it tells of parameters by one of them
+        return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
