@@ -31,7 +31,7 @@ from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.rows.page import LinesNowAndThen, RenewedLine
 from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
 from toolloop_jupyter.notebook.transcript import export as exporting
-from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, mimebundle
+from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
 from toolloop_jupyter.teaching.parts import call, reasoning
 from toolloop_jupyter.teaching.recording import Recorder
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -176,7 +176,7 @@ def rows_in_a_terminal(run, capsys):
 DOORS = {
     "rows": lambda run, **_: str(rows_of(run)._repr_mimebundle_()),
     "repr of rows": lambda run, **_: repr(rows_of(run)),
-    "rows that run": lambda run, **_: str(mimebundle(draw_running_rows(rows_of(run).progress, KEY))),
+    "rows that run": lambda run, **_: str(make_bundle(draw_running_rows(rows_of(run).progress, KEY))),
     "rows in a terminal": lambda run, capsys, **_: rows_in_a_terminal(run, capsys),
     "cell": lambda run, **_: str(run.result._repr_mimebundle_()),
     "HTML": lambda run, **_: run.result._repr_html_(),
@@ -202,9 +202,9 @@ DOORS = {
     "saved conversation": lambda run, **_: saved(run),
     "kept history": lambda run, **_: json.dumps(resuming.bundle_conversation("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
-    "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
-    "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),
-    "dry run": lambda run, **_: str(mimebundle([stepping.request_block(run.request, sent=False)])),
+    "notice": lambda **_: str(make_bundle([blocks.notice(f"with {KEY}", "warning")])),
+    "retry": lambda **_: str(make_bundle([blocks.retry_block(Retry(1, KEY, KEY))])),
+    "dry run": lambda run, **_: str(make_bundle([stepping.request_block(run.request, sent=False)])),
     "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),

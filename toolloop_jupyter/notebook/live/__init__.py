@@ -1,13 +1,13 @@
-"""A run in its cell, while it goes on, and its Result afterwards."""
+"""A run in its cell while it goes on, and the display of its Result afterwards."""
 
 from .asking import (
     GRACE,
     Means,
     Unattended,
-    a_click_came,
     ask_person,
+    find_means,
     may_have_buttons,
-    means_of_asking,
+    note_click,
     put_card,
 )
 from .outputs import LOADING, CallOutputs, pass_on, take_figures
@@ -42,7 +42,6 @@ __all__ = [
     "Stepper",
     "Unattended",
     "ViewOptions",
-    "a_click_came",
     "ask_about_row",
     "ask_in_cell",
     "ask_person",
@@ -52,12 +51,13 @@ __all__ = [
     "diagram",
     "display",
     "display_rows",
+    "find_means",
     "keep",
     "last",
     "mark_shown",
     "markdown",
     "may_have_buttons",
-    "means_of_asking",
+    "note_click",
     "pass_on",
     "put_card",
     "request_block",

@@ -26,7 +26,7 @@ from ..transcript import (
     Block,
     draw_finished_rows,
     draw_running_rows,
-    mimebundle,
+    make_bundle,
     name_row,
     notice,
     tell_running_rows,
@@ -191,10 +191,10 @@ class BlockInCell(Screen):
     def show(self, progress: RowsProgress, state: str) -> None:
         block = draw_running_rows(progress, state)
         if self._bar is not None:
-            self._bar.show(mimebundle(block)["text/html"])
+            self._bar.show(make_bundle(block)["text/html"])
         if self._bar is None or not self._output.is_there:
-            widget = {} if self._bar is None else self._bar.mimebundle()
-            self._output.put({**mimebundle([*self._head, block]), **widget})
+            widget = {} if self._bar is None else self._bar.make_reference()
+            self._output.put({**make_bundle([*self._head, block]), **widget})
 
     def end(self) -> None:
         if self._bar is not None:

@@ -32,7 +32,7 @@ from ..html import (
 )
 from .blocks import Block, money
 from .calls import short_arguments
-from .values import fields_of
+from .values import list_fields
 
 ENDS = 5
 """Rows at either end that the record shows."""
@@ -282,7 +282,7 @@ def _tell_end(row: RowLike) -> str:
     """Why it failed, else the fields of its output, else its answer; in one line."""
     if row.error is not None or row.result is None:
         return _put_in_line(row.error or "")
-    fields = attempt_call(fields_of, row.result.output)
+    fields = attempt_call(list_fields, row.result.output)
     if not isinstance(fields, Mapping):
         return _put_in_line(row.result.text)
     told = attempt_call(short_arguments, fields, _CAME)
