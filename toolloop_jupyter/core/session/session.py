@@ -66,7 +66,7 @@ Given: TypeAlias = "str | Sequence[object] | Prompt"
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
-    """Why a prompt does not go to a model, and what to set when it should."""
+    """Why a prompt is not sent to a model, and what to set if it should be."""
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
@@ -248,9 +248,9 @@ class AsyncSession:
         return self._history.copy()
 
     async def prepare(self, prompt: Given) -> Prompt:
-        """The prompt as it will be sent: figures drawn, files read.
+        """The prompt in the form that is sent: figures drawn, files read.
 
-        Raises ArgumentInvalid for one that cannot be, CapabilityUnsupported for what the model is not known to take.
+        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model, as far as is known, does not take.
         """
         made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
         needs = made.needs

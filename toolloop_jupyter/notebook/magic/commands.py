@@ -72,7 +72,7 @@ def status(book: Notebook) -> None:
 
 
 def _tell_spent() -> str:
-    """What all runs of this kernel have cost, also those of the API."""
+    """The cost of all runs of this kernel, also those of the API, in words."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     untold = (
         [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
