@@ -227,12 +227,14 @@ def make_request(turn: Turn) -> Request:
 
 async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
     """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed when no fallback is left, either."""
+    gate = turn.config.gate
     while True:
         request = make_request(turn)
         for one in turn.observers:
             await one.before_model(request)
         turn.outlet.checkpoint()
-        call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
+        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        began = turn.spent.now()
         try:
             reply = await call.run()
             break
@@ -255,6 +257,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         if must_load(turn.config.route.model):
             await await_litellm()
     turn.spent.add(reply)
+    gate.add_cost(reply.known_cost)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
     calls = _make_arguments_valid(reply.message)
     text = (reply.message.get("content") or "").strip()
