@@ -6,6 +6,7 @@ from .config import (
     ToolLoopOptions,
     asks_nobody,
     find_approver,
+    find_fallbacks,
     find_route,
     may_ask,
     read_gateway,
@@ -20,9 +21,11 @@ from .permissions import (
     check_policy,
     read_mode,
 )
+from .spending import SPENDING
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
+    "SPENDING",
     "Allowed",
     "ApprovalHandler",
     "Approver",
@@ -37,6 +40,7 @@ __all__ = [
     "check_names",
     "check_policy",
     "find_approver",
+    "find_fallbacks",
     "find_route",
     "make_request",
     "may_ask",
