@@ -61,8 +61,8 @@ async def test_one_pause_for_all(call):
     more, server = call(respond)
     rows = await amap("{{row}}", [str(n) for n in range(24)], concurrency=4, **more)
     assert rows.failed == []
-    after = [one.at for one in server.requests[9:] if one.at > refused[0] + 0.1]
-    assert min(after) >= refused[0] + 1.0
+    early = [one for one in server.requests if refused[0] < one.at < refused[0] + 1.0]
+    assert len(early) <= 3  # those that were on their way
     assert len(server.requests) == 25
     assert rows.progress.concurrency < 4
 

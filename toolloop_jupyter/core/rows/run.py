@@ -292,7 +292,7 @@ class RowsRun:
 
     def _end(self, message: str, *, cut: bool = False) -> None:
         """Begin no further row, and say why; `cut`: stop those under way as well."""
-        self._message = self._message or hide(message)
+        self._message = self._message or " ".join(hide(message).split())
         self._is_stopping = True
         if cut and not self._is_cut:
             self._is_cut = True
