@@ -88,7 +88,7 @@ _OF_OTHERS = frozenset(
         *("agent_resume", "aagent_resume"),
     ]
 )
-"""What LiteLLM's agent API has for its other harnesses."""
+"""Names of LiteLLM's agent API that belong to its other harnesses."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
@@ -172,7 +172,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext toolloop_jupyter`: take everything back out."""
+    """`%unload_ext toolloop_jupyter`: remove everything that was registered."""
     from .notebook import magic
 
     magic.unload_extension(shell)

@@ -63,11 +63,11 @@ def _with_keywords(function: F) -> F:
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
-"""What to do where sync code cannot wait."""
+"""The advice where sync code cannot wait."""
 
 
 class _Notebook(Host):
-    """The kernel, or the terminal, that this process is: its loop, its cells and who sits before them."""
+    """The host of this process, a kernel or a terminal: its loop, its cells, and the person in front of them."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -124,7 +124,7 @@ class _Notebook(Host):
 
 
 NOTEBOOK = _Notebook()
-"""Where the runs of this process live."""
+"""The host of all runs of this process."""
 
 
 class _RowsInNotebook(RowsPresenter):
@@ -142,7 +142,7 @@ ROWS_PRESENTER = _RowsInNotebook()
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
-    """Check everything, and let it live in this notebook."""
+    """Check the arguments, and make the Config of a run in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
     try:
@@ -170,13 +170,13 @@ class _Collected(Protocol[T_co]):
 
 
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
-    """The one turn of a session of its own."""
+    """Make a session with one turn, and return the turn's stream."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
 
 
 def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
-    """The run to its end; in a notebook a line says so while it waits for LiteLLM."""
+    """Run the turn, or the rows, to the end. In a notebook, a line is shown while the run waits for LiteLLM's import."""
     return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
@@ -186,8 +186,8 @@ def aagent(
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
 
-    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]` (texts, pictures, paths of files, parts
-    of a message, and other values, which are told as a tool's result is).
+    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths of
+    files, parts of a message, and other values, which become text as a tool's result does.
 
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
@@ -308,6 +308,6 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
 
 
 def agent_capabilities(harness: object) -> Capabilities:
-    """What the Tool Loop supports (permission modes, structured output, …)."""
+    """The capabilities of the Tool Loop (permission modes, structured output, …)."""
     require_tool_loop(harness)
     return Capabilities()

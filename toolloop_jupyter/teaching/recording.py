@@ -85,7 +85,7 @@ class Recorder(Observer):
         self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
             weakref.WeakKeyDictionary()
         )
-        """By the task of their runs: those of a table's rows go on side by side."""
+        """The call of each run, by the run's task: the rows of a table run side by side."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject

@@ -8,8 +8,8 @@
 
     %%toolloop --model model
 
-For the rows of a table (`amap`, `%%toolloop --each`) the script begins again with each row; `ModelOfRow` makes another one
-for each.
+For the rows of a table (`amap`, `%%toolloop --each`), the script begins again with each row. `ModelOfRow` makes another model
+for each row.
 
 Each model call takes the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
 after `use_with_litellm(model.model)`.

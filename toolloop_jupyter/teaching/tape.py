@@ -226,9 +226,9 @@ def list_options(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data; in texts, what looks like a key is replaced. `without` tells the names that are left out.
+    """A copy of plain data, without texts that look like keys. `without(name)` is True for fields that are left out.
 
-    Of a picture its kind is kept, of another file a digest: the same run draws a figure anew, and not always to the byte.
+    Of a picture only its kind is kept, since a figure that is drawn again may differ in a few bytes; of another file, a digest.
     """
     if isinstance(value, Mapping):
         if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
@@ -249,7 +249,7 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _digest(encoded: str) -> str:
-    """What stands in a recording for a file's bytes; of itself, itself."""
+    """The text that a recording has in the place of a file's bytes; such a text itself stays unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )

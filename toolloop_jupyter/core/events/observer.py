@@ -44,7 +44,7 @@ class Observer:
     wants_deltas = False
     """Whether `delta` is called: it costs something for each piece of an answer."""
     wants_output = False
-    """Whether `output` is called. What a tool prints then goes there, and nowhere else."""
+    """Whether `output` is called. A tool's output then goes there, and nowhere else."""
 
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
@@ -56,7 +56,7 @@ class Observer:
         """The model call came back whole."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """The model call failed for good; this is what the person is told."""
+        """The model call failed after its retries; `error` is the error that the person sees."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """A call with these validated arguments (JSON form) is about to be asked about, or else to run."""
@@ -159,9 +159,9 @@ class Host(Presenter):
         """Ask that person, until the request is decided."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Give `sink` what the code inside prints and displays; here nothing is captured.
+        """Give `sink` the prints and displays of the code inside; here nothing is captured.
 
-        `shown=False`: nobody shows what `sink` gets, so it also goes where it would go without the capture.
+        `shown=False`: nobody shows the output that `sink` gets, so it also goes where it would go without the capture.
         """
         return nullcontext()
 

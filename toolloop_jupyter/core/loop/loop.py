@@ -108,9 +108,7 @@ def _find_limit(turn: Turn) -> TurnEnd | None:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
     if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
         return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-    if reached := turn.config.gate.find_limit():
-        return TurnEnd("max_cost", reached)
-    if used_up := spent.spending.explain_limit():
+    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
         return TurnEnd("max_cost", used_up)
     return None
 

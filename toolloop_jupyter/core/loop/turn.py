@@ -233,10 +233,8 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         for one in turn.observers:
             await one.before_model(request)
         turn.outlet.checkpoint()
-        call, began = (
-            ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate),
-            turn.spent.now(),
-        )
+        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        began = turn.spent.now()
         try:
             reply = await call.run()
             break
@@ -250,7 +248,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
                 await one.model_failed(error)
             if not goes_on:
                 raise
-            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.title)
+            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.next_title)
         except BaseException:
             _count_failed(turn, call, began)
             _keep_partial(turn, call, failed=False)

@@ -216,7 +216,7 @@ class ModelCall:
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
     async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
-        """Prepare another try, emit a Retry, and wait as long as the server asks; after a `pause` of all the gate waits."""
+        """Prepare another try, emit a Retry, and wait as long as the server asks. After a `pause` the gate itself waits."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
         if pause is not None:

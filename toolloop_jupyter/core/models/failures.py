@@ -302,7 +302,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _provider(model: str) -> str:
-    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-6")."""
+    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

@@ -39,7 +39,7 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a harness supports (LiteLLM's fields): by default what the Tool Loop does."""
+    """The capabilities of a harness (LiteLLM's fields). The defaults are those of the Tool Loop."""
 
     structured_output: bool = True
     tool_approval: bool = True

@@ -161,7 +161,7 @@ class Arguments:
         for key, value in given.items():
             if key not in untouched and holds_note(value):
                 raise self._not_run(
-                    f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; type it anew"
+                    f"{shorten_json(value)}: a hidden value is kept only in an argument that you do not change; type it again"
                 )
         sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
         made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)

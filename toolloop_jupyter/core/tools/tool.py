@@ -76,13 +76,13 @@ class Tool:
     name: str
     """The name in the notebook."""
     wire_name: str
-    """The name that the model gets: `name`, or what providers accept in its place."""
+    """The name that the model gets: `name`, or a form of it that providers accept."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
     arguments: ArgumentReader = field(repr=False, compare=False)
-    """Reads what the model sent."""
+    """Reads the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
@@ -206,7 +206,7 @@ def tool(
     """Mark a function as a tool of this notebook; it stays the function it was.
 
     Args:
-        function: what is marked. A bound method comes back as a `functools.partial`, since it takes no marks.
+        function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
         name: for the model and the transcript, instead of the function's own.
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
@@ -259,7 +259,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Describe functions as tools, in order; the same one given twice is one tool.
+    """Describe functions as tools, in order. A function that is given twice is one tool.
 
     Raises ToolDefinitionError with all problems of all of them.
     """
@@ -305,7 +305,7 @@ def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Functi
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """The tools, their qualifier before the name where another one has the same."""
+    """The tools. If two have the same name, each one's qualifier is put before it."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
@@ -358,7 +358,7 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
+    """A name that providers take for each of these (distinct) names. A valid name stays unchanged.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """

@@ -111,7 +111,7 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Escape for HTML outside of code, where a front-end would typeset what stands between dollars."""
+    """Escape for HTML outside of code, where a front-end would typeset a text between dollars."""
     return guard_math(esc(text))
 
 

@@ -158,7 +158,9 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     if len(text) < enough or not ends:
         return None
     tokens: list[Token] = []
-    _parser().block.parse(text[: ends[-1]], _parser(), {}, tokens)  # without what stands within the blocks
+    _parser().block.parse(
+        text[: ends[-1]], _parser(), {}, tokens
+    )  # only the blocks, without the markup inside them
     last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
     first_line, behind = last.map or (0, 0)
     begins = ends[first_line - 1] if first_line else 0
