@@ -80,6 +80,11 @@ class Route:
         """The model as a person knows it."""
         return self.model if self.answers is None else self.answers.title or self.model
 
+    @property
+    def next_title(self) -> str:
+        """The same for the call that comes next."""
+        return self.title if self.answers is None else self.answers.next_title or self.title
+
 
 def find_route(
     model: object, api_key: str | None, api_base: str | None, metadata: Mapping[str, object]

@@ -246,7 +246,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
                 await one.model_failed(error)
             if not goes_on:
                 raise
-            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.title)
+            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.next_title)
         except BaseException:
             _count_failed(turn, call, began)
             _keep_partial(turn, call, failed=False)

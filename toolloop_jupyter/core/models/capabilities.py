@@ -137,9 +137,7 @@ def read_cached(usage: object) -> tuple[int | None, int | None]:
 
 
 def _first_count(values: Sequence[object]) -> int | None:
-    counts = (
-        int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)
-    )
+    counts = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
     return next((max(0, count) for count in counts), None)
 
 

@@ -352,7 +352,7 @@ class Notebook:
 
         view = CellRun(
             cell,
-            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
+            head_for(config.route.next_title),
             ViewOptions(
                 name=options["as"],
                 model=config.route.model,

@@ -54,7 +54,7 @@ def status(book: Notebook) -> None:
     tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
         **{name: options[name] for name in ("model", "permissions")},
-        **book.settings.said(),
+        **{k: ", ".join(v) if isinstance(v, list) else v for k, v in book.settings.said().items()},
         "tools": ", ".join(tools) or "none yet: name them with --tools, or mark functions with @tool",
     }
     if options["api_key"]:
