@@ -15,7 +15,7 @@ import pytest
 
 from toolloop_jupyter import Harness, aagent
 from toolloop_jupyter.core.execution import runner as workers
-from toolloop_jupyter.core.loop.outcome import cut_traceback
+from toolloop_jupyter.core.results import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel

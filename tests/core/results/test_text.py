@@ -18,7 +18,8 @@ import pandas as pd
 import pytest
 from pydantic import BaseModel, SecretStr, field_serializer
 
-from toolloop_jupyter.core.results.text import LIMIT, cut, describe
+from toolloop_jupyter.core.events import Result, Usage
+from toolloop_jupyter.core.results.text import LIMIT, cut, describe, tell
 
 
 def text(value, limit=None):
@@ -386,3 +387,48 @@ class TestPictures:
         """Its size and mode."""
         image = pytest.importorskip("PIL.Image")
         assert text(image.new("RGB", (3, 4))) == "image, 3 × 4 pixels, mode RGB"
+
+
+def test_a_run_is_told_as_its_answer() -> None:
+    """A Result, alone or within a list, is its answer; so may a person's class say what a model is told of it."""
+
+    class Ours:
+        def _repr_model_(self) -> str:
+            return "in short"
+
+    result = Result("The answer.", None, [], [], Usage(), 0.0, "done", "s")
+    assert describe(result).text == "The answer."
+    assert describe([result, Ours()]).text == '["The answer.", "in short"]'
+
+
+def test_an_error_that_was_raised_is_told_with_its_traceback() -> None:
+    """Its frames are the person's own, with the names that they know; one that was never raised is its words."""
+    try:
+        json.loads("{")
+    except ValueError as error:
+        told = tell(error, name_code=lambda text: text.replace(__file__, "Cell In[3]"))
+    assert told.text.startswith('Traceback (most recent call last):\n  File "Cell In[3]"')
+    assert 'json.loads("{")' in told.text
+    assert "decoder.py" not in told.text
+    assert told.text.splitlines()[-1].startswith("json.decoder.JSONDecodeError: ")
+    assert tell(ValueError("no")).text == "ValueError: no"
+    assert len(tell(error_with("x" * 50_000), 2_000).text) <= 2_000
+
+
+def error_with(message: str) -> ValueError:
+    try:
+        raise ValueError(message)
+    except ValueError as error:
+        return error
+
+
+def test_a_value_without_a_text_is_named_with_its_fault() -> None:
+    """What the value itself raised is told beside the text; of a part that raised only the text says it."""
+
+    class Odd:
+        def __repr__(self) -> str:
+            raise KeyError("no")
+
+    assert describe(Odd()).fault == "KeyError"
+    assert describe([Odd()]).fault == ""
+    assert "without a text form: KeyError" in describe([Odd()]).text

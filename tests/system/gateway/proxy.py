@@ -40,9 +40,7 @@ def python() -> str:
     wanted = f"{sys.version_info[:2]} {PIN}"
     if not (stamp.exists() and stamp.read_text("utf-8") == wanted):
         print(f"building the environment of the gateway ({PIN}) …", file=sys.stderr, flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        stacks._run(sys.executable, "-m", "venv", str(folder))
-        stacks._install(str(executable), PIN)
+        stacks.make_environment(sys.executable, folder, PIN)
         stamp.write_text(wanted, "utf-8")
     return str(executable)
 

@@ -1,14 +1,22 @@
-"""The messages of a conversation: valid at every await, and kept in files."""
+"""The messages of a conversation: valid at every await, and kept in files; and the prompt that a turn begins with."""
 
 from .history import History, add_pictures, find_picture_place
+from .prompt import Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text
 from .storage import FORMAT, dump, load_messages, repair
 
 __all__ = [
     "FORMAT",
     "History",
+    "Named",
+    "Prompt",
+    "Template",
     "add_pictures",
     "dump",
     "find_picture_place",
+    "join_text",
+    "leave_out_parts",
     "load_messages",
+    "read_prompt",
     "repair",
+    "tell_text",
 ]

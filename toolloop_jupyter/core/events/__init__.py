@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json
+from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
     CHECKS,
     STOPPED,
@@ -47,6 +47,7 @@ from .events import (
     read_fields,
 )
 from .observer import (
+    Gate,
     Host,
     Observer,
     PrintKeeper,
@@ -75,6 +76,7 @@ __all__ = [
     "Fields",
     "FileChange",
     "FileChangeKind",
+    "Gate",
     "HarnessError",
     "HarnessInstallFailed",
     "HistoryInvalid",
@@ -115,4 +117,5 @@ __all__ = [
     "make_plain",
     "read_content",
     "read_fields",
+    "thaw",
 ]

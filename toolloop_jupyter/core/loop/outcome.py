@@ -1,17 +1,14 @@
-"""What came of a tool's run -> the ToolResult: the model's text and pictures, the person's value and traceback."""
+"""The outcome of a tool's function -> its ToolResult: text and pictures for the model, value and traceback for the person."""
 
 from __future__ import annotations
 
 import json
 import re
-import sysconfig
-import traceback
-from collections.abc import Callable, Iterator
-from pathlib import PurePath
+from collections.abc import Callable
 
 from ..events import PrintKeeper, ToolResult
-from ..execution import Outcome, Raised, ToolTimeout, attempt_call, describe_error, in_thread
-from ..results import LIMIT, cut, describe, find_pictures, make_addresses
+from ..execution import Outcome, ToolTimeout, in_thread
+from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses, tell
 from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall
 from .turn import Call
@@ -30,27 +27,30 @@ async def make_result(
     see: Callable[[], bool],
     name_code: Callable[[str], str],
 ) -> ToolResult:
-    """What came of a function's run, for the model and for the person.
+    """Make the result of a call from the `outcome` of its function.
 
-    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
+    `keeper` has kept the function's prints. `see` says whether the model takes pictures; it is called only if there are some.
     `name_code` gives a traceback the names that a person knows.
     """
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
-    described = describe(outcome.value if error is None else error, settings.max_result)
+    limit = settings.max_result
+    described = tell(outcome.value, limit, name_code) if error is None else describe(error, limit)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""
-    printed = ""
+    printed, pictures = "", ()
     if keeper is not None:
         printed = join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
         printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
-        pictures = await _pictures(outcome.value, keeper, see)
+        drawable = [*find_pictures(outcome.value), *(keeper.pictures if keeper is not None else ())]
+        if drawable and see():
+            pictures = await in_thread(lambda: make_addresses(drawable))
     else:
-        before, pictures = "", ()
+        before = ""
         behind = f"\n[printed before it]\n{printed}" if printed else ""
         behind += f"\n{edits}" if edits else ""
     output = before + text + behind
@@ -70,27 +70,19 @@ async def make_result(
     )
 
 
-async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
-    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
-    found = attempt_call(lambda: list(find_pictures(value)))  # it asks the value, whose code may fail
-    drawable = [] if isinstance(found, Raised) else [*found]
-    drawable += keeper.pictures if keeper is not None else []
-    return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
-
-
 def _tell_edits(bound: BoundCall) -> str:
-    """What the model reads of a call whose arguments a person has edited."""
+    """The sentence that tells the model how a person has edited the arguments."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """The error's type and text, what became of a thread that did not end in time, and a hint."""
+    """The error's type and text, with the fate of a thread that did not end in time, and a hint."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
         message += f"; {call.left_behind}" if call.left_behind else ""
-    return message + _thread_hint(bound, message)
+    return message + _hint_at_thread(bound, message)
 
 
 _WRONG_THREAD = re.compile(
@@ -98,75 +90,8 @@ _WRONG_THREAD = re.compile(
 )
 
 
-def _thread_hint(bound: BoundCall, message: str) -> str:
-    """What to write when something must not be used in a worker thread (sqlite connections, GUI toolkits, signals)."""
+def _hint_at_thread(bound: BoundCall, message: str) -> str:
+    """How to run a tool on the main thread, if the error is about threads (sqlite connections, GUI toolkits, signals); else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
     return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own.)"
-
-
-# --- tracebacks -----------------------------------------------------------------------------------------------
-
-_PATHS = sysconfig.get_paths()
-_LIBRARIES = tuple(
-    path.replace("\\", "/").rstrip("/") + "/"
-    for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-)
-_MOST_FOREIGN = 3
-"""Frames that are kept of a traceback without a line of the person's own."""
-
-
-def cut_traceback(error: BaseException) -> str:
-    """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
-
-    Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
-    (its notes, its text) fails has only its words. Never raises.
-    """
-    made = attempt_call(_traceback, error)
-    return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
-
-
-def _traceback(error: BaseException) -> str:
-    whole = traceback.TracebackException.from_exception(error)
-    for part in _chain(whole):
-        frames = [frame for frame in part.stack if not _is_ours(frame.filename)]
-        own = [frame for frame in frames if not _is_library(frame.filename)]
-        part.stack = traceback.StackSummary.from_list(
-            own or [_shortened(frame) for frame in frames[-_MOST_FOREIGN:]]
-        )
-    return "".join(whole.format())
-
-
-def _chain(
-    part: traceback.TracebackException | None, depth: int = 0
-) -> Iterator[traceback.TracebackException]:
-    if part is None or depth > 50:
-        return
-    yield part
-    yield from _chain(part.__cause__, depth + 1)
-    yield from _chain(part.__context__, depth + 1)
-    for inner in getattr(part, "exceptions", None) or ():  # groups, from Python 3.11 on
-        yield from _chain(inner, depth + 1)
-
-
-def _is_ours(filename: str) -> bool:
-    return "/toolloop_jupyter/" in filename.replace("\\", "/")
-
-
-def _is_library(filename: str) -> bool:
-    name = filename.replace("\\", "/")
-    if name.startswith("<") and not name.startswith(("<ipython-input", "<stdin", "<string")):
-        return True  # <frozen importlib._bootstrap>, <__array_function__ internals>
-    return name.startswith(_LIBRARIES) or "/site-packages/" in name or "/dist-packages/" in name
-
-
-def _shortened(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """The frame with a file name without this machine's folders."""
-    name = frame.filename.replace("\\", "/")
-    for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):
-        if folder in name:
-            name = name.rpartition(folder)[2]
-            break
-    else:
-        name = PurePath(name).name
-    return traceback.FrameSummary(name, frame.lineno, frame.name, line=frame.line)

@@ -1,9 +1,9 @@
-"""What a model takes and what its calls cost: asked of LiteLLM's own tables, without a network. Models of ours need no LiteLLM."""
+"""What a model supports, and what its calls cost, by LiteLLM's own tables (no network). Models of ours need no LiteLLM."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..events import Fields, read_fields
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from ..results import PicturePlace
 
 REPLAY = "toolloop/replay"
-"""Recordings say themselves what their calls have cost, if that was known."""
+"""The beginning of the names of recordings. A recording tells the cost of its calls, if that was known."""
 UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
+"""Errors of LiteLLM's mappings and price list for an unknown model or option."""
 _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
 """The providers that read pictures in a tool's result."""
 
 
 def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
-    """Whether the model really takes `response_format` and stays free to call the tools.
+    """Whether the model really takes `response_format`, and can still call the tools.
 
-    Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
-    groq/llama-3.3 and cohere, and forces a hidden `json_tool_call` on older Claudes, which could call no tool any more.
-    Known from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and
-    Ollama's `format` constrains the very first token, so that no tool is ever called.
+    LiteLLM's own parameter mapping tells (`get_optional_params`, 1.110, no network): it raises for groq/llama-3.3 and
+    cohere, and forces older Claudes to call a hidden `json_tool_call`, so that they could call no other tool. Two facts come
+    from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and Ollama's `format`
+    constrains the very first token, so that no tool is ever called.
     """
     if providers.is_ours(model):
         return True
@@ -47,7 +47,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
     return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
 
 
-def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
+def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
     """Whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
@@ -56,7 +56,7 @@ def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """(name, provider) of a model, as LiteLLM reads its name; None where it knows no provider for it."""
+    """(name, provider) of a model, as LiteLLM reads its name; None if LiteLLM knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -66,7 +66,7 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 
 def _map_options(name: str, where: str, **options: object) -> Fields | None:
-    """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    """A provider's form of completion options, by LiteLLM; None if LiteLLM refuses them."""
     litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
@@ -75,13 +75,79 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
     return mapped
 
 
+_MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
+"""Providers whose requests need marks for a prompt cache, if they serve Claude. OpenAI's and Gemini's caches need none."""
+_OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
+"""Completion options by which users control the cache themselves."""
+_POINTS: tuple[Fields, ...] = (
+    {"location": "message", "role": "system"},
+    {"location": "message", "index": -1},
+)
+"""Messages that LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last one."""
+
+
+def find_cache_marks(
+    model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
+) -> dict[str, object]:
+    """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
+
+    LiteLLM (1.110) does the marking: for a direct route by `enable_prompt_caching`, which a gateway does not take from its
+    clients. So a gateway gets the marks themselves, which its LiteLLM passes to the provider or leaves out: for a group that
+    is named as Claude is, or where the user says `enable_prompt_caching`. The user's own marks win.
+    """
+    if providers.is_ours(model):
+        return {}
+    own = [name for name in _OWN_MARKS if given.get(name) is not None]
+    if model.startswith(PROXY):
+        asked = own == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
+        if not (asked or (not own and "claude" in model.lower())) or any(map(_is_marked, list_messages())):
+            return {}
+        return {"cache_control_injection_points": [dict(point) for point in _POINTS]}
+    place = _find_place(model)
+    if own or place is None or place[1] not in _MARKED or "claude" not in place[0].lower():
+        return {}
+    knows = attempt_call(load_litellm().utils.supports_prompt_caching, place[0], place[1])
+    return {"enable_prompt_caching": True} if knows is True else {}
+
+
+def _is_marked(message: Fields) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return any("cache_control" in read_fields(one) for one in (message, *parts))
+
+
+def read_cached(usage: object) -> tuple[int | None, int | None]:
+    """(read, written): input tokens read from and written to the provider's cache, by a usage; None for a number it lacks.
+
+    Anthropic's, OpenAI's, Gemini's (as LiteLLM 1.110 hands it on) and DeepSeek's fields.
+    """
+    fields = read_fields(usage)
+    details = read_fields(fields.get("prompt_tokens_details"))
+    read = (
+        fields.get("cache_read_input_tokens"),
+        details.get("cached_tokens"),
+        fields.get("prompt_cache_hit_tokens"),
+    )
+    written = (
+        fields.get("cache_creation_input_tokens"),
+        details.get("cache_creation_tokens"),
+        details.get("cache_write_tokens"),
+    )
+    return _first_count(read), _first_count(written)
+
+
+def _first_count(values: Sequence[object]) -> int | None:
+    counts = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
+    return next((max(0, count) for count in counts), None)
+
+
 def is_free(model: str) -> bool:
     """Whether calls of this model cost nothing, even failed ones. True for our models, except recordings."""
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
-def price_of(model: str, usage: object) -> float | None:
-    """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None, not 0, where neither knows."""
+def find_price(model: str, usage: object) -> float | None:
+    """The cost in US dollars, from the usage itself or from LiteLLM's price list; None, not 0, if neither tells it."""
     told = read_fields(usage).get("cost")
     if isinstance(told, int | float) and not isinstance(told, bool):
         return float(told)
@@ -93,7 +159,7 @@ def price_of(model: str, usage: object) -> float | None:
     if place is None:
         return None
     (name, where), litellm = place, load_litellm()
-    # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
+    # Checked first: a model that is not in the price list raises ModelNotMappedError, or counts as free (1.110).
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None
     try:
@@ -103,14 +169,14 @@ def price_of(model: str, usage: object) -> float | None:
     return float(sum(parts))
 
 
-def way_for(
+def choose_picture_place(
     model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
 ) -> PicturePlace | None:
-    """Where this model's provider reads pictures of results; None when it gets none.
+    """Where this model's provider reads pictures of results; None if the model gets none.
 
-    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
-    these "always" says that the model sees. `answers` is the object behind a model of ours, which says so itself:
-    its `takes_images` is a truth value, or the way.
+    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own; for these,
+    "always" says that the model can see. `answers` is the object behind a model of ours: its `takes_images` is True, False
+    or the place.
     """
     if wish == "never":
         return None
@@ -125,3 +191,29 @@ def way_for(
     if wish == "auto" and not any(sees is True for sees in known):
         return None
     return "tool" if where in _IN_TOOL else "user"
+
+
+_SUPPORTS = {
+    "pictures": "supports_vision",
+    "PDF files": "supports_pdf_input",
+    "sound": "supports_audio_input",
+}
+"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
+
+
+def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
+    """Those of `needs` ("pictures", "PDF files", "sound") that the model, as far as is known, does not take in a prompt.
+
+    `wish` "always" means that it takes all, "never" that it takes none. A model of ours takes all, and reads only the text.
+    """
+    if wish != "auto":
+        return [] if wish == "always" else list(needs)
+    if providers.is_ours(model):
+        return []
+    litellm = load_litellm()
+    names = {model, model.removeprefix(PROXY)}  # a gateway's group is often named as the model is
+    return [
+        need
+        for need in needs
+        if not any(attempt_call(getattr(litellm, _SUPPORTS[need]), name) is True for name in names)
+    ]

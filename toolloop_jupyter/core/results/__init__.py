@@ -1,23 +1,33 @@
-"""What a function returned, for the model: a bounded text, and pictures."""
+"""A tool's value, or a value in a prompt, as the model gets it: a bounded text, and pictures."""
 
 from .images import (
     PicturePlace,
     detect_format,
+    draw_picture,
     find_figure,
     find_pictures,
     is_drawable,
     make_addresses,
+    make_thumbnail,
+    measure_picture,
 )
-from .text import LIMIT, cut, describe
+from .text import LIMIT, Described, cut, describe, tell
+from .tracebacks import cut_traceback
 
 __all__ = [
     "LIMIT",
+    "Described",
     "PicturePlace",
     "cut",
+    "cut_traceback",
     "describe",
     "detect_format",
+    "draw_picture",
     "find_figure",
     "find_pictures",
     "is_drawable",
     "make_addresses",
+    "make_thumbnail",
+    "measure_picture",
+    "tell",
 ]

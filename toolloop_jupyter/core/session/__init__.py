@@ -8,7 +8,7 @@ from .options import (
     build_config,
     require_tool_loop,
 )
-from .session import AsyncEventStream, AsyncSession
+from .session import AsyncEventStream, AsyncSession, Given
 from .sync import EventStream, Pending, Session
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "AsyncSession",
     "Capabilities",
     "EventStream",
+    "Given",
     "Harness",
     "Keywords",
     "Pending",

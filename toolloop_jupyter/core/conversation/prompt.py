@@ -1,0 +1,347 @@
+"""A prompt: a person's text, or list of texts, pictures, files and other values, becomes the content of a user message.
+
+The content has the parts of OpenAI's chat API, which LiteLLM converts for each provider: `text`, `image_url`, `file` (a PDF),
+`input_audio`. A prompt of texts alone becomes one text. No address is ever fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any, Literal, TypeAlias
+
+from ..events import ArgumentInvalid, Attachment
+from ..execution import Raised, attempt_call
+from ..results import (
+    detect_format,
+    draw_picture,
+    find_figure,
+    find_pictures,
+    is_drawable,
+    make_thumbnail,
+    measure_picture,
+    tell,
+)
+from ..text import join_surrogates
+
+Part: TypeAlias = dict[str, Any]
+Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
+"""Kinds of content that not every model takes."""
+NameCode: TypeAlias = Callable[[str], str]
+"""Replaces file names of cells in a traceback by the names that a person knows."""
+
+MOST_FILE = 20_000_000
+"""Bytes of one file."""
+MOST_PICTURES = 4
+"""Pictures of one list or dict."""
+_NEEDS: Mapping[object, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
+_PARTS = ("text", *_NEEDS)
+_EMPTY = "the prompt is empty: say what the model should do"
+
+
+@dataclass(frozen=True)
+class Named:
+    """A value with the name that people know."""
+
+    name: str
+    value: object
+
+
+@dataclass(frozen=True)
+class Template:
+    """A text with values in it."""
+
+    pieces: tuple[str | Named, ...]
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt in the form that is sent."""
+
+    content: str | list[Part]
+    """The content of the user message."""
+    text: str
+    """The prompt as text, for people. A picture or a file is shown as its name in brackets."""
+    attached: tuple[Attachment, ...] = ()
+    """Its pictures and files, for the transcript."""
+    filled: tuple[str, ...] = ()
+    """A line for each value that is sent as text: its name and its length."""
+
+    @property
+    def needs(self) -> list[Need]:
+        """The kinds of content, beside text, that a model must take for this prompt."""
+        return list_needs(self.content)
+
+
+def list_needs(content: object) -> list[Need]:
+    """The kinds of content in a message that a model must take, beside text; each once."""
+    parts = content if isinstance(content, list) else []
+    return list(dict.fromkeys(_NEEDS[part["type"]] for part in parts if part.get("type") in _NEEDS))
+
+
+def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
+    """Make a prompt of a text, or of a list of texts, pictures, paths, parts of a message and other values.
+
+    Figures are drawn and files are read here, so a later change of them has no effect. Raises ArgumentInvalid for an empty prompt,
+    for a file that is missing, too large or of an unknown kind, and for a value without a text.
+    """
+    if isinstance(given, Prompt):
+        return given
+    if isinstance(given, str):
+        text = join_surrogates(given)
+        if not text.strip():
+            raise ArgumentInvalid(_EMPTY)
+        return Prompt(text, text)
+    if given is not None and not isinstance(given, (list, tuple)):
+        kind = type(given).__name__
+        raise ArgumentInvalid(
+            f"a prompt is a text, or a list of texts, pictures, paths and other values, not {kind}: write [text, value]"
+        )
+    writer = _Writer(name_code)
+    for item in given or ():
+        writer.add(item)
+        writer.end_item()
+    return writer.prompt()
+
+
+@dataclass
+class _Writer:
+    """Writes the parts of a prompt, in order."""
+
+    name_code: NameCode
+    parts: list[Part] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    """The text of each finished item."""
+    attached: list[Attachment] = field(default_factory=list)
+    filled: list[str] = field(default_factory=list)
+    _text: str = ""
+    """Text that has yet to become a part."""
+    _words: str = ""
+
+    def add(self, item: object) -> None:
+        """Write one item of a prompt that is a list."""
+        if isinstance(item, Template):
+            for piece in item.pieces:
+                self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
+        elif isinstance(item, Named):
+            self._attach(item.value, item.name)
+        else:
+            self._attach(item, "")
+
+    def end_item(self) -> None:
+        """End the item: the next text begins a new part."""
+        self._end_text()
+        if self._words.strip():
+            self.words.append(self._words)
+        self._words = ""
+
+    def prompt(self) -> Prompt:
+        if not self.parts:
+            raise ArgumentInvalid(_EMPTY)
+        text = "\n\n".join(self.words)
+        is_text = all(part["type"] == "text" and len(part) == 2 for part in self.parts)
+        return Prompt(text if is_text else self.parts, text, tuple(self.attached), tuple(self.filled))
+
+    def _add_text(self, text: str) -> None:
+        text = join_surrogates(str.__str__(text))
+        self._text += text
+        self._words += text
+
+    def _add_named_text(self, name: str, text: str) -> None:
+        """Write a text that is an item of its own. If it has a name, it stands between two lines with the name."""
+        self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name else text)
+        self.filled += [f"{name}: {len(text):,} characters"] if name else []
+
+    def _end_text(self) -> None:
+        if self._text.strip():  # Anthropic refuses an empty part
+            self.parts.append({"type": "text", "text": self._text})
+        self._text = ""
+
+    def _add_part(self, part: Part, kind: str, name: str, address: str = "") -> None:
+        self._end_text()
+        self.parts.append(part)
+        self.attached.append(Attachment(kind, name, address, is_sent=True))
+        self._words += f"[{name}]"
+
+    def _fill_in(self, named: Named) -> None:
+        """Write a value inside a text."""
+        if not self._draw(named.value, named.name):
+            text = tell_text(named, self.name_code)
+            self._add_text(text)
+            self.filled.append(f"{named.name}: {len(text):,} characters")
+            self._draw_parts(named.value, named.name)
+
+    def _attach(self, value: Any, name: str) -> None:
+        """Write a value that is an item of its own."""
+        kind = type(value)  # its `__class__` may be anything, or raise
+        if issubclass(kind, str):
+            self._add_text(value)
+        elif issubclass(kind, PurePath):
+            self._add_file(_read_file(Path(value)), name or value.name)
+        elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
+            self._add_file(bytes(value), name)
+        elif issubclass(kind, dict) and value.get("type") in _PARTS:
+            self._add_given(copy.deepcopy(dict(value)), name)
+        elif not self._draw(value, name):
+            self._add_named_text(name, tell_text(Named(name, value), self.name_code))
+            self._draw_parts(value, name)
+
+    def _draw(self, value: object, name: str) -> bool:
+        """Write a picture; False, and writes nothing, if the value is none. Raises ArgumentInvalid if it cannot be drawn."""
+        found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
+        if found is not True:
+            return False
+        data = draw_picture(value)
+        if data:
+            self._add_picture(data, name)
+        elif find_figure(value) is not None or isinstance(value, (bytes, bytearray)):
+            raise ArgumentInvalid(f"{name or 'a picture of the prompt'} cannot be drawn as a picture")
+        return bool(data)
+
+    def _draw_parts(self, value: object, name: str) -> None:
+        """Write the pictures inside a list or dict after its text, as for a tool's result."""
+        if issubclass(type(value), (list, tuple, dict)):
+            found = attempt_call(find_pictures, value)  # code of the parts may fail
+            for one in [] if isinstance(found, Raised) else found[:MOST_PICTURES]:
+                if data := draw_picture(one):
+                    self._add_picture(data, name)
+
+    def _add_picture(self, data: bytes, name: str) -> None:
+        address = f"data:image/{detect_format(data)};base64,{base64.b64encode(data).decode()}"
+        part = {"type": "image_url", "image_url": {"url": address}}
+        self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
+
+    def _add_file(self, data: bytes, name: str) -> None:
+        """Write a file. Its content decides how."""
+        kind, encoded = _detect_kind(data), base64.b64encode(data).decode
+        size = f"{len(data) / 1000:,.0f} kB"
+        if len(data) > MOST_FILE:
+            raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
+        if kind == "picture":
+            if not self._draw(data, name):
+                raise ArgumentInvalid(f"{name} is no whole picture")
+        elif kind == "pdf":
+            address = f"data:application/pdf;base64,{encoded()}"
+            file = {"filename": name or "document.pdf", "file_data": address}
+            self._add_part({"type": "file", "file": file}, "file", _name(name, f"PDF, {size}"))
+        elif kind in ("wav", "mp3"):
+            sound = {"data": encoded(), "format": kind}
+            part = {"type": "input_audio", "input_audio": sound}
+            self._add_part(part, "audio", _name(name, f"{kind} sound, {size}"))
+        elif kind == "text":
+            self._add_named_text(name, data.decode("utf-8-sig"))
+        else:
+            raise ArgumentInvalid(
+                f"{name} is none of the files that a prompt takes: a picture, a PDF, a sound (wav, mp3), a text in UTF-8"
+            )
+
+    def _add_given(self, part: Part, name: str) -> None:
+        """Write a given part of a message, unchanged."""
+        if part["type"] == "text":
+            if not isinstance(part.get("text"), str):
+                raise ArgumentInvalid(
+                    "a text part of the prompt wants a text: {'type': 'text', 'text': 'Hello'}"
+                )
+            self._add_text(part["text"])
+            if len(part) > 2:  # marks of the person's own (cache_control)
+                self._text = ""
+                self.parts.append(part)
+            return
+        inside: Any = part.get(part["type"])
+        address = inside.get("url") if isinstance(inside, Mapping) else inside
+        kind = {"image_url": "picture", "file": "file"}.get(part["type"], "audio")
+        thumbnail = ""
+        if kind == "picture" and isinstance(address, str) and address.startswith("data:image/"):
+            data = attempt_call(base64.b64decode, address.partition(",")[2])
+            if isinstance(data, bytes) and detect_format(data):
+                name, thumbnail = _name(name, measure_picture(data)), make_thumbnail(data)
+        elif kind == "file" and isinstance(inside, Mapping):
+            name = name or str(inside.get("filename") or "")
+        self._add_part(part, kind, name or kind, thumbnail)
+
+
+def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
+    """The text of a value in a prompt: a text unchanged, any other value as if a tool had returned it.
+
+    Raises ArgumentInvalid if the value's own code fails.
+    """
+    if issubclass(type(named.value), str):  # its `__class__` may be anything, or raise
+        return str.__str__(named.value)
+    told = tell(named.value, name_code=name_code)
+    made = attempt_call(str, named.value) if told.fault else ""
+    if isinstance(made, Raised):
+        name = named.name or "value"
+        why = f"str({name}) raised {type(made.error).__name__}; put its text into a variable of its own"
+        where = f"{{{{{name}}}}}" if named.name else f"a {type(named.value).__name__} in the prompt"
+        raise ArgumentInvalid(f"{where} cannot be filled in: {why}")
+    return told.text
+
+
+def _name(name: str, what: str) -> str:
+    return f"{name}: {what}" if name else what
+
+
+def _read_file(path: Path) -> bytes:
+    """The bytes of a file. Raises ArgumentInvalid for one that cannot be read or is too large."""
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise ArgumentInvalid(f"{str(path)!r} is no file")
+        if size > MOST_FILE:
+            raise ArgumentInvalid(_too_large(path.name, size))
+        return path.read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null in it
+        if isinstance(error, ArgumentInvalid):
+            raise
+        why = getattr(error, "strerror", None) or error
+        raise ArgumentInvalid(f"cannot read the file {str(path)!r}: {why}") from None
+
+
+def _too_large(name: str, size: int) -> str:
+    return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have {MOST_FILE // 1_000_000} MB"
+
+
+_CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Control characters that texts do not have. Escape is not among them, since a terminal's colours begin with it."""
+
+
+def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text", ""]:
+    """The kind of a file, by its first bytes; "text" for UTF-8, "" for an unknown kind."""
+    if detect_format(data):
+        return "picture"
+    if data[:1024].lstrip()[:5] == b"%PDF-":
+        return "pdf"
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "wav"
+    # A frame of MPEG's layer III begins with eleven bits that are set; two bits later they are 01.
+    if data[:3] == b"ID3" or (data[:1] == b"\xff" and data[1:2] and data[1] & 0xE6 == 0xE2):
+        return "mp3"
+    text = attempt_call(data.decode, "utf-8-sig")
+    return "" if isinstance(text, Raised) or _CONTROLS.search(text) else "text"
+
+
+# --- prompts among the messages of a request or a saved conversation -----------------------------------------------
+
+
+def leave_out_parts(content: object, line: str) -> object:
+    """The content of a message with `line` in the place of each picture, file and sound. "{}" in the line becomes its kind."""
+    if not isinstance(content, list) or not list_needs(content):
+        return content
+    words: Mapping[object, str] = {"image_url": "picture", "file": "file", "input_audio": "sound"}
+    return [
+        {"type": "text", "text": line.format(words[part["type"]])} if part.get("type") in words else part
+        for part in content
+    ]
+
+
+def join_text(content: object) -> str:
+    """The text of a message's content, or of its parts."""
+    if isinstance(content, str):
+        return content
+    parts: Iterable[object] = content if isinstance(content, Sequence) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping) and part.get("type") == "text")
+    return "\n".join(str(text) for text in texts if text)

@@ -1,0 +1,75 @@
+"""An exception as a person wants to read it: its traceback, cut to their own code."""
+
+from __future__ import annotations
+
+import sysconfig
+import traceback
+from collections.abc import Iterator
+from pathlib import PurePath
+
+from ..execution import Raised, attempt_call, describe_error
+from ..text import join_surrogates
+
+_PATHS = sysconfig.get_paths()
+_LIBRARIES = tuple(
+    path.replace("\\", "/").rstrip("/") + "/"
+    for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+_MOST_FOREIGN = 3
+"""Frames that are kept of a traceback without a line of the person's own."""
+
+
+def cut_traceback(error: BaseException) -> str:
+    """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
+
+    Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
+    (its notes, its text) fails has only its words. Never raises.
+    """
+    made = attempt_call(_traceback, error)
+    return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
+
+
+def _traceback(error: BaseException) -> str:
+    whole = traceback.TracebackException.from_exception(error)
+    for part in _chain(whole):
+        frames = [frame for frame in part.stack if not _is_ours(frame.filename)]
+        own = [frame for frame in frames if not _is_library(frame.filename)]
+        part.stack = traceback.StackSummary.from_list(
+            own or [_shortened(frame) for frame in frames[-_MOST_FOREIGN:]]
+        )
+    return "".join(whole.format())
+
+
+def _chain(
+    part: traceback.TracebackException | None, depth: int = 0
+) -> Iterator[traceback.TracebackException]:
+    if part is None or depth > 50:
+        return
+    yield part
+    yield from _chain(part.__cause__, depth + 1)
+    yield from _chain(part.__context__, depth + 1)
+    for inner in getattr(part, "exceptions", None) or ():  # groups, from Python 3.11 on
+        yield from _chain(inner, depth + 1)
+
+
+def _is_ours(filename: str) -> bool:
+    return "/toolloop_jupyter/" in filename.replace("\\", "/")
+
+
+def _is_library(filename: str) -> bool:
+    name = filename.replace("\\", "/")
+    if name.startswith("<") and not name.startswith(("<ipython-input", "<stdin", "<string")):
+        return True  # <frozen importlib._bootstrap>, <__array_function__ internals>
+    return name.startswith(_LIBRARIES) or "/site-packages/" in name or "/dist-packages/" in name
+
+
+def _shortened(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+    """The frame with a file name without this machine's folders."""
+    name = frame.filename.replace("\\", "/")
+    for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):
+        if folder in name:
+            name = name.rpartition(folder)[2]
+            break
+    else:
+        name = PurePath(name).name
+    return traceback.FrameSummary(name, frame.lineno, frame.name, line=frame.line)
