@@ -203,7 +203,7 @@ class ModelCall:
             error = (await attempt(self._ask(keywords))).error
             status = 200 if error is None else read_status(error)
             if error is not None and status is not None:
-                wait, said = retry_after(error), get_message(error)
+                wait, said = read_retry_after(error), get_message(error)
         finally:
             pause = self._gate.leave(status, wait, said)
         return error, pause
