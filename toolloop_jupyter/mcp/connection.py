@@ -37,6 +37,8 @@ from .tools import (
 MOST_TOOLS = 1_000
 """Tools of one server. If it has more, the first ones are listed."""
 _MOST_PAGES = 100
+MANY_TOOLS = 128
+"""OpenAI's limit for one request: its API reference, `tools`."""
 MANY_TOKENS = 5_000
 """Tokens of a server's tools. A person is told of more, since each model call of a run sends them."""
 _BY_HAND = 600.0
@@ -189,9 +191,10 @@ class Connection(ToolSource):
             *([f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []),
         ]
         tokens = sum(len(json.dumps(tool.as_tool().spec)) for tool in made.values()) // 4
-        if tokens > MANY_TOKENS:
+        if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
+            most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call; include=[…] takes fewer"
+                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call{most}; include=[…] takes fewer"
             )
 
     def _make_tool(self, one: Any) -> ServerTool:
