@@ -175,16 +175,14 @@ class Turn:
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
 
+    completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
+    """(options to show, secrets to hide) of each model call."""
+
     def __post_init__(self) -> None:
         """Remember the keys of this turn, so that everything that shows it leaves them out."""
         hiding.remember(hiding.find_environment_keys())
-        _, secrets = self.completion_options
+        _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
-
-    @functools.cached_property
-    def completion_options(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """(options to show, secrets to hide) of each model call."""
-        return self.config.completion_options()
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
