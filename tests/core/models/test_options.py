@@ -16,8 +16,8 @@ from toolloop_jupyter.core.models.options import Kind, check_completion_options,
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}
 INSTEAD = {
-    "elsewhere": "another model=, or try the same one again with num_retries",
-    "one": "name one model with model=",
+    "elsewhere": "ToolLoopOptions(fallback=[MODEL])), or try the same one again with num_retries",
+    "one": "name one model with model=, and others for when it fails with --fallback MODEL",
     "address": "use api_base= and api_key=",
     "azure": "write model='azure/DEPLOYMENT'",
     "gateway": "write model='litellm_proxy/GROUP'",

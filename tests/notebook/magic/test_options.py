@@ -173,7 +173,10 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
     assert line.startswith(
         "ValueError: fallbacks in completion_kwargs (--set) is refused: it would take the conversation"
     )
-    assert line.endswith("; run again with another model=, or try the same one again with num_retries")
+    assert (
+        "; name the models to ask then with --fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
+        in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -236,10 +239,9 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--temperature 0,5", "--set temperature: 0,5 is no number: a number has no comma, as 10000 or 0.5"),
         ("--set temperature=$thing", "--set temperature: $thing is no variable: write thing, or {{thing}}"),
         ("--set temperature={thing}", "--set temperature: {thing} is no variable: write thing, or {{thing}}"),
-        (
-            "--fallbacks x",
-            "fallbacks in completion_kwargs (--set) is refused: it would take the conversation",
-        ),
+        ("--fallbacks x", "there is no --fallbacks; write --fallback"),
+        ("--fallback", "--fallback wants a value; write --fallback MODEL"),
+        ("--budget 0", "budget must be > 0 US dollars, got 0"),
     ],
 )
 def test_a_value_that_is_none_is_said_at_once(line: str, message: str) -> None:
@@ -322,7 +324,7 @@ def test_every_row_fits_the_api() -> None:
         keyword, *path = option.keyword.split(".")
         assert not keyword or keyword in shared
         assert not path or path[0] in fields
-        assert len(path) != 1 or option.default == fields[path[0]] or option.kind is Kind.PAIRS
+        assert len(path) != 1 or option.default == fields[path[0]] or option.kind in (Kind.PAIRS, Kind.MODELS)
         assert not option.lasts or option.is_setting
 
 

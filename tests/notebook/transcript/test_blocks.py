@@ -72,6 +72,16 @@ def result_of(events=(), **changes):
     return Result(**{**given, **changes})
 
 
+def test_a_fallback_is_shown():
+    """The line where another model was asked names it, and so does the last line, if it has answered."""
+    retry = Retry(1, "openai/a failed: out of order.", model="openai/b")
+    assert t.retry_block(retry).text.endswith("openai/a failed: out of order. openai/b is asked instead.")
+    spans = [Span("model", "openai/a", 0, 1, is_error=True), Span("model", "openai/b", 1, 2)]
+    assert " · answered by openai/b · " in foot(result_of(spans=tuple(spans))).text
+    assert "answered by" not in foot(result_of(spans=tuple(spans[1:]))).text
+    assert "answered by" not in foot(result_of(spans=(spans[1], spans[0]))).text
+
+
 def test_the_last_line_says_what_came_from_the_cache():
     """Where a provider had tokens in its cache, the last line says how many of those that went in; else how many in all."""
     told = foot(result_of(usage=Usage(15_020, 300, 2, 12_304, None))).text

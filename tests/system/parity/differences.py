@@ -181,6 +181,21 @@ DIFFERENCES = [
         "tests/core/models/test_caching.py::test_a_loop_on_claude_is_marked",
     ),
     Difference(
+        "fallback models",
+        "`fallbacks` in `completion_kwargs` takes a call to another model with the same key, and nothing says so",
+        "`fallback` of `ToolLoopOptions` (`--fallback MODEL`): a `Retry` event, the model and its cost in `Result.spans`; the key goes to "
+        "models of the same provider only",
+        "one sees who has answered, and a key stays where it belongs",
+        "tests/core/loop/test_fallback.py::test_two_servers",
+    ),
+    Difference(
+        "a budget for all runs",
+        "none",
+        "`%toolloop --budget 5` is looked at before each model call of the kernel; then the stop reason `max_cost`",
+        "a loop in a loop is not found out from the bill",
+        "tests/core/loop/test_spending.py::test_a_budget_ends_a_run_before_the_next_call",
+    ),
+    Difference(
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
         "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",

@@ -199,6 +199,8 @@ CHECKS: Mapping[str, Check] = {
     "output_retries": Check(int, "a whole number", least=0, or_none=False),
     "max_model_calls": Check(int, "a whole number", least=1, or_none=False),
     "max_cost": Check(_NUMBER, "an amount of US dollars", above=0, unit=" US dollars"),
+    "budget": Check(_NUMBER, "an amount of US dollars", above=0, unit=" US dollars"),
+    "fallback": Check((list, tuple), "a list of models", or_none=False),
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
 }

@@ -170,6 +170,8 @@ class Retry:
     """Seconds until the next try."""
     of_answer: bool = False
     """Whether the call came back whole, but its answer was not accepted: `error` says why. The next answer is a new text."""
+    model: str = ""
+    """The model that is asked instead from now on (`fallback`); "" where the same one is asked again."""
 
 
 @dataclass(frozen=True)

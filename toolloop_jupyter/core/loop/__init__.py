@@ -5,6 +5,7 @@ from .config import (
     Config,
     ToolLoopOptions,
     find_approver,
+    find_fallbacks,
     find_route,
     may_ask,
     read_gateway,
@@ -19,9 +20,11 @@ from .permissions import (
     check_policy,
     read_mode,
 )
+from .spending import SPENDING
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
+    "SPENDING",
     "Allowed",
     "ApprovalHandler",
     "Approver",
@@ -35,6 +38,7 @@ __all__ = [
     "check_names",
     "check_policy",
     "find_approver",
+    "find_fallbacks",
     "find_route",
     "make_request",
     "may_ask",

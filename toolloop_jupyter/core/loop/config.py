@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
 from ..events import Host, ImageMode, Observer, OnLimit, check_values
-from ..models import MANAGED, PROXY, Answers, is_ours, proxy_in_use
+from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
 from .permissions import ApprovalHandler, read_mode
@@ -43,6 +43,10 @@ class ToolLoopOptions:
     off) does not count: `max_model_calls` limits that."""
     on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+    fallback: Sequence[object] = ()
+    """Models that are asked, in order, when the one before fails for good: names, or ScriptedModels. The rest of the turn stays
+    with the one that answers; the next turn begins with `model=` again. One of the same provider ("openai/…", or a group of
+    the gateway) has the address and the key of the run, any other those of its own environment variables."""
     images: ImageMode = "auto"
     """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
     gateway groups and servers that LiteLLM does not know."""
@@ -68,6 +72,8 @@ class Route:
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
     """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
+    has_own_options: bool = True
+    """Whether options of a route (keys, headers, an account) that the run was given are meant for it."""
 
     @property
     def title(self) -> str:
@@ -114,6 +120,32 @@ def find_route(
     return Route(PROXY + name.removeprefix(PROXY), options, secrets)
 
 
+def find_fallbacks(
+    models: Sequence[object],
+    first: object,
+    api_key: str | None,
+    api_base: str | None,
+    metadata: Mapping[str, object],
+) -> tuple[Route, ...]:
+    """The routes of the models to ask when `first` fails. The address and the key go to those of the same provider alone.
+
+    Raises as `find_route` does.
+    """
+    made = []
+    for model in models:
+        shares = _find_provider(model) == _find_provider(first) != ""
+        route = find_route(model, api_key if shares else None, api_base if shares else None, metadata)
+        made.append(route if shares else replace(route, has_own_options=False))
+    return tuple(made)
+
+
+def _find_provider(model: object) -> str:
+    """What a model's name says of its provider, or "": of a name without one, and of a model of ours, nothing is taken for granted."""
+    if not isinstance(model, str) or is_ours(model):
+        return ""
+    return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
+
+
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
     """(address, key) of LiteLLM's gateway: what is given, else what LITELLM_PROXY_API_BASE and _KEY say; "" for neither."""
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
@@ -133,6 +165,8 @@ class Config:
     """A checked run configuration."""
 
     route: Route
+    fallbacks: tuple[Route, ...] = ()
+    """Where the calls go when those of `route` fail, in order."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     permissions: object = "full"
@@ -153,6 +187,8 @@ class Config:
         body, a query or headers may not overrule the loop, either (`messages`, a `model`, another key).
         """
         route, given = self.route, self.options.completion_kwargs
+        if not route.has_own_options:
+            given = {k: v for k, v in given.items() if not (is_of_route(k) or hiding.holds_key(k, v))}
         on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False
         managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
         managed |= {*route.options, *route.secrets} - {"extra_headers"}

@@ -106,12 +106,16 @@ def _limit_of_model_calls(turn: Turn) -> TurnEnd | None:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
     if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
         return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+    if used_up := spent.spending.explain_limit():
+        return TurnEnd("max_cost", used_up)
     return None
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     """End at a limit: at once, or with one last call without tools. When that fails, the reason stays and says so."""
-    if turn.config.options.on_limit != "answer":
+    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
+        if not turn.spent.usage.calls:  # nobody was asked: the question is as if it had not been
+            turn.history.withdraw_question()
         return end
     output = turn.config.output
     turn.tools_closed = True

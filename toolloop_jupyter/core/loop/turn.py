@@ -17,18 +17,28 @@ from ..events import (
     Observer,
     Reply,
     Request,
+    Retry,
     Span,
     StopReason,
     ToolCall,
     ToolResult,
     ToolStatus,
-    Usage,
 )
-from ..models import ModelCall, find_cache_marks, note, takes_no_tool_choice, takes_response_format, way_for
+from ..models import (
+    ModelCall,
+    await_litellm,
+    find_cache_marks,
+    must_load,
+    note,
+    takes_no_tool_choice,
+    takes_response_format,
+    way_for,
+)
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
 from .permissions import Permissions
+from .spending import Spent
 
 
 class Outlet(Protocol):
@@ -128,35 +138,6 @@ class Answer:
 
 
 @dataclass
-class Spent:
-    """What a turn has cost so far: time, tokens, dollars."""
-
-    started: float = field(default_factory=time.monotonic)
-    usage: Usage = Usage()
-    cost: float | None = 0.0
-    """US dollars; None as soon as one request's are not known."""
-    known_cost: float = 0.0
-    """What is known of it, for `max_cost`."""
-    spans: list[Span] = field(default_factory=list)
-
-    def now(self) -> float:
-        """Seconds since the turn began."""
-        return time.monotonic() - self.started
-
-    def add(self, reply: Reply) -> None:
-        """Count a model call that came back whole."""
-        self.usage += reply.usage
-        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
-        self.known_cost += reply.known_cost
-
-    def add_untold(self, call: ModelCall) -> None:
-        """Count a call that was cut: it has been made, and is paid for, though nobody tells how much it was."""
-        self.usage += Usage(calls=call.untold)
-        if call.untold and not call.is_free:
-            self.cost = None
-
-
-@dataclass
 class Turn:
     """The state of one turn, filled as it goes, so that a cancelled turn leaves what it had."""
 
@@ -174,7 +155,6 @@ class Turn:
     tool_calls: int = 0
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
-
     completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
     """(options to show, secrets to hide) of each model call."""
 
@@ -183,6 +163,17 @@ class Turn:
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
+
+    def switch_to_fallback(self) -> bool:
+        """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
+        if not self.config.fallbacks:
+            return False
+        route, *others = self.config.fallbacks
+        self.config = replace(self.config, route=route, fallbacks=tuple(others))
+        for found in ("cache_marks", "asks_in_words", "picture_way"):
+            vars(self).pop(found, None)
+        self.__post_init__()
+        return True
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
@@ -232,22 +223,34 @@ def make_request(turn: Turn) -> Request:
 
 
 async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
-    """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed."""
-    request = make_request(turn)
-    for one in turn.observers:
-        await one.before_model(request)
-    turn.outlet.checkpoint()
-    call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
-    try:
-        reply = await call.run()
-    except BaseException as error:
-        turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), is_error=True))
-        turn.spent.add_untold(call)
-        _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
-        if isinstance(error, ModelCallFailed):
+    """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed when no fallback is left, either."""
+    while True:
+        request = make_request(turn)
+        for one in turn.observers:
+            await one.before_model(request)
+        turn.outlet.checkpoint()
+        call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
+        try:
+            reply = await call.run()
+            break
+        except ModelCallFailed as error:
+            _count_failed(turn, call, began)
+            failed = turn.config.route.title
+            goes_on = turn.switch_to_fallback()
+            if not goes_on:
+                _keep_partial(turn, call, failed=True)
             for one in turn.observers:
                 await one.model_failed(error)
-        raise
+            if not goes_on:
+                raise
+            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.title)
+        except BaseException:
+            _count_failed(turn, call, began)
+            _keep_partial(turn, call, failed=False)
+            raise
+        turn.outlet.record(told)
+        if must_load(turn.config.route.model):
+            await await_litellm()
     turn.spent.add(reply)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
     calls = _make_arguments_valid(reply.message)
@@ -258,6 +261,11 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
     for one in turn.observers:
         await one.after_model(_as_it_came(reply, calls))
     return reply, calls
+
+
+def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
+    turn.spent.spans.append(Span("model", call.request.model, began, turn.spent.now(), is_error=True))
+    turn.spent.add_untold(call)
 
 
 def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:

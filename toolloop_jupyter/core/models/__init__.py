@@ -18,6 +18,7 @@ from .options import (
     explain_switch,
     find_completion_option,
     is_completion_option,
+    is_of_route,
     proxy_in_use,
 )
 from .parts import note
@@ -52,6 +53,7 @@ __all__ = [
     "find_completion_option",
     "find_untaken",
     "is_completion_option",
+    "is_of_route",
     "is_ours",
     "leave_out_price_list",
     "litellm_loaded",

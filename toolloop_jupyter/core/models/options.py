@@ -42,8 +42,11 @@ class Option:
 
 
 _ELSEWHERE = "it would take the conversation to another model, address or key"
-_NAME_ONE = f"{_ELSEWHERE}; name one model with model="
-_RUN_AGAIN = f"{_ELSEWHERE}; run again with another model=, or try the same one again with num_retries"
+_FALLBACK = "--fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
+_NAME_ONE = f"{_ELSEWHERE}; name one model with model=, and others for when it fails with {_FALLBACK}"
+_RUN_AGAIN = (
+    f"{_ELSEWHERE}; name the models to ask then with {_FALLBACK}, or try the same one again with num_retries"
+)
 _NOT_ASKED = "the model would not be asked; use model='toolloop/demo' or a ScriptedModel"
 _AZURE = f"{_ELSEWHERE}; write model='azure/DEPLOYMENT'"
 _GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
@@ -166,6 +169,25 @@ def is_kept(name: str) -> bool:
     """Whether LiteLLM keeps an option of this name to itself."""
     option = option_of(name)
     return option is not None and option.is_kept
+
+
+def is_of_route(name: str) -> bool:
+    """Whether an option of this name belongs to a provider's route: its address, account, keys, or what goes out beside the request.
+
+    A fallback at another provider gets none of them.
+    """
+    option = option_of(name)
+    return name in (*_ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
+
+
+_OF_ROUTE = (
+    "api_base",
+    "base_url",
+    "api_key",
+    "api_version",
+    "custom_llm_provider",
+    "cache_control_injection_points",
+)
 
 
 def is_completion_option(name: str) -> bool:

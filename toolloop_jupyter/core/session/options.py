@@ -18,6 +18,7 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
+    find_fallbacks,
     find_route,
 )
 from ..models import PROXY, check_completion_options, explain_switch, is_ours
@@ -168,13 +169,17 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
     tools = make_tools(keywords.get("tools", ()))
     check_names(permissions, tools)
-    route = find_route(keywords.get("model"), keywords.get("api_key"), keywords.get("api_base"), facts)
+    model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
+    route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
     check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
-    if not is_ours(route.model) and (wrong := explain_switch(route.model, keywords.get("api_base"))):
-        raise ValueError(wrong)
+    for one in (route, *fallbacks):
+        base = keywords.get("api_base") if one.has_own_options else None
+        if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
+            raise ValueError(wrong)
     output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
     return Config(
         route=route,
+        fallbacks=fallbacks,
         tools=tools,
         instructions=keywords.get("instructions"),
         permissions=permissions,

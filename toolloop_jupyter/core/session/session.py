@@ -252,11 +252,11 @@ class AsyncSession:
 
         Raises ArgumentInvalid for one that cannot be, CapabilityUnsupported for what the model is not known to take.
         """
-        made, route = read_prompt(prompt, self.config.host.name_code), self.config.route
-        if needs := made.needs:
+        made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
+        needs = made.needs
+        for route in (self.config.route, *self.config.fallbacks) if needs else ():
             if must_load(route.model):
                 await await_litellm()
-            wish = self.config.options.images
             if untaken := find_untaken(route.model, needs, wish):
                 raise CapabilityUnsupported(_explain_untaken(route.title, untaken, wish))
         return made
@@ -395,7 +395,7 @@ class AsyncSession:
             stop_reason=end.reason,
             session_id=self.session_id,
             error=end.error,
-            model=turn.config.route.title,
+            model=self.config.route.title,
             prompt=turn.prompt.text,
             spans=tuple(turn.spent.spans),
             output_attempts=turn.answer.attempts,

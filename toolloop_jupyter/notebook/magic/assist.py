@@ -62,7 +62,7 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
         if not name.startswith("_") and name not in ("In", "Out") and not is_ipythons(value)
     }
     match option.kind:
-        case Kind.MODEL:
+        case Kind.MODEL | Kind.MODELS:
             return {*_list_models(), *(name for name, value in names.items() if isinstance(value, Answers))}
         case Kind.TOOLS:
             return [

@@ -192,7 +192,7 @@ class Notebook:
             raise Mistake(
                 "--replay-tools needs a recording: --replay FILE, or %toolloop replay on FILE before"
             )
-        from_tape = {"model", "api_base", "api_key"} if replayed else set()
+        from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
         for option in OPTIONS:
             if not option.keyword or option.keyword in from_tape:
@@ -208,6 +208,8 @@ class Notebook:
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
             )
             keywords["model"] = replay
+            # A call that had failed fails again; what the fallback answered then comes next in the recording.
+            keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
                 keywords["tools"] = replay.tools
         if "tools" not in keywords:
@@ -223,6 +225,9 @@ class Notebook:
 
         A dry run gives None.
         """
+        if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
+            flag = for_all.typed[-1]
+            raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
         cell = kernel.Cell.here()
         prompt = fill_in(body, self.names)
         if not prompt.strip():

@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake
+from ...core.loop import SPENDING
 from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
 from ..live import bundle
-from ..transcript import write
+from ..transcript import money, tell_tokens, write
 from . import doctor, sessions
 from .names import show_key
 from .options import OPTIONS, Options, parse, split_words
@@ -60,10 +61,23 @@ def status(book: Notebook) -> None:
         values["api_key"] = show_key(book.names, options["api_key"])
     if options["api_base"]:
         values["api_base"] = leave_out_user(options["api_base"])
+    if SPENDING.left is not None:
+        values["budget"] = f"${SPENDING.budget:g}, ${SPENDING.left:.4f} left"
+    if SPENDING.runs:
+        values["spent"] = _tell_spent()
     rows = [*values.items(), *book.tapes.running()]
     rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
     width = max(12, *(len(name) for name, _ in rows))
     _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
+
+
+def _tell_spent() -> str:
+    """What all runs of this kernel have cost, also those of the API."""
+    told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
+    untold = (
+        [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
+    )
+    return " · ".join([money(SPENDING.cost), *told, *untold])
 
 
 def _measure(session: AsyncSession) -> str:

@@ -319,6 +319,9 @@ class _Extension:
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
         self.settings.observe(self._keep_times, "times")
+        self.settings.observe(self._keep_budget, "budget")
+        if self.settings.budget is not None:  # type: ignore[attr-defined]
+            self._keep_budget()
         if not self.settings.times:  # type: ignore[attr-defined]  # set by a configuration file
             self._keep_times()
         if self.settings not in shell.configurables:
@@ -346,9 +349,16 @@ class _Extension:
 
         keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
 
+    def _keep_budget(self, *_: object) -> None:
+        from ...core.loop import SPENDING
+
+        SPENDING.budget = self.settings.budget  # type: ignore[attr-defined]
+
     def take_out(self) -> None:
         """Take everything back out of the shell."""
         self.settings.unobserve(self._keep_times, "times")
+        self.settings.budget = None  # type: ignore[attr-defined]
+        self.settings.unobserve(self._keep_budget, "budget")
         self.shell.input_transformers_cleanup.remove(_transform)
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)

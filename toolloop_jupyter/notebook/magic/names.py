@@ -34,6 +34,8 @@ def resolve(option: Option, value: Any, names: Names) -> object:
     match option.kind:
         case Kind.MODEL:
             return find_model(names, value)
+        case Kind.MODELS:
+            return [find_model(names, one) for one in value]
         case Kind.TOOLS:
             return find_tools(names, value)
         case Kind.POLICY:

@@ -45,6 +45,7 @@ class Kind(Enum):
     RESULT = "the name of a variable to be set"
     SESSION = "the name of a session"
     MODEL = "LiteLLM's name of a model, or a variable"
+    MODELS = "models, more than once"
     TOOLS = "functions by their names"
     POLICY = "full, ask or a variable"
     OUTPUT = "a type by its name"
@@ -72,6 +73,8 @@ class Option:
     """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
     lasts: bool = False
     """Whether it holds for a session: a cell that goes on with it has the same tools, and asks as it did."""
+    is_for_all: bool = False
+    """Whether it is for all runs of the notebook together, and no cell takes it."""
     also: str = ""
     """Other words that people write for it; the error names this one."""
 
@@ -90,7 +93,7 @@ class Option:
         match self.kind:
             case Kind.SWITCH:
                 return Check(bool, "True or False", or_none=False)
-            case Kind.TOOLS | Kind.PAIRS:
+            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS:
                 return Check((list, tuple), "a list of words")
             case Kind.NUMBER:
                 return CHECKS.get(self.name, Check((int, float), "a number"))
@@ -118,13 +121,13 @@ class Option:
         """The setting's value when nobody has set it."""
         if self.default is not None or self.kind is Kind.NUMBER:
             return self.default
-        return [] if self.kind is Kind.TOOLS else ""
+        return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
 
     def read(self, value: object, names: Names | None = None) -> object:
         """A value as it was typed, or set by `%config`, as what it means. Raises Mistake for one that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
-        if self.kind is Kind.TOOLS and isinstance(value, str):
+        if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
             value = value.split(",")
         if fault := self.check.find_fault(self.name, value):
             raise Mistake(str(fault))
@@ -135,6 +138,8 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
            help="LiteLLM's model name, or a ScriptedModel variable; default: TOOLLOOP_MODEL, else toolloop/demo (offline)"),
+    Option("--fallback", Kind.MODELS, "MODEL", keyword="options.fallback", is_setting=True, lasts=True, also="fallbacks",
+           help="model that is asked when the one before it fails; repeatable"),
     Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", is_setting=True, lasts=True, also="functions",
            help="functions (dotted names and lists, too); default: all marked with @tool"),
     Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", is_setting=True,
@@ -150,8 +155,10 @@ OPTIONS: tuple[Option, ...] = (
            help="most tool calls in this run"),
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
            help="most model calls in this run"),
-    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="budget max-budget",
+    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
            help="stop when this run has cost so much"),
+    Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
+           help="stop when all runs of this kernel together have cost so much; for %toolloop alone"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or one last call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
@@ -237,6 +244,7 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
     Kind.SWITCH: {"action": "store_true"},
     Kind.TOOLS: {"nargs": "*"},
     Kind.PAIRS: {"action": "append"},
+    Kind.MODELS: {"action": "append"},
 }
 
 

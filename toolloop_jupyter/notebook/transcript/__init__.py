@@ -1,6 +1,6 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
+from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block, without_style, written
 from .calls import approval_record, progress_block, reason_in, short_arguments, tell_why
 from .diagram import timeline
 from .export import to_markdown, write
@@ -27,6 +27,7 @@ __all__ = [
     "reason_in",
     "render",
     "short_arguments",
+    "tell_tokens",
     "tell_why",
     "text_block",
     "timeline",

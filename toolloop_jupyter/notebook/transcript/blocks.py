@@ -150,6 +150,8 @@ def retry_block(retry: Retry) -> Block:
     error = shorten(retry.error, 500)
     if retry.of_answer:
         return notice(error, "warning" if retry.attempt else "info")
+    if retry.model:
+        return notice(f"{error.removesuffix('.')}. {retry.model} is asked instead.", "warning")
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
@@ -215,6 +217,12 @@ def tell_tokens(usage: Usage) -> list[str]:
     return [f"{counted(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
 
 
+def _find_fallbacks(result: Result) -> list[str]:
+    """The models that have answered beside the one that was asked first."""
+    asked = [span for span in result.spans if span.kind == "model"]
+    return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
+
+
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
 
@@ -230,6 +238,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
         words.append(counted(result.usage.calls, "model call"))
         words += [_calls(result)] if result.calls else []
         words += [*tell_tokens(result.usage), money(result.cost)]
+    words += [f"answered by {model}" for model in _find_fallbacks(result)]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
     items = ["", *(inline(fact) for fact in words[1:])]
