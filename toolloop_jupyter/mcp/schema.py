@@ -1,4 +1,4 @@
-"""A server's JSON schema: whether it can be used, what the model gets of it, and the arguments that are checked against it.
+"""A server's JSON schema: the check of the schema, its form for the model, and the check of arguments against it.
 
 The schema is foreign text. Nothing is fetched for it, no pattern of it is tried that could take for ever, and it is bounded.
 """
@@ -54,7 +54,7 @@ _MOST_PATTERN = 200
 
 
 class UnusableSchema(ValueError):
-    """Why a tool with this schema cannot be offered."""
+    """A tool with this schema cannot be offered to a model. str() says why."""
 
 
 def check_schema(schema: JsonSchema) -> None:
@@ -204,7 +204,7 @@ def _longest_match(pattern: str) -> int:
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
-    """What is wrong with a value by a schema, in one line; "" where nothing is."""
+    """The first fault of a value by a schema, in one line; "" if it fits."""
     problems = attempt_call(_list_problems, schema, value)
     if isinstance(problems, Raised):
         return "it cannot be checked against the schema"
@@ -231,7 +231,7 @@ def _list_problems(
 
 
 def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Iterator[str]:
-    """Lines as functions have them: where, what is expected, what was sent."""
+    """Lines like those for a function's arguments: the place, what is expected, what was sent."""
     path = [*error.absolute_path]
 
     def write(*steps: Any) -> str:
@@ -291,7 +291,7 @@ class SchemaArguments(JsonArguments):
         return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
     def _decode(self, given: JsonObject) -> None:
-        """Take an array or an object out of a JSON text, where the schema wants one and takes no text."""
+        """Replace a JSON text by its array or object, where the schema wants one and does not allow a text."""
         properties = self.schema.get("properties") or {}
         for key, value in given.items():
             part = properties.get(key)

@@ -365,7 +365,7 @@ async def test_a_value_that_others_hold_too():
 
     result = await desk.run(decide)
     first, second = result.tool_results
-    assert "something else changed what it was to run with (rows)" in first.output
+    assert "some arguments were changed by other code after they were checked (rows)" in first.output
     assert (first.ran, first.decision.allowed, second.ran) == (False, False, True)
     assert ran == [seen[1]] == [["u1", "u2"]]
 

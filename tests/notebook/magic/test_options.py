@@ -296,24 +296,24 @@ def test_settings_are_read_as_options_are() -> None:
 
 
 def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a row for `--seed` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
+    """With a row for `--dice` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
     row = Option(
-        "--seed", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
+        "--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
     for module in (options, cell, assist, options_page):
         monkeypatch.setattr(module, "OPTIONS", (row, *OPTIONS))
     test_every_row_fits_the_api()
-    assert "  --seed N                             the same luck again" in help_text()
+    assert "  --dice N                             the same luck again" in help_text()
     assert (
-        "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
+        "| `--dice N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
         in make_page().replace("  ", " ")
     )
     book: Any = cell.Notebook(Shell(), ToolLoop())
-    assert "--seed" in assist.find_candidates(book, "%%toolloop --s", "--s")
-    given = config_of("--seed 3 --set top_p=.5 --set seed=4").options.completion_kwargs
+    assert "--dice" in assist.find_candidates(book, "%%toolloop --d", "--d")
+    given = config_of("--dice 3 --set top_p=.5 --set seed=4").options.completion_kwargs
     assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
-    with pytest.raises(Mistake, match="seed must be a number or None, got str 'x'"):
-        parse("--seed x")
+    with pytest.raises(Mistake, match="dice must be a number or None, got str 'x'"):
+        parse("--dice x")
 
 
 def test_every_row_fits_the_api() -> None:

@@ -1,4 +1,4 @@
-"""Who looks on while a run goes on, and where the run lives: the two seams around the loop's steps."""
+"""The two seams around the loop's steps: an `Observer` sees them, and a `Host` is the place where the run goes on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[str, Any], None]
-"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle), from whatever thread it comes."""
+"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle); called from any thread."""
 RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
-"""Runs what it is given to its end from sync code, and returns its value."""
+"""Runs the coroutine of a function to its end from sync code, and returns its value."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class PrintKeeper:
         self._texts: list[str] = []
 
     def take(self, kind: str, payload: Any) -> None:
-        """Take a piece, from whatever thread it comes."""
+        """Take a piece of output, as a `Sink` does."""
         if kind != "display":
             self._texts.append(payload)
 
@@ -95,19 +95,19 @@ class PrintKeeper:
 
 
 class Host(Presenter):
-    """Where runs live. This one is plain Python; a notebook's knows its kernel, its cells and who sits before them."""
+    """The place where runs go on. This one is plain Python. A notebook's host knows the kernel, its cells and its person."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run `make()` to its end from sync code and return what it returns."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """As `run_sync`, for several steps that must share a loop: those of one stream."""
+        """A function like `run_sync`, whose calls all use one event loop: for the steps of one stream."""
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: it may have to show a request."""
+        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: the turn may show a request."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
@@ -131,9 +131,9 @@ class Host(Presenter):
         return nullcontext()
 
     def keeper(self) -> PrintKeeper:
-        """What keeps the output of one call for the model."""
+        """A new keeper, for the output of one call."""
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """A traceback with the names that a person knows for code that is in no file; a notebook has cells."""
+        """The traceback with names that a person knows for code without a file; a notebook names its cells."""
         return traceback

@@ -1,4 +1,4 @@
-"""One turn's state, and its model calls: the request, the reply into the history, what it has cost."""
+"""The state of one turn, and its model calls: make the request, put the reply into the history, count the cost."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from ..events import (
 from ..models import (
     ModelCall,
     await_litellm,
+    choose_picture_place,
     find_cache_marks,
     must_load,
     note,
-    takes_no_tool_choice,
     takes_response_format,
-    way_for,
+    takes_tool_choice_none,
 )
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
@@ -42,16 +42,16 @@ from .spending import Spent
 
 
 class Outlet(Protocol):
-    """Where a turn's events go, and where it learns that it is to stop."""
+    """Takes a turn's events, and tells the turn when it has to stop."""
 
     def checkpoint(self) -> None:
-        """Raises CancelledError when the turn is to stop: a tool may have swallowed the one that it was sent."""
+        """Raise CancelledError if the turn has to stop. A tool may have swallowed an earlier CancelledError."""
 
     async def emit(self, event: Event) -> None:
-        """Send an event, or raise CancelledError when the turn is to stop."""
+        """Send an event, or raise CancelledError if the turn has to stop."""
 
     def record(self, event: Event) -> None:
-        """Send an event that has to be told in any case; never waits."""
+        """Send an event in any case, also if the turn has to stop. Never waits."""
 
 
 class TurnEnd(NamedTuple):
@@ -59,11 +59,11 @@ class TurnEnd(NamedTuple):
 
     reason: StopReason = "done"
     error: str | None = None
-    """What a person should know of it: what failed, what was cut off."""
+    """What a person should know of the end: a failure, an answer that was cut off."""
 
 
 class Refusal(NamedTuple):
-    """Why a call is not run, as the model is told."""
+    """Why a call is not run: the message for the model, the result's status, the decision."""
 
     message: str
     status: ToolStatus = "refused"
@@ -86,13 +86,13 @@ class Call:
     sent: SentCall
     tool: Tool | None
     number: int
-    """Which of the turn it is, from 1."""
+    """The number of the call in its turn, from 1."""
     decision: Decision | None = None
-    """What was decided about it; None when nothing had to be, or has been yet."""
+    """The decision about it; None if none was needed, or none has been made yet."""
     began: float | None = None
     """When its function was started, by the monotonic clock."""
     left_behind: str = ""
-    """What became of a thread that did not end with the call."""
+    """A sentence on the fate of a thread that did not end with the call; else ""."""
 
     @property
     def seconds(self) -> float:
@@ -113,7 +113,7 @@ class Call:
         )
 
     def cut_short(self, said: str) -> ToolResult:
-        """The result of a call that the turn's end has cut, with what the history says of it."""
+        """The result of a call that the end of the turn has cut; `said` is the call's answer in the history."""
         return ToolResult(
             self.asked.id,
             said,
@@ -128,18 +128,18 @@ class Call:
 
 @dataclass
 class Answer:
-    """The answer of a turn, as far as there is one."""
+    """The answer of a turn, as far as it has come."""
 
     text: str = ""
     output: object = None
     problem: str | None = None
-    """Why the last one does not fit `output=`."""
+    """Why the last answer does not fit `output=`; None if it fits."""
     attempts: int = 0
 
 
 @dataclass
 class Turn:
-    """The state of one turn, filled as it goes, so that a cancelled turn leaves what it had."""
+    """The state of one turn. The loop fills it step by step, so a cancelled turn still has its state up to then."""
 
     config: Config
     history: History
@@ -147,9 +147,9 @@ class Turn:
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
-    """Who looks on, each called in order."""
+    """Called around each step, in this order."""
     approver: Approver = "nobody"
-    """Who is asked about its calls."""
+    """Who is asked about the turn's calls."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
@@ -159,7 +159,7 @@ class Turn:
     """(options to show, secrets to hide) of each model call."""
 
     def __post_init__(self) -> None:
-        """Remember the keys of this turn, so that everything that shows it leaves them out."""
+        """Remember the keys of this turn, so that no text that leaves the run contains them."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
@@ -170,14 +170,14 @@ class Turn:
             return False
         route, *others = self.config.fallbacks
         self.config = replace(self.config, route=route, fallbacks=tuple(others))
-        for found in ("cache_marks", "asks_in_words", "picture_way"):
+        for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
         self.__post_init__()
         return True
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+        """The options that let the provider cache the beginning of the requests; {} if no later request is likely to read it.
 
         Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
         is with tools, or of the next turn, which there may be where there was one before.
@@ -198,14 +198,14 @@ class Turn:
         return not takes_response_format(self.config.route.model, specs, output.response_format())
 
     @functools.cached_property
-    def picture_way(self) -> PicturePlace | None:
+    def picture_place(self) -> PicturePlace | None:
         """Where this turn's model reads pictures of results, or None."""
         config = self.config
-        return way_for(config.route.model, config.options.images, config.route.answers)
+        return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
 
 def make_request(turn: Turn) -> Request:
-    """The next model call, exactly as it will be sent."""
+    """Make the request of the next model call, exactly as it will be sent."""
     shown, secrets = turn.completion_options
     options = {name: dict(value) if type(value) is dict else value for name, value in shown.items()}
     model, tools = turn.config.route.model, [tool.spec for tool in turn.config.tools]
@@ -214,11 +214,11 @@ def make_request(turn: Turn) -> Request:
     if turn.tools_closed and tools:
         # The tools stay in the request: Anthropic refuses a history with calls without them.
         options.pop("tool_choice", None)
-        if takes_no_tool_choice(model, tools):
+        if takes_tool_choice_none(model, tools):
             options["tool_choice"] = "none"
     options |= turn.cache_marks
     sends_prompts = turn.config.options.images != "never"
-    messages = turn.history.for_request(lambda: turn.picture_way, sends_prompts=sends_prompts)
+    messages = turn.history.for_request(lambda: turn.picture_place, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 
@@ -259,7 +259,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         noted = {} if calls or text else {"content": note(reply.attachments)}
         turn.history.add_assistant({**reply.message, **noted})
     for one in turn.observers:
-        await one.after_model(_as_it_came(reply, calls))
+        await one.after_model(_restore_raw_arguments(reply, calls))
     return reply, calls
 
 
@@ -269,7 +269,7 @@ def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
 
 
 def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
-    """What tells a piece of an answer to those who want it; None when nobody does."""
+    """A function that passes each delta to the observers that want deltas; None if there are none."""
     readers = [one for one in turn.observers if one.wants_deltas]
 
     def tell(at: float, delta: Mapping[str, object]) -> None:
@@ -293,7 +293,7 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
 
 
 def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
-    """Let every stored call have a JSON object for arguments, since they are replayed; returns the calls as they were sent."""
+    """Give every call of a message a JSON object as arguments, since later requests send it again; returns the calls as sent."""
     calls: list[SentCall] = []
     for call in message.get("tool_calls", ()):
         sent = SentArguments(call["function"]["arguments"])
@@ -302,8 +302,8 @@ def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
     return calls
 
 
-def _as_it_came(reply: Reply, calls: list[SentCall]) -> Reply:
-    """The reply with its calls' arguments as the model wrote them, for whoever shows or records it."""
+def _restore_raw_arguments(reply: Reply, calls: list[SentCall]) -> Reply:
+    """The reply with the arguments of its calls as the model wrote them, for observers that show or record it."""
     stored = reply.message.get("tool_calls") or []
     pairs = list(zip(stored, calls, strict=True))
     if all(call["function"]["arguments"] == sent.arguments.raw for call, sent in pairs):

@@ -1,8 +1,8 @@
-"""What a tool returned -> the bounded text that the model gets.
+"""A tool's value -> the bounded text that the model gets.
 
-Text stays as it is; everything else becomes strict JSON where it has a JSON form, and words where it has none: a
-table is its shape, columns and first rows, a picture is what is drawn in it. The same value gives the same text
-in every run (sets are sorted, addresses left out), the text is never empty, and nothing here raises.
+Text stays as it is. A value with a JSON form becomes strict JSON. Any other value becomes words: a table is told by its
+shape, columns and first rows, a picture by the things that are drawn in it. The same value gives the same text in every run
+(sets are sorted, memory addresses left out), the text is never empty, and nothing here raises.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def _describe(value: object, limit: int) -> Described:
 
 
 class _Reader:
-    """One way through a structure, to plain JSON data; text for what has no JSON form. Reads no more than _MAX_ITEMS values."""
+    """Reads a structure as plain JSON data; a part without a JSON form becomes text. Reads at most _MAX_ITEMS values."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -173,7 +173,7 @@ class _Reader:
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Count what is left out, and say it where it is missing; {} when nothing is."""
+        """Count the values left out; returns a note to put in their place, {} when there are none."""
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
@@ -213,7 +213,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _read_model(model: BaseModel) -> object:
-    """A model as its own serialisers say; field by field where they fail or give what JSON has not."""
+    """A model as its own serialisers give it; field by field if they fail or give a value that JSON does not have."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
@@ -222,7 +222,7 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
+    """Text for an object without a JSON form: its own `str` or `repr`, or its Markdown, LaTeX, HTML or picture, or its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -258,7 +258,7 @@ def _name_type(value: object) -> str:
 
 
 def _count_items(value: object) -> str:
-    """What was cut, when a number of items says more than a number of characters."""
+    """How many items a value that was cut has, for the note in its text; "" where that says nothing."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, FirstItems):
@@ -269,7 +269,7 @@ def _count_items(value: object) -> str:
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     """At most `limit` characters: the beginning and the end, and between them how much was left out.
 
-    Cuts at line ends where one is near. `what` is put before the note's number, which counts `full_length` where
+    Cuts at line ends where one is near. `what` stands before the number in the note. That number is `full_length` if
     `text` itself is only a part.
     """
     if len(text) <= limit:
@@ -291,8 +291,8 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. None of them is imported: a value of theirs brings it along. A table is
-# its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
+# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: whoever made the value has done
+# so. A table is told by its shape, its columns (type, number of missing values), and its first rows as CSV.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:

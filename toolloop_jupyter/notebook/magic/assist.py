@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
 """Offered until litellm, which knows the names, is loaded."""
 _TYPES = {Kind.TOOLS: "function", Kind.OUTPUT: "class", Kind.FILE: "path", Kind.FOLDER: "path"}
-"""What a front-end calls a value; for every other kind "value"."""
+"""A front-end's word for values of a kind; for every other kind it is "value"."""
 
 
 def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> dict[str, str]:
-    """What may stand where `word` is begun on `line`, in order, each with its type; `commands` are those of `%toolloop`."""
+    """The completions of `word` on `line`, in order, each with its type. `commands` are those of `%toolloop`."""
     before = line[: len(line) - len(word)] if line.endswith(word) else line
     words = before.split()[1:]
     option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
@@ -45,7 +45,7 @@ def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str
 
 
 def _find_open_option(words: list[str]) -> Option | None:
-    """The option whose value is being written: the last one, if it takes a value still."""
+    """The option whose value is being written: the last option, if it can still take a value."""
     for number, word in enumerate(reversed(words)):
         if word.startswith("-"):
             option = find_option(word)
