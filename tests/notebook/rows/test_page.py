@@ -59,7 +59,7 @@ async def test_many_rows_are_few_messages():
     run = await run_in(cell, [{"text": str(n)} for n in range(1000)], ScriptedModel(say_again))
     assert len(run.rows) == 1000
     assert len(cell.outputs) == 1
-    assert len(cell.sent) <= 3 + (time.monotonic() - began) / TICK
+    assert len(cell.sent) <= 3 + 10 * (time.monotonic() - began)
     assert "… 990 more rows" in cell.saved()
     assert "of 1,000 rows" in cell.sent[0]["text/plain"]
     assert sum(map(len, cell.sent[-1].values())) < 20_000

@@ -264,3 +264,16 @@ def test_rows_in_one_line_that_renews_itself(terminal):
     assert shown.count("done · 12 of 12 rows") == 1
     assert "<Rows: 12 ended>" in shown
     assert "[14]" in terminal.run("print([t.value for t in r[7].result.tool_results])")
+
+
+def test_ctrl_c_keeps_the_rows_that_have_ended(terminal):
+    """Ctrl-C ends the line and the run; the variable has what there is, and the next cell runs."""
+    terminal.run("many = [{'x': n} for n in range(500)]")
+    terminal.run("each = ScriptedModel('fine', pace=0.1)")
+    terminal.type_cell("%%toolloop --each many --model each --as r", "{{x}}")
+    terminal.child.expect(r"\r(?:[1-9]\d) of 500 rows")
+    terminal.child.sendintr()
+    shown = terminal.prompt()
+    assert "the run was stopped · " in shown
+    assert "Traceback" not in shown
+    assert "True" in terminal.run("print(8 <= len(r) < 500 and r.message == 'the run was stopped')")
