@@ -78,9 +78,13 @@ def test_a_run_for_each_row(kernel):
     assert "In a short way" in kernel.execute("got[0].result").text, "the whole transcript of a row"
 
 
-def test_a_dry_run_sends_nothing(kernel):
-    """It shows the first row's request, the count and about how many tokens; nothing is run, and no variable is set."""
-    done = kernel.execute(f"{EACH} --tools double --dry-run\nSay {{{{product}}}}.")
+def test_a_dry_run_sends_nothing(kernel, tmp_path):
+    """It shows the first row's request, the count and about how many tokens; nothing is run, recorded or stored, and no
+    variable is set.
+    """
+    files = f"--record {tmp_path / 'tape.jsonl'} --store {tmp_path / 'rows.jsonl'}"
+    done = kernel.execute(f"{EACH} --tools double --dry-run {files}\nSay {{{{product}}}}.")
+    assert list(tmp_path.iterdir()) == []
     assert "would be sent to model: 1 message, 1 tool" in done.text
     assert "Say lamp 0." in done.text
     assert "12 rows; the first request has about" in done.text

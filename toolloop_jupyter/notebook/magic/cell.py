@@ -289,7 +289,7 @@ class Notebook:
         if alone := [o.typed[-1] for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed]:
             raise Mistake(f"{alone[0]} does not go with --each: each row is a conversation of its own")
         options, cell = self.complete(typed), kernel.Cell.here()
-        recorder = self.tapes.recorder(options["record"])
+        recorder = None if options["dry_run"] else self.tapes.recorder(options["record"])
         config = self._make_session({**options, "session": "", "max_cost": None}).config
         if recorder is not None:
             config = dataclasses.replace(config, observers=(*config.observers, recorder))
@@ -318,7 +318,7 @@ class Notebook:
             told += [recorder.stopped] if recorder is not None and recorder.stopped else []
             return [notice(words, "warning") for words in told]
 
-        notes = self._note_without_docstring(config.tools)
+        notes = [] if options["dry_run"] else self._note_without_docstring(config.tools)
         notes += [notice(*told) for told in note_left(str(options["instructions"] or ""), self.names)]
         line = head(
             config.route.title,
@@ -328,7 +328,7 @@ class Notebook:
             tape=describe_source(config.route.model, answers, recorder),
         )
         shown = RowsPageOptions(
-            model=config.route.model,
+            model="" if options["executor"] else config.route.model,
             name=options["as"],
             unattended=options["on_unattended"],
             means=options["ask"],

@@ -49,7 +49,7 @@ class RowsPageOptions:
     """How the rows are shown and asked about."""
 
     model: str = ""
-    """What they ask: LiteLLM may have to be imported for it."""
+    """What they ask here: LiteLLM may have to be imported for it. "" for rows that run elsewhere."""
     name: str | None = None
     """The variable that the Rows go into."""
     unattended: Unattended = "deny"
