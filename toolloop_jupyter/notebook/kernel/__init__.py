@@ -51,7 +51,7 @@ of what stands there already is sent as an answer to the cell that runs now, sin
 """
 
 from .capture import capture, redirect_output
-from .cells import Cell, is_from_front_end, name_cells, unwatch_cells, watch_cells
+from .cells import Cell, find_last_error, is_from_front_end, name_cells, unwatch_cells, watch_cells
 from .comms import running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
 from .sync import StreamRunner, can_run_sync, run_sync
@@ -78,6 +78,7 @@ __all__ = [
     "delivers_clicks",
     "end_interrupted_cell",
     "executes_notebooks",
+    "find_last_error",
     "get_shell",
     "has_stdin",
     "has_widget_frontend",

@@ -7,7 +7,7 @@ import contextlib
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.events import Approval, Mistake, Result
 from ...core.models import await_litellm, must_load
@@ -21,9 +21,11 @@ from .outputs import LOADING, RunHooks
 from .places import OutputColumn
 from .view import CellRun, ViewOptions
 
+T = TypeVar("T")
 
-async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Result:
-    """Await a run that nothing shows; while it waits for LiteLLM's import, a line in the cell says so."""
+
+async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
+    """Await what nothing shows, such as a run; while it waits for LiteLLM's import, a line in the cell says so."""
     if kernel.get_shell() is None or not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"

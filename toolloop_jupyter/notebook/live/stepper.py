@@ -100,11 +100,36 @@ _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null."""
-    messages = [_without_nulls(one) for one in shown["messages"]]
+    """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null. The bytes of
+    pictures and files are cut.
+    """
+    messages = [_cut_bytes(_without_nulls(one)) for one in shown["messages"]]
     return {
         key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
     }
+
+
+_MOST_BYTES = 200
+"""Characters of a picture's or a file's bytes."""
+
+
+def _cut_bytes(value: Any, name: str = "") -> Any:
+    """Plain data with the beginning of each data address, and of each sound's `data`."""
+    if isinstance(value, dict):
+        return {key: _cut_bytes(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut_bytes(item) for item in value]
+    is_bytes = isinstance(value, str) and (value.startswith("data:") or name == "data")
+    if not is_bytes or len(value) <= _MOST_BYTES:
+        return value
+    return f"{value[:60]}… {len(value) - 60:,} more characters"
+
+
+def _words_of(content: object) -> str:
+    """A message's content in words: its texts, and what its other parts are."""
+    if not isinstance(content, list):
+        return str(content)
+    return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
 
 
 def _without_nulls(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -143,9 +168,7 @@ def _line(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
     role, content = str(message.get("role")), message.get("content")
     if last is not None and last.reply is not None and _without_nulls(message) == _without_nulls(last.reply):
         return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
-    words = (
-        [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
-    )
+    words = [_words_of(content)] if content else []
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)

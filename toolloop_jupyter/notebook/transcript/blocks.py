@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult
-from ...core.text import tell_duration
+from ...core.text import list_some, tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -61,10 +61,12 @@ def head(
     session: str | None = None,
     prompt: str = "",
     tape: str = "",
+    filled: Sequence[str] = (),
 ) -> Block:
     """The line above a run: with which model, tools, permissions, output model and session.
 
-    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `prompt` is shown only where the cell does not (a run shown again).
+    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `filled`
+    says which values are told in the prompt, and how long each is ("df: 1,234 characters"). `prompt` is shown only where the cell does not (a run shown again).
     Carries the style sheet of the run.
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
@@ -81,6 +83,9 @@ def head(
             facts.append((f"{label} <code>{esc(value)}</code>", f"{label} {value}"))
     if tape:
         facts.append((inline(tape), tape))
+    if filled:
+        with_values = f"with {list_some([shorten(one, 200) for one in filled], 20)}"
+        facts.append((inline(with_values), with_values))
     html = STYLE + block("tlj-head", " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:

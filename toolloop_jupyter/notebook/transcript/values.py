@@ -446,12 +446,18 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """A picture of the answer, from its data; every other attachment, and one that cannot be shown, in a line."""
+    """A picture of the answer or of the prompt, from its data; every other attachment, and one that cannot be shown, in a line.
+
+    One of the prompt has its name above it.
+    """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
     if shown is None or not shown.html:
-        return notice(attachment.name)
-    return Block(block("tlj-text", shown.html), shown.text)
+        return notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
+    if not attachment.is_sent:
+        return Block(block("tlj-text", shown.html), shown.text)
+    name = f"sent {shorten(attachment.name, 200)}"
+    return Block(block("tlj-text", dim(inline(name)) + shown.html), f"[{in_a_line(name)}]")
 
 
 def picture_of(bundle: Mapping[str, object]) -> bytes:
