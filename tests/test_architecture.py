@@ -33,7 +33,7 @@ MAY_USE: dict[str, set[str]] = {
     "core/conversation": EVENTS | {"core/results", "core/tools", "core/models"},
     "core/loop": CORE - {"core/loop", "core/session"},
     "core/session": CORE - {"core/session"},
-    "teaching": CORE - {"core/tools", "core/loop", "core/session"},
+    "teaching": CORE - {"core/loop", "core/session"},
     "mcp": CORE - {"core/models", "core/conversation", "core/session"},
     "notebook": set(),
     "notebook/kernel": EVENTS,

@@ -138,8 +138,20 @@ def _config(harness: object, keywords: Keywords) -> Config:
             raise
         made = ArgumentInvalid if isinstance(error, ValueError) else ArgumentTypeInvalid
         raise made(str(error)) from None
-    kernel.watch_cells()
+    if kernel.get_shell() is not None:
+        kernel.watch_cells()
     return dataclasses.replace(config, host=NOTEBOOK)
+
+
+def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
+    """The one turn of a session of its own."""
+    session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
+    return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
+
+
+def _collect(turn: AsyncEventStream) -> Coroutine[object, None, Result]:
+    """The turn to its end; in a notebook a line says so while it waits for LiteLLM."""
+    return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
 @_with_keywords
@@ -154,14 +166,8 @@ def aagent(
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
     """
-    config = _config(harness, keywords)
-    if stream:
-        session = AsyncSession(config, lasting=False)
-        return AsyncEventStream(session, prompt, streamed=True, close_session=True)
-    session = AsyncSession(config, streamed=False, lasting=False)
-    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
-    run = live.say_loading(config.route.model, events.collect)
-    return Pending(run, "aagent(…)")
+    turn = _begin_turn(harness, prompt, keywords, streamed=stream)
+    return turn if stream else Pending(_collect(turn), "aagent(…)")
 
 
 @_with_keywords
@@ -172,19 +178,11 @@ def agent(
 
     Raises what `aagent` raises.
     """
-    config = _config(harness, keywords)
+    turn = _begin_turn(harness, prompt, keywords, streamed=stream)
     if stream:
-        session = AsyncSession(config, lasting=False)
-        inner = AsyncEventStream(session, prompt, streamed=True, close_session=True)
-        return EventStream(
-            inner, kernel.StreamRunner(instead="write `async for event in aagent(…, stream=True)`")
-        )
-    session = AsyncSession(config, streamed=False, lasting=False)
-    events = AsyncEventStream(session, prompt, streamed=False, close_session=True)
-    return kernel.run_sync(
-        lambda: live.say_loading(config.route.model, events.collect),
-        instead="write `await aagent(…)`",
-    )
+        instead = "write `async for event in aagent(…, stream=True)`"
+        return EventStream(turn, kernel.StreamRunner(instead=instead))
+    return kernel.run_sync(lambda: _collect(turn), instead="write `await aagent(…)`")
 
 
 @_with_keywords

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.server
 import re
 import subprocess
 import sys
@@ -86,7 +88,7 @@ def test_nobody_holds_it_any_more(connect):
     running = list_processes()
     del files
     deadline = time.monotonic() + 20
-    while any(map(is_alive, running)) and time.monotonic() < deadline:
+    while (any(map(is_alive, running)) or threads()) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not any(map(is_alive, running))
     assert threads() == []
@@ -147,6 +149,58 @@ def test_a_gone_address_is_one_line(connect):
     """An address where nobody listens: one line."""
     with pytest.raises(ConnectionFailed, match="cannot be connected to"):
         connect("http://127.0.0.1:9/mcp", handshake=10)
+
+
+@contextlib.contextmanager
+def answering(status):
+    """The address of a server that answers everything with this status, and points elsewhere."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append(self.path)
+            self.send_response(status)
+            self.send_header("Location", f"http://localhost:{running.server_port}/elsewhere")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, *_): ...
+
+    seen = []
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
+        thread = threading.Thread(target=running.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{running.server_port}/mcp", seen
+        finally:
+            running.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "headers", "says"),
+    [
+        (
+            401,
+            {"Authorization": "A_TOKEN"},
+            r"refuses the key \(HTTP 401\); look at what headers= names: 'A_TOKEN'",
+        ),
+        (401, None, r"refuses the key \(HTTP 401\); name one: headers="),
+        (403, {"X-Key": "A_TOKEN"}, r"refuses this with the key \(HTTP 403\)"),
+        (307, {"X-Key": "A_TOKEN"}, r"\(HTTP 307\)"),
+        (500, None, r"\(HTTP 500\)"),
+    ],
+)
+def test_what_an_address_answers_is_told(connect, monkeypatch, status, headers, says):
+    """A key that is refused is said so, with where it comes from; another answer by its number. The
+    headers go to no other host.
+    """
+    monkeypatch.setenv("A_TOKEN", "opaque+Q7/x9.Zp3wVt")
+    with answering(status) as (address, seen):
+        with pytest.raises(ConnectionFailed, match=says) as failed:
+            connect(address, headers=headers, handshake=20)
+        assert "\n" not in str(failed.value)
+        assert "Q7" not in str(failed.value)
+        assert set(seen) == {"/mcp"}
 
 
 def test_variables_are_named_and_never_shown(connect, monkeypatch):

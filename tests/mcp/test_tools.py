@@ -12,7 +12,7 @@ from support.mcp_server import PNG, command, environment, make_server
 from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
 from toolloop_jupyter.core.tools import InvalidArguments, make_tools
-from toolloop_jupyter.mcp.schema import SchemaArguments, UnusableSchema, check_schema
+from toolloop_jupyter.mcp.schema import SchemaArguments, UnusableSchema, check_schema, make_offered
 from toolloop_jupyter.notebook.magic.names import find_tools
 from toolloop_jupyter.teaching import ScriptedModel, call
 
@@ -109,7 +109,8 @@ def test_names_on_the_option_line(connect, server):
 
 
 def test_include_and_exclude_must_be_there(connect, server):
-    """A name that the server does not have is a slip."""
+    """A name that the server does not have is a slip; one name needs no list."""
+    assert [tool.name for tool in connect(server, include="add").tools] == ["add"]
     with pytest.raises(Mistake, match="this server has no tool 'ad'"):
         connect(server, include=["ad"])
 
@@ -240,7 +241,6 @@ def test_arguments_that_fit_are_what_was_sent():
     [
         {"type": "array"},
         {"type": "object", "anyOf": [{}]},
-        {"type": "object", "properties": {"größe": {}}},
         {"type": "object", "properties": 5},
         {"type": "object", "properties": {"a": {"type": "nonsense"}}},
         {"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}},
@@ -252,10 +252,145 @@ def test_unusable_schemas(schema):
         check_schema(schema)
 
 
-def test_a_pattern_cannot_hold_the_notebook():
-    """A pattern of a server that would take years is not tried: the server checks it."""
-    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
-    SchemaArguments("f", schema).read({"a": "a" * 40 + "!"})
+def test_names_that_providers_refuse_are_put_right():
+    """An argument called `größe` goes to the model as `grosse`, and to the server under its own name; messages have the model's."""
+    schema = {
+        "type": "object",
+        "properties": {"größe": {"type": "integer"}, "a b": {"type": "string", "description": "both"}},
+        "required": ["größe"],
+        "additionalProperties": False,
+    }
+    check_schema(schema)
+    offered = make_offered(schema)
+    assert offered["properties"] == {
+        "grosse": {"type": "integer", "description": "größe"},
+        "a_b": {"type": "string", "description": "both"},
+    }
+    assert offered["required"] == ["grosse"]
+    reader = SchemaArguments("buy", schema)
+    read = reader.read({"grosse": 3, "a_b": "x"})
+    assert [*read] == ["grosse", "a_b"]
+    assert reader.pack(read) == (({"größe": 3, "a b": "x"},), {})
+    assert reader.pack(reader.edit(read, {"grosse": 4}))[0] == ({"größe": 4},)
+    with pytest.raises(
+        InvalidArguments,
+        match=r"- grosse: missing, and required\n- gros: no such argument; did you mean grosse",
+    ):
+        reader.read({"gros": 1})
+
+
+def test_the_model_gets_words_that_all_providers_know():
+    """What a server writes in words that some provider refuses goes out in those of functions' schemas, and allows the same."""
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {
+            "one": {"oneOf": [{"const": 1}, {"const": "a"}], "default": None},
+            "tree": {"$ref": "#/definitions/tree"},
+            "once": {"$ref": "#/definitions/once"},
+            "pair": {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]},
+            "any": True,
+            "untyped": {"properties": {"x": {"type": "string", "pattern": "(?=a)a"}}},
+        },
+        "definitions": {
+            "tree": {"type": "object", "properties": {"in": {"$ref": "#/definitions/tree"}}},
+            "once": {"type": "boolean"},
+        },
+    }
+    check_schema(schema)
+    made = make_offered(schema)
+    assert set(made) == {"type", "properties", "$defs"}
+    assert made["$defs"] == {"tree": {"type": "object", "properties": {"in": {"$ref": "#/$defs/tree"}}}}
+    properties = made["properties"]
+    assert properties["one"] == {
+        "anyOf": [{"enum": [1], "type": "integer"}, {"enum": ["a"], "type": "string"}]
+    }
+    assert properties["once"] == {"type": "boolean"}
+    assert properties["pair"]["items"] == {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+    assert {"type": "null"} in properties["any"]["anyOf"]
+    assert properties["untyped"] == {"type": "object", "properties": {"x": {"type": "string"}}}
+    assert make_offered({"type": "object"}) == {"type": "object", "properties": {}}
+
+
+def test_definitions_stay_where_a_reference_is_of_another_kind():
+    """No reference of what the model gets leads to nothing: definitions are moved only where all references are plain."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "a": {"$ref": "#/definitions/b"},
+            "c": {"if": {"$ref": "#/definitions/b/properties/d"}},
+        },
+        "definitions": {"b": {"type": "object", "properties": {"d": {"type": "string"}}}},
+    }
+    check_schema(schema)
+    made = make_offered(schema)
+    assert made["definitions"] == schema["definitions"]
+    assert made["properties"]["a"] == {"$ref": "#/definitions/b"}
+
+
+@pytest.mark.parametrize(
+    ("draft", "part", "fits", "wrong"),
+    [
+        ("draft-04", {"type": "integer", "minimum": 0, "exclusiveMinimum": True}, 1, 0),
+        ("draft-07", {"type": "array", "items": [{"type": "integer"}, {"type": "string"}]}, [1, "a"], ["a"]),
+        (
+            "draft-07",
+            {"type": "array", "items": [{"type": "integer"}], "additionalItems": False},
+            [1],
+            [1, 2],
+        ),
+    ],
+)
+def test_a_schema_is_read_by_its_own_draft(draft, part, fits, wrong):
+    """A schema that names an older draft (many servers' do) is checked by that one's rules."""
+    schema = {
+        "$schema": f"http://json-schema.org/{draft}/schema#",
+        "type": "object",
+        "properties": {"p": part},
+    }
+    check_schema(schema)
+    assert SchemaArguments("f", schema).read({"p": fits})["p"].value == fits
+    with pytest.raises(InvalidArguments, match=r"- p"):
+        SchemaArguments("f", schema).read({"p": wrong})
+
+
+LONG = "a" * 40 + "!"
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ({"type": "string", "pattern": "^(a+)+$"}, LONG),
+        ({"type": "string", "pattern": "a?" * 30 + "a" * 30}, "a" * 30),
+        ({"type": "string", "pattern": "^" + "(a|a)" * 35 + "$"}, "a" * 35),
+        ({"type": "string", "pattern": "a*a*a*a*b"}, "a" * 2_000),
+        ({"type": "string", "pattern": "a*a*b"}, "a" * 5_000),
+        ({"type": "object", "patternProperties": {"^(a+)+$": {}}, "additionalProperties": False}, {LONG: 1}),
+        ({"type": "object", "patternProperties": {"^(a+)+$": {}}, "unevaluatedProperties": False}, {LONG: 1}),
+        ({"type": "array", "uniqueItems": True}, [{"n": n} for n in range(4_000)]),
+    ],
+)
+def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
+    """What would take years to check (patterns that go back and forth, pairs of a long list) is not tried."""
+    schema = {"type": "object", "properties": {"a": part}}
+    check_schema(schema)
+    assert SchemaArguments("f", schema).read({"a": value})["a"].value == value
+    if "patternProperties" in part:  # also at the top
+        assert SchemaArguments("f", part).read(value)
+
+
+def test_definitions_that_double_come_to_an_end():
+    """Definitions that each use the next one twice would be 2^40 checks: an error for the model after some thousand."""
+    definitions = {f"a{n}": {"allOf": [{"$ref": f"#/$defs/a{n + 1}"}] * 2} for n in range(40)}
+    schema = {
+        "type": "object",
+        "properties": {"a": {"$ref": "#/$defs/a0"}},
+        "$defs": {**definitions, "a40": {}},
+    }
+    check_schema(schema)
+    assert len(str(make_offered(schema))) < 10_000
+    with pytest.raises(InvalidArguments, match="cannot be checked against the schema"):
+        SchemaArguments("f", schema).read({"a": "x"})
 
 
 def test_recursion_without_end_is_an_error_not_a_crash():

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from support.mcp_server import make_server
 from toolloop_jupyter import Harness, agent, agent_session
-from toolloop_jupyter.core.events import Approval
+from toolloop_jupyter.core.events import Approval, Mistake
 from toolloop_jupyter.mcp import ServerError
 from toolloop_jupyter.notebook.widgets.approval_card import question_html
 from toolloop_jupyter.teaching import ScriptedModel, call
@@ -245,6 +245,35 @@ def test_words_of_a_model_are_refused(connect):
     server.add_tool(think, structured_output=False)
     with pytest.raises(ServerError):
         connect(server).think()
+
+
+def _asking_for_roots():
+    """A server with one tool, which asks its client for the folders that it may work in."""
+    from mcp.server import MCPServer
+    from mcp.server.mcpserver import Context
+
+    server = MCPServer("curious")
+
+    async def where(context):
+        return " ".join(str(root.uri) for root in (await context.session.list_roots()).roots)
+
+    where.__annotations__ = {"context": Context, "return": str}
+    server.add_tool(where, structured_output=False)
+    return server
+
+
+@pytest.mark.filterwarnings("ignore:The roots capability")
+@pytest.mark.parametrize("protocol", ["legacy"], indirect=True)
+def test_roots_are_what_was_given(connect, protocol, tmp_path):
+    """A server that asks where it may work gets the folders of `roots=`, and an error where none were given."""
+    (folder := tmp_path / "a b").mkdir()
+    assert connect(_asking_for_roots(), roots=folder).where() == folder.resolve().as_uri()
+    two = connect(_asking_for_roots(), roots=[folder, str(tmp_path)])
+    assert two.where().split() == [folder.resolve().as_uri(), tmp_path.resolve().as_uri()]
+    with pytest.raises(ServerError):
+        connect(_asking_for_roots()).where()
+    with pytest.raises(Mistake, match=r"roots= takes folders, and there is no folder '.*nowhere'"):
+        connect(_asking_for_roots(), roots=[tmp_path / "nowhere"])
 
 
 # --- ask mode, over random histories ---

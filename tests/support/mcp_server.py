@@ -5,6 +5,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -46,6 +47,7 @@ def make_server():
     @server.tool(structured_output=False)
     async def slow(steps: int, context: Context) -> str:
         """Take a tenth of a second for each step."""
+        server.ran.append(("slow", steps))
         try:
             for step in range(steps):
                 await context.report_progress(step, steps, f"step {step}")
@@ -161,6 +163,38 @@ def _stubborn():
     time.sleep(600)
 
 
+SLIM_TOOLS = [
+    {"name": "add", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}}},
+    {"name": "slow", "inputSchema": {"type": "object"}},
+]
+
+
+def _slim():
+    """Start at once, since nothing is imported: `add`, and `slow`, which never answers; stderr has what is heard of it."""
+    for line in sys.stdin:
+        message = json.loads(line)
+        method, parameters = message.get("method"), message.get("params") or {}
+        if method == "notifications/cancelled":
+            print("slow was cancelled", file=sys.stderr, flush=True)
+        if "id" not in message:
+            continue
+        answer = {"error": {"code": -32601, "message": "there is no such method"}}
+        if method == "initialize":
+            version, about = parameters["protocolVersion"], {"name": "slim", "version": "1"}
+            answer = {
+                "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": about}
+            }
+        elif method == "tools/list":
+            answer = {"result": {"tools": SLIM_TOOLS}}
+        elif method == "tools/call" and parameters["name"] == "slow":
+            print("slow has begun", file=sys.stderr, flush=True)
+            continue
+        elif method == "tools/call":
+            said = str(parameters["arguments"]["a"] + 1)
+            answer = {"result": {"content": [{"type": "text", "text": said}]}}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+
+
 def _http():
     make_server().run("streamable-http", port=int(sys.argv[2]))
 
@@ -168,7 +202,10 @@ def _http():
 KINDS = {
     "good": lambda: make_server().run(),
     "http": _http,
-    **{name: globals()[f"_{name}"] for name in ("hang", "garbage", "gone", "flood", "litter", "stubborn")},
+    **{
+        name: globals()[f"_{name}"]
+        for name in ("hang", "garbage", "gone", "flood", "litter", "stubborn", "slim")
+    },
 }
 
 

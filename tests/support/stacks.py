@@ -111,9 +111,7 @@ def _python_of(stack: Stack) -> str:
             _install(str(python), "--no-deps", "--force-reinstall", source)
         else:
             print(f"building the stack {stack.name} ({stack.why}) …", file=sys.stderr, flush=True)
-            shutil.rmtree(folder, ignore_errors=True)
-            _run(base, "-m", "venv", str(folder))
-            _install(str(python), source, *stack.pins)
+            make_environment(base, folder, source, *stack.pins)
         stamp.write_text(wanted, "utf-8")
     return str(python)
 
@@ -128,27 +126,35 @@ def _alone(folder: Path) -> Iterator[None]:
         yield
 
 
+def make_environment(base: str, folder: Path, *requirements: str) -> None:
+    """A new environment of the Python `base`, with what is required in it; pip is in it only where there is no uv."""
+    shutil.rmtree(folder, ignore_errors=True)
+    _run(base, "-m", "venv", *(["--without-pip"] if _find_uv() else []), str(folder))
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    _install(str(python), *requirements)
+
+
+def _find_uv() -> str | None:
+    return shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
+
+
 def _install(python: str, *requirements: str) -> None:
-    uv = shutil.which("uv", path=str(Path(sys.executable).parent)) or shutil.which("uv")
-    if uv:
+    """Install with uv. A Python that may write bytecode compiles what it imports, once, which is a third of the files; where
+    it may not, all are compiled now: litellm takes seconds more to import without.
+    """
+    if uv := _find_uv():
         _run(
-            uv,
-            "pip",
-            "install",
-            "--quiet",
-            "--compile-bytecode",  # as pip does: litellm takes seconds more to import without
-            "--refresh-package",
-            "toolloop-jupyter",
-            "--python",
-            python,
-            *requirements,
+            *(uv, "pip", "install", "--quiet", "--refresh-package", "toolloop-jupyter"),
+            *("--python", python, *requirements),
+            UV_COMPILE_BYTECODE=str(sys.dont_write_bytecode).lower(),
         )
     else:
         _run(python, "-m", "pip", "install", "--quiet", *requirements)
 
 
-def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200)
+def _run(*command: str, **variables: str) -> None:
+    environment = {**os.environ, **variables}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=1200, env=environment)
     assert done.returncode == 0, f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}"
 
 

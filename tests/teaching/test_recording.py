@@ -505,3 +505,63 @@ async def test_half_a_character_in_a_delta(tmp_path: Path) -> None:
     first = await run(model, observer=Recorder(path))
     assert first.text == "a\U0001f600 b\ufffd c"
     assert (await run(Replay(path, speed=0))).text == first.text
+
+
+# --- tools that answer from the recording ---
+
+
+async def record_all_kinds(path: Path) -> Result:
+    """A run with a result, another one of the same call, an error, wrong arguments and a denial."""
+    numbers = iter([4, 5])
+
+    def count(of: str = "all") -> int:
+        """Count."""
+        return next(numbers)
+
+    def fail(why: str) -> str:
+        raise OSError(why)
+
+    calls = [
+        call("count"),
+        call("count"),
+        call("fail", why="no disk"),
+        call("count", of=[1]),
+        call("count", of="b"),
+    ]
+    model = ScriptedModel([text("I count."), *calls[:4]], [calls[4]], "I have counted.")
+    options: Any = {"permissions": lambda called: called.input.get("of") != "b", "observer": Recorder(path)}
+    return await run(model, tools=[count, fail], **options)
+
+
+async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
+    """Given the recording's own tools, a replay needs none of the functions: each call has the result that it had, in order."""
+    path = tmp_path / "lesson.jsonl"
+    first = await record_all_kinds(path)
+    assert [one.output for one in first.tool_results][:3] == ["4", "5", "OSError: no disk"]
+    assert [one.status for one in first.tool_results][3:] == ["invalid", "denied"]
+    replay = Replay(path, plays_tools=True)
+    assert [tool.name for tool in replay.tools] == ["count", "fail"]
+    assert replay.tools[0].as_tool().description == "Count."
+    for _ in range(2):  # and once more, from the beginning
+        again = await run(replay, tools=replay.tools)
+        assert (again.text, again.stop_reason) == ("I have counted.", "done")
+        assert [one.output for one in again.tool_results] == [one.output for one in first.tool_results]
+
+
+async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:
+    """A call that a person has edited to another one has no recorded result: an error that says so, and nothing runs."""
+    path = tmp_path / "lesson.jsonl"
+    await recorded(path)
+    replay = Replay(path, plays_tools=True, loose=True)
+    asked: list[Any] = []
+
+    def edit(approval: Any) -> bool:
+        asked.append(approval.origin)
+        approval.allow({"n": 5})
+        return True
+
+    result = await run(replay, tools=replay.tools, permissions="ask", on_approval=edit)
+    assert result.tool_results[0].output.startswith(
+        "RecordingError: lesson.jsonl has no result of this call of double"
+    )
+    assert asked == ["Answered from lesson.jsonl; nothing runs."]

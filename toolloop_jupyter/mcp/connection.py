@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import os
 import sys
 import threading
 import warnings
@@ -14,21 +15,22 @@ from types import FrameType
 from typing import Any, Literal
 
 from ..core.events import Approval, Decision, Mistake, Progress
-from ..core.execution import Outcome, describe_error, in_thread
+from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
-from ..core.text import hide, list_some, make_wire_name, plain
+from ..core.text import list_some, make_wire_name, plain
 from ..core.tools import ToolContext, ToolSource
 from .link import HANDSHAKE, ConnectionFailed, Link
 from .log import ServerLog
 from .questions import Asker, Askers
 from .schema import UnusableSchema, check_schema
-from .target import Target, read_target
+from .target import Target, read_roots, read_target
 from .tools import (
     ServerError,
     ServerTool,
     describe_claims,
     make_attribute,
     make_settings,
+    read_result,
     shorten_description,
 )
 
@@ -61,7 +63,7 @@ class Connection(ToolSource):
         handshake: float,
     ) -> None:
         self._target, self._policy = target, permissions
-        self._wanted = (None if include is None else frozenset(include), frozenset(exclude))
+        self._wanted = (None if include is None else _read_names(include), _read_names(exclude))
         self._name, self._limits, self._handshake = name, (timeout, max_result), handshake
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
@@ -216,6 +218,11 @@ class Connection(ToolSource):
         )
 
 
+def _read_names(given: Iterable[str]) -> frozenset[str]:
+    """The names in a list; a text alone is one name."""
+    return frozenset([given] if isinstance(given, str) else given)
+
+
 def describe_listed(one: Any) -> str:
     """All that counts of a listed tool, as a text to be compared."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
@@ -246,7 +253,8 @@ class _Life:
         self.changed = False
         outcome = link.run_sync(_list_all, self._handshake)
         if outcome.error is not None:
-            raise ConnectionFailed(self._explain("gives no list of its tools", outcome.error)) from None
+            why = f"{self.title} gives no list of its tools: {link.explain(outcome.error)}"
+            raise ConnectionFailed(self.log.add_last_words(why)) from None
         listed: list[Any] = outcome.value
         self._pinned = self._listed = {one.name: describe_listed(one) for one in listed}
         return listed
@@ -262,7 +270,7 @@ class _Life:
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
         outcome = link.run_sync(_list_first, 5.0)
-        return "" if outcome.error is None else plain(describe_error(outcome.error, 200))
+        return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
         """End the link; none is opened any more."""
@@ -302,7 +310,8 @@ class _Life:
                 await self._look_again(client)
             self._check_pinned(tool)
             with self._askers.running(asker):
-                return await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+                result = await client.call_tool(tool.own_name, dict(arguments), progress_callback=progress)
+            return read_result(tool, result)  # here: a long one would hold the run's loop
 
         return work
 
@@ -333,14 +342,10 @@ class _Life:
             raise error
         if link.lost(error):
             link.close(wait=False)
-            words = self.log.last_words()
-            why = (
-                "this connection is closed"
-                if self.closed
-                else "the server is gone, and whether the call had an effect is not known"
-            )
-            raise ServerError(f"{why}{'; ' + words if words else ''}") from None
-        raise ServerError(hide(plain(describe_error(error, 2_000)))) from None
+            gone = "the server is gone, and whether the call had an effect is not known"
+            why = "this connection is closed" if self.closed else gone
+            raise ServerError(self.log.add_last_words(why)) from None
+        raise ServerError(link.explain(error, 2_000)) from None
 
     # --- links ---
 
@@ -372,11 +377,6 @@ class _Life:
                 self.title = f"“{known}” ({self._target.title})"
                 self.short_name = make_wire_name(plain(info.name)[:40])
             return link
-
-    def _explain(self, what: str, error: BaseException) -> str:
-        words = self.log.last_words()
-        why = plain(describe_error(error, 300)).replace("\n", " ")
-        return f"{self.title} {what}: {why}{'; ' + words if words else ''}"
 
 
 def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:
@@ -421,6 +421,7 @@ def connect(
     env: Mapping[str, str] | None = None,
     headers: Mapping[str, str] | None = None,
     cwd: str | None = None,
+    roots: str | os.PathLike[str] | Iterable[str | os.PathLike[str]] = (),
     permissions: object = None,
     include: Iterable[str] | None = None,
     exclude: Iterable[str] = (),
@@ -437,6 +438,7 @@ def connect(
         env: environment variables of the command, each with the NAME of the variable that has its value.
         headers: of an address, each with the NAME of the variable that has its value.
         cwd: the folder that the command starts in.
+        roots: folders that the server is told of when it asks where it may work; it decides what it makes of them.
         permissions: for this server's tools: a mode, a mapping of the server's names to modes ("*": all others), or a callable.
             Without it every call is asked about, also in a run that is "full".
         include: the only tools to take, by the server's names.
@@ -452,6 +454,7 @@ def connect(
         check_policy(permissions)
     frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
+    target = dataclasses.replace(target, roots=read_roots(roots))
     place = _find_place(frame, target)
     _close_earlier(place, frame)
     made = Connection(

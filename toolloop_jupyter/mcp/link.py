@@ -19,7 +19,7 @@ import tempfile
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -76,6 +76,8 @@ class Link:
         self._cancel: Callable[[], None] = lambda: None
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
+        self._status = 0
+        """HTTP's, of what was sent last."""
         self.ended = False
         """Whether the server is gone, or was let go."""
 
@@ -96,7 +98,9 @@ class Link:
             raise
         if outcome.error is not None or self._client is None:
             self._thread.join(CLOSING)
-            raise ConnectionFailed(self._explain(outcome.error)) from None
+            late = f"did not answer the handshake within {self._timeout:g} s"
+            why = late if outcome.error is None else f"cannot be connected to: {self.explain(outcome.error)}"
+            raise ConnectionFailed(self._log.add_last_words(f"{self._target.title} {why}")) from None
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
@@ -168,6 +172,16 @@ class Link:
             return error.code == CONNECTION_CLOSED or gone
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
+    def explain(self, error: BaseException, limit: int = 300) -> str:
+        """What went wrong, in one line: for a key that was refused, which one that is."""
+        if self._status in (401, 403):
+            what = "the key" if self._status == 401 else "this with the key"
+            return f"the server refuses {what} (HTTP {self._status}); {self._target.key_place}"
+        while (inner := getattr(error, "exceptions", None)) and len(inner) == 1:
+            error = inner[0]
+        status = f" (HTTP {self._status})" if self._status >= 300 else ""
+        return hide(plain(describe_error(error, limit))).replace("\n", " ") + status
+
     # --- on the thread ---
 
     def _run(self) -> None:
@@ -226,10 +240,20 @@ class Link:
         if target.kind == "stdio":
             server = self._start(target)
         elif target.kind == "http":
-            server = _ask_over_http(target)
+            server = self._ask_over_http(target)
         return Client(
-            server, message_handler=self._take_message, elicitation_callback=self._elicit, cache=None
+            server,
+            message_handler=self._take_message,
+            elicitation_callback=self._elicit,
+            list_roots_callback=self._list_roots if target.roots else None,
+            cache=None,
         )
+
+    async def _list_roots(self, _context: object) -> Any:
+        """The folders that the person has given it; without any the client says that it has no roots."""
+        from mcp_types import ListRootsResult
+
+        return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
         """Answer a question of the server: a form by a person; an address, and what nobody can be asked, is declined."""
@@ -240,6 +264,23 @@ class Link:
             return ElicitResult(action="decline")
         action, content = await asker.ask(asked.message, asked.requested_schema)
         return ElicitResult(action=action, content=content)
+
+    @asynccontextmanager
+    async def _ask_over_http(self, target: Target) -> AsyncIterator[Any]:
+        """The streams of a server at an address. The client (mcp 2.3) follows redirects on the same host alone."""
+        import httpx2
+        from mcp.client.streamable_http import streamable_http_client
+
+        async def note(response: Any) -> None:
+            if response.request.method == "POST":
+                self._status = response.status_code
+
+        timeout, hooks = httpx2.Timeout(30.0, read=300.0), {"response": [note]}
+        async with (
+            httpx2.AsyncClient(headers=dict(target.headers), timeout=timeout, event_hooks=hooks) as client,
+            streamable_http_client(target.url, http_client=client) as streams,
+        ):
+            yield streams
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
@@ -279,33 +320,6 @@ class Link:
                 else:
                     await send.send(message)
             self.ended = True
-
-    def _explain(self, error: BaseException | None) -> str:
-        """Why there is no connection, in one line."""
-        if error is None:
-            why = f"did not answer the handshake within {self._timeout:g} s"
-        else:
-            while (inner := getattr(error, "exceptions", None)) and len(inner) == 1:
-                error = inner[0]
-            why = f"cannot be connected to: {plain(describe_error(error, 300))}".replace("\n", " ")
-        words = self._log.last_words()
-        return f"{self._target.title} {why}{'; ' + words if words else ''}"
-
-
-def _ask_over_http(target: Target) -> AbstractAsyncContextManager[Any]:
-    @asynccontextmanager
-    async def transport() -> AsyncIterator[Any]:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
-        timeout = httpx2.Timeout(30.0, read=300.0)
-        async with (
-            httpx2.AsyncClient(headers=dict(target.headers), timeout=timeout) as client,
-            streamable_http_client(target.url, http_client=client) as streams,
-        ):
-            yield streams
-
-    return transport()
 
 
 def _require_client() -> None:

@@ -52,6 +52,11 @@ class ServerLog:
         noise = f"{self.noise} line{'s' * (self.noise > 1)} on its stdout were no MCP messages"
         return "; ".join(part for part in (said, noise if self.noise else "") if part)
 
+    def add_last_words(self, line: str) -> str:
+        """A line about the server, with its last words behind it."""
+        words = self.last_words()
+        return f"{line}; {words}" if words else line
+
     def close(self) -> None:
         """Remove the file; its end can be read still."""
         self._last = self.tail()

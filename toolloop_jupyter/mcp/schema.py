@@ -5,30 +5,30 @@ The schema is foreign text. Nothing is fetched for it, no pattern of it is tried
 
 from __future__ import annotations
 
-import copy
 import difflib
+import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any
+from types import MappingProxyType
+from typing import Any, TypeAlias
 
 import jsonschema
 from jsonschema.protocols import Validator
 from jsonschema.validators import extend, validator_for
 from referencing import Registry
-from referencing.exceptions import Unresolvable
 
-from ..core.events import is_same_json
 from ..core.execution import Raised, attempt_call
-from ..core.text import is_deeper
+from ..core.text import is_deeper, make_wire_name, plain
 from ..core.tools import (
-    Argument,
     ArgumentsByKey,
     InvalidArguments,
+    JsonArguments,
     JsonObject,
     JsonSchema,
-    Parameter,
+    adapt_schema,
     parse_arguments,
     shorten_json,
     walk_schema,
@@ -49,8 +49,8 @@ _TYPES = {
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """What providers take as the name of a property."""
-_MOST_PATTERN, _MOST_MATCHED = 200, 2_000
-"""Characters of a pattern that is tried, and of a text that it is tried on."""
+_MOST_PATTERN = 200
+"""Characters of a pattern that is tried."""
 
 
 class UnusableSchema(ValueError):
@@ -68,13 +68,35 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is of no object")
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
         raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
-    properties = schema.get("properties", {})
-    if isinstance(properties, Mapping) and (odd := [key for key in properties if not _KEY.fullmatch(key)]):
-        raise UnusableSchema(f"providers refuse the argument's name {shorten_json(odd[0])}")
     _check_references(schema)
-    wrong = attempt_call(validator_for(schema, jsonschema.Draft202012Validator).check_schema, schema)
+    wrong = attempt_call(_find_draft(schema).check_schema, schema)
     if isinstance(wrong, Raised):
         raise UnusableSchema("its schema is no valid JSON schema")
+
+
+def find_wire_names(schema: JsonSchema) -> dict[str, str]:
+    """Names that providers take -> the schema's own, for the arguments whose names they would refuse."""
+    names = list(schema.get("properties") or ())
+    taken = set(filter(_KEY.fullmatch, names))
+    keys: dict[str, str] = {}
+    for name in names:
+        if name not in taken:
+            keys[make_wire_name(name, {*taken, *keys})] = name
+    return keys
+
+
+def make_offered(schema: JsonSchema) -> JsonSchema:
+    """What the model gets of a server's schema: its own, in words and names that all providers take."""
+    made, wire = adapt_schema(schema), {own: key for key, own in find_wire_names(schema).items()}
+    if wire:
+        described = {
+            own: {"description": plain(own), **part} if own in wire and isinstance(part, dict) else part
+            for own, part in made["properties"].items()
+        }
+        made["properties"] = {wire.get(own, own): part for own, part in described.items()}
+        if "required" in made:
+            made["required"] = [wire.get(own, own) for own in made["required"]]
+    return made
 
 
 def _check_references(schema: JsonSchema) -> None:
@@ -96,113 +118,177 @@ def _follow(schema: JsonSchema, reference: str) -> Any:
         raise UnusableSchema("its schema refers to something outside of itself")
     for part in reference.removeprefix("#").split("/")[1:]:
         key = part.replace("~1", "/").replace("~0", "~")
+        if isinstance(node, list):
+            node = dict(zip(map(str, range(len(node))), node, strict=True))
         if not isinstance(node, Mapping) or key not in node:
             raise UnusableSchema("its schema refers to a part that it does not have")
         node = node[key]
     return node
 
 
+# --- checking a value -------------------------------------------------------------------------------------------
+#
+# A schema of a few lines can ask for work without end: a pattern that goes back and forth, definitions that double at each
+# step, pairs of a long list. So each keyword that is tried counts, and what could run away inside of one is left to the server.
+
+_Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
+"""What jsonschema calls for one keyword: its errors."""
+_left: ContextVar[list[int]] = ContextVar("toolloop_mcp_work_left")
+_WORK, _WORK_PER_CHARACTER = 20_000, 10
+"""Keywords that may be tried on a value: so many, and so many for each character of its JSON."""
+_MOST_DISTINCT = 1_000
+"""Items of an array that are compared with each other."""
+
+
+class _TooMuchWork(Exception): ...
+
+
+def _find_draft(schema: JsonSchema) -> type[Validator]:
+    """The JSON schema draft that a schema names; else the newest, as the protocol has it."""
+    found: type[Validator] = validator_for(schema, jsonschema.Draft202012Validator)
+    return found
+
+
+@functools.lru_cache(maxsize=32)
+def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
+    """The draft's validator, counting its work; without keywords that try patterns on names where the schema has such."""
+    own: dict[str, _Check] = {**draft.VALIDATORS, "pattern": _check_pattern}
+    if "uniqueItems" in own:
+        own["uniqueItems"] = _limit_distinct(own["uniqueItems"])
+    if names_by_pattern:
+        off = ("patternProperties", "additionalProperties", "unevaluatedProperties")
+        own |= {key: _check_nothing for key in off if key in own}
+    made: type[Validator] = extend(draft, {key: _count(check) for key, check in own.items()})
+    return made
+
+
+def _count(check: _Check) -> _Check:
+    def counted(validator: Validator, wanted: Any, instance: Any, schema: Any) -> Any:
+        left = _left.get()
+        left[0] -= 1
+        if left[0] < 0:
+            raise _TooMuchWork
+        return check(validator, wanted, instance, schema)
+
+    return counted
+
+
+def _check_nothing(_validator: Validator, _wanted: Any, _instance: Any, _schema: Any) -> tuple[()]:
+    return ()
+
+
+def _limit_distinct(check: _Check) -> _Check:
+    def limited(validator: Validator, wanted: Any, instance: Any, schema: Any) -> Any:
+        is_long = isinstance(instance, list) and len(instance) > _MOST_DISTINCT
+        return () if is_long else check(validator, wanted, instance, schema)
+
+    return limited
+
+
 def _check_pattern(
-    validator: Validator, pattern: object, instance: object, schema: object
+    _validator: Validator, pattern: Any, instance: Any, _schema: Any
 ) -> Iterator[jsonschema.ValidationError]:
-    """JSON schema's `pattern`, where it surely comes to an end soon: no repetition of what repeats. Else the server checks."""
-    if not isinstance(instance, str) or not isinstance(pattern, str):
+    """JSON schema's `pattern`, where it surely comes to an end soon. Else the server checks."""
+    if not isinstance(instance, str) or not isinstance(pattern, str) or len(pattern) > _MOST_PATTERN:
         return
-    if len(pattern) > _MOST_PATTERN or len(instance) > _MOST_MATCHED or _may_take_long(pattern):
-        return
-    if attempt_call(re.search, pattern, instance) is None:
+    if len(instance) <= _longest_match(pattern) and attempt_call(re.search, pattern, instance) is None:
         yield jsonschema.ValidationError(f"must match {pattern}")
 
 
-def _may_take_long(pattern: str) -> bool:
-    repeats = re.findall(r"(?<!\\)(?:[*+]|\{\d*,\d*\})", pattern)
-    return len(repeats) > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern) is not None
-
-
-_BASE = extend(jsonschema.Draft202012Validator, {"pattern": _check_pattern, "patternProperties": None})
+def _longest_match(pattern: str) -> int:
+    """How long a text may be that a pattern is tried on: each place where it may go on in two ways is a power of the time."""
+    choices = len(re.findall(r"(?<!\\)(?:[*+|]|(?<!\()\?|\{\d*,\d*\})", pattern))
+    if choices > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern):
+        return -1
+    return (100_000, 2_000, 200)[choices]
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
     """What is wrong with a value by a schema, in one line; "" where nothing is."""
-    problems = attempt_call(lambda: _list_problems(schema, value))
+    problems = attempt_call(_list_problems, schema, value)
     if isinstance(problems, Raised):
         return "it cannot be checked against the schema"
     return problems[0] if problems else ""
 
 
-def _list_problems(schema: JsonSchema, value: object) -> list[str]:
-    made = _BASE(schema, registry=Registry())
+def _list_problems(
+    schema: JsonSchema, value: object, shown: Mapping[str, str] = MappingProxyType({})
+) -> list[str]:
+    """What is wrong, in lines. `shown` has the arguments that are called something else for the model."""
+    names_by_pattern = '"patternProperties"' in json.dumps(schema)
+    checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
+    made = checker(schema, registry=Registry())
+    token = _left.set([_WORK + _WORK_PER_CHARACTER * len(json.dumps(value))])
     problems: dict[str, None] = {}
-    for error in made.iter_errors(value):
-        for line in _explain(error, value, schema):
-            problems[line] = None
-        if len(problems) > _MOST:
-            break
+    try:
+        for error in made.iter_errors(value):
+            problems.update(dict.fromkeys(_explain(error, shown)))
+            if len(problems) > _MOST:
+                break
+    finally:
+        _left.reset(token)
     return list(problems)
 
 
-def _explain(error: jsonschema.ValidationError, value: object, schema: JsonSchema) -> Iterator[str]:
+def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Iterator[str]:
     """Lines as functions have them: where, what is expected, what was sent."""
     path = [*error.absolute_path]
+
+    def write(*steps: Any) -> str:
+        whole = [*path, *steps]
+        return write_path([shown.get(whole[0], whole[0]), *whole[1:]] if whole else [])
+
     kind, wanted, given = error.validator, error.validator_value, error.instance
     got = f", got {shorten_json(given)}"
     if kind == "required" and isinstance(given, Mapping):
         for name in wanted if isinstance(wanted, list) else ():
             if name not in given:
-                yield f"{write_path([*path, name])}: missing, and required"
+                yield f"{write(name)}: missing, and required"
     elif kind in ("additionalProperties", "unevaluatedProperties") and isinstance(given, Mapping):
         known = [*(error.schema.get("properties") or {})] if isinstance(error.schema, Mapping) else []
+        named = known if path else [shown.get(name, name) for name in known]
         for name in given:
             if name not in known and wanted is False:
-                near = difflib.get_close_matches(name, known, 1)
-                there = f"there are {', '.join(known)}" if known else "there are none"
-                yield f"{write_path([*path, name])}: no such argument; " + (
-                    f"did you mean {near[0]}?" if near else there
-                )
+                near = difflib.get_close_matches(name, named, 1)
+                there = f"there are {', '.join(named)}" if named else "there are none"
+                yield f"{write(name)}: no such argument; " + (f"did you mean {near[0]}?" if near else there)
     elif kind == "type":
         kinds = wanted if isinstance(wanted, list) else [wanted]
-        yield f"{write_path(path)}: expected {' or '.join(_TYPES.get(str(k), str(k)) for k in kinds)}{got}"
+        yield f"{write()}: expected {' or '.join(_TYPES.get(str(k), str(k)) for k in kinds)}{got}"
     elif kind in ("enum", "const"):
         choices = wanted if kind == "enum" else [wanted]
-        yield f"{write_path(path)}: expected {' or '.join(shorten_json(one) for one in choices[:20])}{got}"
+        yield f"{write()}: expected {' or '.join(shorten_json(one) for one in choices[:20])}{got}"
     else:
-        yield f"{write_path(path)}: does not fit {kind} {shorten_json(wanted)}{got}"
+        yield f"{write()}: does not fit {kind} {shorten_json(wanted)}{got}"
 
 
 @dataclass(frozen=True)
-class SchemaArguments:
+class SchemaArguments(JsonArguments):
     """Reads the arguments of one tool's calls by a JSON schema. Their values are the JSON itself."""
 
-    tool: str
     schema: JsonSchema = field(repr=False)
 
-    def read(self, raw: object) -> ArgumentsByKey:
-        """What the model sent, checked. Raises InvalidArguments."""
-        try:
-            given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-        self._decode(given)
+    def check(self, given: JsonObject) -> JsonObject:
+        """The arguments by the names that the model has for them. Raises InvalidArguments with all that is wrong."""
+        names = find_wire_names(self.schema)
+        shown = {own: name for name, own in names.items()}
+        own = {names.get(name, name): value for name, value in given.items()}
+        self._decode(own)
         begin = f"invalid arguments, {self.tool} was not run:"
-        problems = attempt_call(_list_problems, self.schema, given)
+        problems = attempt_call(_list_problems, self.schema, own, shown)
         if isinstance(problems, Raised):
-            circle = isinstance(problems.error, (RecursionError, Unresolvable))
-            why = "they nest without end" if circle else "the schema cannot be used"
+            circle = isinstance(problems.error, RecursionError)
+            why = "they nest without end" if circle else "they cannot be checked against the schema"
             raise InvalidArguments(f"{begin} {why}")
         if problems:
             told = problems[:_MOST] + (["and more"] if len(problems) > _MOST else [])
             raise InvalidArguments("\n- ".join([begin, *told]))
-        return {key: self._make(key, value) for key, value in given.items()}
+        return {shown.get(name, name): value for name, value in own.items()}
 
-    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
-        if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
-            return arguments
-        return self.read(dict(edited))
-
-    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
-        """All of them as one mapping: a name may be any text."""
-        return ({key: one.value for key, one in arguments.items()},), {}
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
+        """All of them as one mapping by the server's own names, which may be any text."""
+        names = find_wire_names(self.schema)
+        return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
     def _decode(self, given: JsonObject) -> None:
         """Take an array or an object out of a JSON text, where the schema wants one and takes no text."""
@@ -215,8 +301,3 @@ class SchemaArguments:
                 made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # under the rules of all arguments
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]
-
-    def _make(self, key: str, value: object) -> Argument:
-        shown = copy.deepcopy(value)
-        parameter = Parameter(key, key, object, "", positional=False)
-        return Argument(parameter, value, True, shown, shown)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from ..core.events import Mistake
@@ -30,7 +31,11 @@ class Target:
     cwd: str | None = None
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    key_place: str = field(default="", repr=False)
+    """What to look at where its key is refused."""
     server: object = field(default=None, repr=False)
+    roots: tuple[str, ...] = field(default=(), repr=False)
+    """Addresses (file://…) of the folders that it is told of."""
 
 
 def read_target(
@@ -53,7 +58,9 @@ def read_target(
         filled = {name: _look_up(variable, names) for name, variable in (headers or {}).items()}
         if authorization := next((key for key in filled if key.lower() == "authorization"), ""):
             filled[authorization] = _with_scheme(filled[authorization])
-        return Target("http", _shorten(leave_out_user(given)), url=given, headers=filled)
+        known = f"look at what headers= names: {', '.join(map(repr, (headers or {}).values()))}"
+        place = known if headers else 'name one: headers={"Authorization": "NAME_OF_A_VARIABLE"}'
+        return Target("http", _shorten(leave_out_user(given)), url=given, headers=filled, key_place=place)
     if isinstance(given, (str, list, tuple)):
         _refuse_beside(headers=headers)
         words = _split(given)
@@ -72,7 +79,8 @@ def _gateway() -> Target:
     remember([key])
     url = f"{base.removesuffix('/v1')}/mcp/"
     title = _shorten(leave_out_user(url))
-    return Target("http", title, url=url, headers={"x-litellm-api-key": f"Bearer {key}"})
+    headers = {"x-litellm-api-key": f"Bearer {key}"}
+    return Target("http", title, url=url, headers=headers, key_place="look at LITELLM_PROXY_API_KEY")
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
@@ -117,3 +125,18 @@ def _refuse_beside(**options: object) -> None:
 def _shorten(text: str) -> str:
     shown = hide_suspected(plain(text).replace("\n", " "))
     return shown if len(shown) <= _TITLE else f"{shown[: _TITLE - 1]}…"
+
+
+def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
+    """The addresses of folders. Raises Mistake for what is no folder."""
+    folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
+    found = []
+    for folder in folders:
+        try:
+            path = Path(folder).expanduser().resolve(strict=True)
+        except (OSError, RuntimeError, TypeError, ValueError):
+            path = None
+        if path is None or not path.is_dir():
+            raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
+        found.append(path.as_uri())
+    return tuple(found)

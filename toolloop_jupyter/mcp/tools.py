@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from ..core.execution import Raised, attempt_call
 from ..core.text import make_wire_name, plain
 from ..core.tools import DescribedTool, JsonSchema, Tool, ToolContext, ToolSettings
-from .schema import SchemaArguments, find_problem
+from .schema import SchemaArguments, find_problem, make_offered
 
 LONGEST_DESCRIPTION = 10_000
 """Characters of a tool's description."""
@@ -34,10 +34,10 @@ class ServerError(Exception):
 class Caller(Protocol):
     """What sends a call to the server: the connection."""
 
-    async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
-        """What came of it (the protocol's result). Raises ServerError."""
+    async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
+        """The value that came of it. Raises ServerError."""
 
-    def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
+    def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
         """The same for code without `await`."""
 
 
@@ -75,12 +75,13 @@ class ServerTool(DescribedTool):
 
     def __call__(self, **arguments: object) -> object:
         """Call it by hand: no model and no approval is between. Raises InvalidArguments, ServerError."""
-        read = SchemaArguments(self.name, self.schema).read(arguments)
-        return read_result(self, self.caller.call_sync(self, {key: one.value for key, one in read.items()}))
+        reader = SchemaArguments(self.name, self.schema)
+        ((packed,), _) = reader.pack(reader.read(arguments))
+        return self.caller.call_sync(self, packed)
 
     async def call_on_server(self, arguments: Mapping[str, object], *, context: ToolContext) -> object:
         """Call it for a run. Raises ServerError."""
-        return read_result(self, await self.caller.call(self, arguments, context))
+        return await self.caller.call(self, arguments, context)
 
     def as_tool(self) -> Tool:
         """The tool for a run."""
@@ -88,7 +89,7 @@ class ServerTool(DescribedTool):
             name=self.name,
             wire_name=self.name,
             description=self.description,
-            parameters=self.schema,
+            parameters=make_offered(self.schema),
             arguments=SchemaArguments(self.name, self.schema),
             function=self.call_on_server,
             settings=self.settings,

@@ -9,6 +9,7 @@ import json
 import os
 import warnings
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..core.conversation import find_picture_place
@@ -16,6 +17,7 @@ from ..core.events import ModelCallFailed, Observer, Reply, Request
 from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from ..core.text import is_deeper, write_whole
+from ..core.tools import DescribedTool, JsonArguments, Tool, ToolSettings
 from . import registry
 from .tape import (
     DEEPEST_LINE,
@@ -30,15 +32,19 @@ from .tape import (
     clean_deltas,
     difference,
     lines,
+    list_results,
     load_tape,
     nearest,
     options_of,
     says_same,
     shown,
     tool_of,
+    write_call,
 )
 
 _numbers = itertools.count(1)
+_LONGEST_RESULT = 10_000_000
+"""A recorded result was bounded when it was made."""
 
 
 class ReplayMismatch(PlainRefusal):
@@ -160,8 +166,12 @@ class Recorder(Observer):
             "prompt_tokens": reply.usage.input_tokens,
             "completion_tokens": reply.usage.output_tokens,
         }
-        if reply.cost is not None:
-            usage["cost"] = reply.cost
+        told = {
+            "cost": reply.cost,
+            "cache_read_input_tokens": reply.usage.cache_read_tokens,
+            "cache_creation_input_tokens": reply.usage.cache_write_tokens,
+        }
+        usage |= {name: value for name, value in told.items() if value is not None}
         deltas = self._deltas
         if not says_same(deltas, reply.message):  # a broken try came before the one that counts
             deltas = [(deltas[-1][0] if deltas else 0.0, as_delta(reply.message))]
@@ -187,19 +197,25 @@ class Replay(Answers):
         path: the recording.
         loose: go on when a request differs from the recorded one; `differences` then has what was different.
         speed: 2.0 is twice as fast, 0 does not wait.
+        plays_tools: answer calls of tools from the recording, too: give the run its `tools`. Nothing runs then.
 
     Raises RecordingError for a file that is none.
     """
 
-    def __init__(self, path: str | Path, *, loose: bool = False, speed: float = 1.0) -> None:
+    def __init__(
+        self, path: str | Path, *, loose: bool = False, speed: float = 1.0, plays_tools: bool = False
+    ) -> None:
         self.path = Path(path)
         self.loose = loose
+        self.plays_tools = plays_tools
         self.speed = speed
         self._read = _stamp(self.path)
         self.calls = load_tape(self.path)
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
         self._next, self._played = 0, 0
+        self._given: set[int] = set()
+        """Results that were given since the last answer, by their number."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
@@ -211,6 +227,25 @@ class Replay(Answers):
     def next_title(self) -> str:
         """The model of the call that comes next, when requests come in the recorded order."""
         return _title_of(self.calls[self._next % len(self.calls)]) if self.calls else ""
+
+    @property
+    def tools(self) -> list[RecordedTool]:
+        """All tools of the recording, which answer as they did then; of one that was changed meanwhile the last."""
+        described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
+        return [RecordedTool(self, name, tool) for name, tool in described.items()]
+
+    def find_result(self, name: str, arguments: ReadObject) -> str:
+        """What a tool answered to this call of the last answer. Raises RecordingError where the recording does not say."""
+        wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
+        asked = self.calls[self._played].messages if self.calls else []
+        for call in self.calls[self._played + 1 :]:
+            if call.messages[: len(asked)] != asked:
+                continue
+            for number, (made, result) in enumerate(list_results(call.messages[len(asked) :])):
+                if made == wanted and number not in self._given:
+                    self._given.add(number)
+                    return result
+        raise RecordingError(f"{self.path.name} has no result of this call of {name}")
 
     def is_current(self) -> bool:
         """Whether the file is still as it was read."""
@@ -231,7 +266,8 @@ class Replay(Answers):
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Answer with the next recorded call. Raises ReplayMismatch when the request is another one."""
-        now = (clean(request.messages), clean([tool_of(tool) for tool in request.tools]))
+        tools = None if self.plays_tools else clean([tool_of(tool) for tool in request.tools])
+        now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")
         if not self.calls:
             raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")
@@ -245,7 +281,7 @@ class Replay(Answers):
                 advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
             self.differences.append(f"{where}: {told}")
-        self._next, self._played = fitting + 1, fitting
+        self._next, self._played, self._given = fitting + 1, fitting, set()
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:
             raise _failure(call.end)
@@ -262,6 +298,40 @@ class Replay(Answers):
         if "error" in call.end:
             raise _failure(call.end)
         yield {key: call.end[key] for key in ("finish_reason", "usage") if key in call.end}
+
+
+@dataclass(frozen=True, eq=False)
+class RecordedTool(DescribedTool):
+    """A tool of a recording: described as it was, and answering as it did. Nothing runs."""
+
+    replay: Replay = field(repr=False)
+    name: str
+    described: ReadObject = field(repr=False)
+
+    @property
+    def __name__(self) -> str:
+        return self.name
+
+    def __call__(self, **arguments: object) -> object:
+        """What it answered to this call. Raises RecordingError."""
+        return self.play(arguments)
+
+    def play(self, arguments: ReadObject) -> str:
+        """The same, for a run."""
+        return self.replay.find_result(self.name, arguments)
+
+    def as_tool(self) -> Tool:
+        """The tool for a run: the text goes to the model as it was, whatever it was."""
+        return Tool(
+            name=self.name,
+            wire_name=self.name,
+            description=str(self.described.get("description") or ""),
+            parameters=self.described.get("parameters") or {"type": "object", "properties": {}},
+            arguments=JsonArguments(self.name),
+            function=self.play,
+            settings=ToolSettings(thread=False, max_result=_LONGEST_RESULT),
+            origin=f"Answered from {self.replay.path.name}; nothing runs.",
+        )
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -293,15 +293,16 @@ _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "requi
 
 
 def difference(
-    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject], wanted: object
+    recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
 ) -> str:
-    """Return the first difference in messages, tools or the answer's schema, or "" when there is none.
+    """Return the first difference in messages, tools (unless None) or the answer's schema, or "" when there is none.
 
     Call ids, thinking blocks and options such as the temperature do not count.
     """
     if told := _in_messages(recorded.messages, messages):
         return told
-    was, now = ({str(tool.get("name")): tool for tool in those} for those in (recorded.tools, tools))
+    both = (recorded.tools, recorded.tools if tools is None else tools)
+    was, now = ({str(tool.get("name")): tool for tool in those} for those in both)
     for name in [*was, *now]:
         if name not in now:
             return f"the tool {name!r} was recorded and is not there now"
@@ -360,12 +361,30 @@ def _seen(message: ReadObject) -> tuple[str, str]:
     """Who says a message, and what it says as one text."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
-    for call in message.get("tool_calls") or ():
-        arguments = call["function"].get("arguments") or "{}"
-        with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
-            arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
-        said.append(f"{call['function'].get('name')}({arguments})")
+    said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
     return str(message.get("role")), "\n".join(text for text in said if text)
+
+
+def write_call(function: ReadObject) -> str:
+    """A call as one text: {"name", "arguments" (JSON text)} -> `double({"n": 4})`, its arguments in order."""
+    arguments = function.get("arguments") or "{}"
+    with contextlib.suppress(ValueError, RecursionError):  # broken arguments are compared as they stand
+        arguments = json.dumps(json.loads(arguments), ensure_ascii=False, sort_keys=True)
+    return f"{function.get('name')}({arguments})"
+
+
+def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
+    """(the call as one text, its result as text), in order. Of a result with pictures the text alone is in a recording."""
+    calls: dict[object, str] = {}
+    found = []
+    for message in messages:
+        calls |= {call.get("id"): write_call(call["function"]) for call in message.get("tool_calls") or ()}
+        if message.get("role") == "tool":
+            content = message.get("content") or ""
+            parts = [{"text": content}] if isinstance(content, str) else content
+            text = "".join(str(part.get("text") or "") for part in parts)
+            found.append((calls.get(message.get("tool_call_id"), ""), text))
+    return found
 
 
 def _as_text(value: object) -> str:

@@ -6,11 +6,9 @@ what these providers refuse when a block, a signature or a result is missing or 
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-from support.servers import Entry
+from support.protocols import anthropic, gemini, sse, thinking, use, words
 from toolloop_jupyter import Harness, aagent_session, load
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.events import Reasoning
@@ -25,55 +23,6 @@ def f(a: int = 0) -> str:
 def g(b: int = 0) -> dict:
     """Give b as an object."""
     return {"b": b}
-
-
-def sse(*events, named=True):
-    lines = (f"event: {e['type']}\n" if named else "" for e in events)
-    text = "".join(f"{line}data: {json.dumps(e)}\n\n" for line, e in zip(lines, events, strict=True))
-    return Entry(raw=text, headers={"Content-Type": "text/event-stream"})
-
-
-def anthropic(*blocks, stop="end_turn"):
-    """A message in Anthropic's events; a block is (its start, its deltas)."""
-    usage = {"input_tokens": 10, "output_tokens": 1}
-    head = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": [],
-        "usage": usage,
-    }
-    events = [{"type": "message_start", "message": {**head, "stop_reason": None, "stop_sequence": None}}]
-    for index, (start, deltas) in enumerate(blocks):
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    events.append(
-        {
-            "type": "message_delta",
-            "delta": {"stop_reason": stop, "stop_sequence": None},
-            "usage": {"output_tokens": 9},
-        }
-    )
-    return sse(*events, {"type": "message_stop"})
-
-
-def thinking(text, signature):
-    deltas = [{"type": "thinking_delta", "thinking": piece} for piece in text.split("|")]
-    return {"type": "thinking", "thinking": ""}, [
-        *deltas,
-        {"type": "signature_delta", "signature": signature},
-    ]
-
-
-def words(text):
-    return {"type": "text", "text": ""}, [{"type": "text_delta", "text": piece} for piece in text.split("|")]
-
-
-def use(call_id, name, *pieces):
-    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
-    return {"type": "tool_use", "id": call_id, "name": name, "input": {}}, deltas
 
 
 SCRIPTS = {
@@ -170,18 +119,6 @@ async def test_anthropic_without_arguments(serve):
     )
     assert (await session.arun("Go.")).text == "Done."
     assert server.requests[1].messages[1]["content"][0]["input"] == {}
-
-
-def gemini(*parts, finish="STOP"):
-    usage = {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}
-    chunks = [{"candidates": [{"content": {"role": "model", "parts": [part]}, "index": 0}]} for part in parts]
-    chunks.append(
-        {
-            "candidates": [{"content": {"role": "model", "parts": []}, "finishReason": finish, "index": 0}],
-            "usageMetadata": usage,
-        }
-    )
-    return sse(*chunks, named=False)
 
 
 async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):

@@ -304,13 +304,32 @@ async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, me
 
 
 async def test_stop_while_the_card_waits(serve, box, double, cell, person):
-    """A stop while LiteLLM's request waits denies it, and the run ends as cancelled."""
+    """A stop while LiteLLM's request waits denies it, and the run ends as cancelled; nobody has to press anything."""
     stream = loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, tools=[double], permissions="ask")
     person(lambda asked: stream.cancel())
-    made = await asyncio.wait_for(show(stream), 20)
+    running = asyncio.ensure_future(_awaited(show(stream)))
+    await asyncio.wait([running], timeout=20)  # wait_for would stop the wait for the card itself
+    assert running.done()
+    made = running.result()
     assert (made.stop_reason, double.ran) == ("cancelled", [])
     assert "⊘ double(x=4)  denied by Stop" in cell.text
     assert "running" not in cell.text
+
+
+async def test_an_answer_of_litellms_own_handler_ends_the_wait_for_a_person(serve, box, double, cell, person):
+    """An `on_approval` of LiteLLM's loop that answers after the card came up decides; the card waits no longer."""
+    person(lambda asked: None)
+
+    async def handler(asked):
+        await asyncio.sleep(1.0)
+        return True
+
+    keywords = {"tools": [double], "permissions": "ask", "on_approval": handler}
+    stream = loop(litellm.aagent, serve([CALL, answer("ok")]), box=box, **keywords)
+    running = asyncio.ensure_future(_awaited(show(stream)))
+    await asyncio.wait([running], timeout=20)
+    assert running.done()
+    assert (running.result().text, double.ran) == ("ok", [4])
 
 
 async def test_an_interrupt_ends_with_litellms_result(serve, box, cell):

@@ -72,6 +72,14 @@ def result_of(events=(), **changes):
     return Result(**{**given, **changes})
 
 
+def test_the_last_line_says_what_came_from_the_cache():
+    """Where a provider had tokens in its cache, the last line says how many of those that went in; else how many in all."""
+    told = foot(result_of(usage=Usage(15_020, 300, 2, 12_304, None))).text
+    assert "2 model calls · 15,020 tokens in, 12,304 of them from cache · 300 out · " in told
+    for read in (None, 0):
+        assert "15,320 tokens · " in foot(result_of(usage=Usage(15_020, 300, 2, read))).text
+
+
 def test_head_states_the_facts():
     """Model, tools, permissions, output and session in one line, with the style sheet."""
     block = head("demo", ["a", "b"], "ask", "Review", "mine")

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +40,7 @@ def python() -> str:
     wanted = f"{sys.version_info[:2]} {PIN}"
     if not (stamp.exists() and stamp.read_text("utf-8") == wanted):
         print(f"building the environment of the gateway ({PIN}) …", file=sys.stderr, flush=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        stacks._run(sys.executable, "-m", "venv", str(folder))
-        stacks._install(str(executable), PIN)
+        stacks.make_environment(sys.executable, folder, PIN)
         stamp.write_text(wanted, "utf-8")
     return str(executable)
 
@@ -79,7 +77,9 @@ def _group(name: str, upstream: str, prices: dict[str, float]) -> dict[str, Any]
 
 
 @contextlib.contextmanager
-def running(folder: Path, upstream: str, **settings: Any) -> Iterator[Proxy]:
+def running(
+    folder: Path, upstream: str, *, mcp_servers: Mapping[str, Any] | None = None, **settings: Any
+) -> Iterator[Proxy]:
     """Start the proxy with the groups `coder` and `unpriced` at `upstream`; `settings` are its `litellm_settings`."""
     optional(os.name == "posix", "a POSIX system (for the proxy)")
     shutil.copy(Path(__file__).with_name("proxy_hooks.py"), folder)
@@ -88,6 +88,7 @@ def running(folder: Path, upstream: str, **settings: Any) -> Iterator[Proxy]:
         "general_settings": {"master_key": MASTER, "custom_auth": "proxy_hooks.authenticate"},
         "litellm_settings": {"callbacks": ["proxy_hooks.log"], "num_retries": 0, **settings},
         "router_settings": {"num_retries": 0, "disable_cooldowns": True},
+        "mcp_servers": dict(mcp_servers or {}),
     }
     (folder / "config.yaml").write_text(json.dumps(config), "utf-8")  # JSON is YAML
     (folder / "log.jsonl").write_text("", "utf-8")

@@ -27,6 +27,8 @@ async def authenticate(request: Request, api_key: str) -> UserAPIKeyAuth:
         raise HTTPException(
             401, "Authentication Error, Key is blocked. Update via `/key/unblock` if you're an admin."
         )
+    if request.url.path.startswith("/mcp"):
+        return UserAPIKeyAuth(api_key=api_key, models=GROUPS[api_key])
     group = (await request.json()).get("model")
     if group not in GROUPS[api_key]:
         may = GROUPS[api_key]

@@ -115,32 +115,52 @@ def test_a_cell_that_runs_again_leaves_one_server(kernel):
         assert kernel.execute("print(len(list_processes()))").stdout == "1\n"
 
 
+ONCE = """
+import asyncio, contextlib
+from toolloop_jupyter import Harness, aagent
+
+async def once(stdio):
+    server = None if stdio else mcp_server.make_server()
+    made = connect(mcp_server.command("slim") if stdio else server, permissions="full")
+    with made as one:
+        assert one.add(a=1) in ("2", {"result": 2})
+        m = ScriptedModel(call("slow", **({} if stdio else {"steps": 500})), "Done.")
+        run = asyncio.ensure_future(aagent(Harness.TOOL_LOOP, "Go.", model=m, tools=[one]))
+        await until(lambda: "slow has begun" in one.log if stdio else ("slow", 500) in server.ran)
+        run.cancel()
+        await asyncio.wait([run])
+        assert run.cancelled()
+        await until(lambda: "slow was cancelled" in one.log if stdio else server.cancelled == [500])
+
+async def until(holds, seconds=20):
+    end = time.monotonic() + seconds
+    while not holds() and time.monotonic() < end:
+        await asyncio.sleep(0.02)
+    assert holds()
+
+async def many(count):  # ten at a time
+    for begin in range(0, count, 10):
+        await asyncio.gather(*(once(stdio=n % 2 == 0) for n in range(begin, min(count, begin + 10))))
+"""
+
+
 def test_many_connections_calls_and_cancels_leave_nothing(kernel):
-    """50 connections with a call and a cancelled call each: not a process, thread, task or file descriptor more."""
-    once = (
-        "async def once(server, **more):\n"
-        "    with connect(server, permissions='full', **more) as one:\n"
-        "        one.add(a=1)\n"
-        "        m = ScriptedModel(call('slow', steps=500), 'Done.')\n"
-        "        run = asyncio.ensure_future(wait(m, one))\n"
-        "        await asyncio.sleep(0.1)\n"
-        "        run.cancel()\n"
-        "        await asyncio.wait([run])\n"
-        "async def wait(m, one): return await aagent(Harness.TOOL_LOOP, 'Go.', model=m, tools=[one])\n"
-        "import asyncio, contextlib\nfrom toolloop_jupyter import Harness, aagent\n"
-        "def server(): return mcp_server.make_server()\n"
-        "stdio = {'env': {'PYTHONPATH': 'TEST_PATH'}}"
-    )
-    assert kernel.execute(once + COUNT).status == "ok"
-    some = "for n in range({n}):\n    await (once(mcp_server.command(), **stdio) if n % 10 == 0 else once(server()))"
-    first = kernel.execute(some.format(n=2))
+    """50 connections with a call and a cancelled call each, ten at a time, half of them over stdio: each cancel is heard by its
+    server, and then there is not a process, thread, task or file descriptor more.
+    """
+    assert kernel.execute(f"import time\n{ONCE}{COUNT}").status == "ok"
+    first = kernel.execute("await many(4)")
     assert first.status == "ok", first.text
-    kernel.execute("await asyncio.sleep(6)")  # a tool's thread waits 5 seconds for more work
-    assert kernel.execute("before = count_all()").status == "ok"
-    many = kernel.execute(some.format(n=50), timeout=300)
+    # A tool's thread waits for more work for a while: so the first count has none.
+    kernel.execute(
+        "await until(lambda: not any(one.name in ('toolloop-tool', 'toolloop-idle') for one in threading.enumerate()))"
+    )
+    # A cell that awaits is a task itself: so each cell that counts is one.
+    assert kernel.execute("await asyncio.sleep(0)\nbefore = count_all()").status == "ok"
+    many = kernel.execute("await many(50)", timeout=300)
     assert many.status == "ok", many.text
-    kernel.execute("await asyncio.sleep(6)")
-    assert kernel.execute("print(dict(count_all() - before))").stdout == "{}\n"
+    left = kernel.execute("await until(lambda: not count_all() - before)\nprint(dict(count_all() - before))")
+    assert left.stdout == "{}\n", left.text
 
 
 def test_a_recorded_run_is_played_again(kernel):
@@ -154,6 +174,25 @@ def test_a_recorded_run_is_played_again(kernel):
     assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
     said = kernel.execute("print(r2.text, [t.value for t in r2.tool_results], shop.ran); lib.close()")
     assert said.stdout == "It said HEY. ['HEY'] [('shout', 'hey'), ('shout', 'hey')]\n"
+
+
+def test_a_recorded_run_is_played_without_its_server(kernel):
+    """`--replay-tools`: in a room without the server, and without the variable, calls are answered from the recording."""
+    kernel.execute(
+        "shop = mcp_server.make_server(); lib = connect(shop, permissions='full')\n"
+        "m = ScriptedModel([call('shout', text='hey'), call('fail')], 'It said HEY.')"
+    )
+    first = kernel.execute("%%toolloop --model m --tools lib --record away.jsonl --as r\nShout.")
+    kernel.execute("lib.close(); del lib; ran = list(shop.ran)")
+    again = kernel.execute("%%toolloop --tools lib --replay away.jsonl --replay-tools --as r2\nShout.")
+    assert (first.status, again.status) == ("ok", "ok"), first.text + again.text
+    said = kernel.execute(
+        "print(r2.text, [t.output for t in r2.tool_results] == [t.output for t in r.tool_results], shop.ran == ran)"
+    )
+    assert said.stdout == "It said HEY. True True\n"
+    assert "replayed from away.jsonl with its tools" in again.text
+    alone = kernel.execute("%%toolloop --replay-tools\nShout.")
+    assert "--replay-tools needs a recording" in alone.text
 
 
 def test_a_public_server(kernel):

@@ -173,6 +173,14 @@ DIFFERENCES = [
         "the provider bills what it has worked on",
     ),
     Difference(
+        "prompt caching",
+        "Claude's requests are marked only where `enable_prompt_caching` says so",
+        "they are with tools, or from a session's second turn; `enable_prompt_caching: False` turns it off, marks of one's own win; "
+        "`Usage` tells the cached tokens",
+        "a loop sends the same beginning again with each step",
+        "tests/core/models/test_caching.py::test_a_loop_on_claude_is_marked",
+    ),
+    Difference(
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
         "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",

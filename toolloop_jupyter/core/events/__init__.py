@@ -1,6 +1,6 @@
 """The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
 
-from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json
+from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
     CHECKS,
     STOPPED,
@@ -115,4 +115,5 @@ __all__ = [
     "make_plain",
     "read_content",
     "read_fields",
+    "thaw",
 ]

@@ -43,6 +43,11 @@ class Usage:
     output_tokens: int = 0
     calls: int = 0
     """Model calls, not tool calls."""
+    # ours
+    cache_read_tokens: int | None = None
+    """Of `input_tokens`, those that the provider had in its cache; None where nobody tells."""
+    cache_write_tokens: int | None = None
+    """Of `input_tokens`, those that the provider has put into its cache; None where nobody tells."""
 
     @property
     def total_tokens(self) -> int:
@@ -53,7 +58,14 @@ class Usage:
             self.input_tokens + other.input_tokens,
             self.output_tokens + other.output_tokens,
             self.calls + other.calls,
+            _add_told(self.cache_read_tokens, other.cache_read_tokens),
+            _add_told(self.cache_write_tokens, other.cache_write_tokens),
         )
+
+
+def _add_told(one: int | None, other: int | None) -> int | None:
+    """The sum of what is told; None where neither is."""
+    return other if one is None else one if other is None else one + other
 
 
 @dataclass(frozen=True)
@@ -194,8 +206,8 @@ class Request:
     @property
     def address(self) -> str:
         """The API's address that it goes to; "" for the provider's own."""
-        told = (one.get(name) for one in (self.options, self.secrets) for name in ("api_base", "base_url"))
-        return next((str(base) for base in told if base), "")
+        given = {**self.secrets, **self.options}
+        return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
         """The keyword arguments of `acompletion`. No tools, no tool options: providers refuse an empty list."""

@@ -23,7 +23,7 @@ import time
 from collections import Counter, deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt
 
@@ -45,8 +45,7 @@ class ToolTimeout(Exception):
     """A tool took longer than its own `timeout`."""
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What came of foreign code: `value`, or the `error` that it raised."""
 
     value: Any = None
@@ -418,11 +417,20 @@ class _Worker:
 
     def _run(self) -> None:
         with contextlib.suppress(ToolStopped):  # one that was sent before the job's end may come after it
-            goes_on = True
-            while goes_on:
-                job = self._next()
-                goes_on = job is not None and self._do(job)
-                del job  # a waiting thread keeps nothing of a tool's alive
+            while (job := self._next()) is not None:
+                self.thread.name = TOOL_THREAD
+                outcome = job.outcome()
+                asyncio.set_event_loop(None)  # a tool may have set one: not for the next
+                with _lock:
+                    job.ended = True
+                    goes_on = not self._asked_to_stop
+                    if goes_on:  # before the outcome is told, so that the next call finds this thread
+                        self.thread.name = IDLE_THREAD
+                        _waiting.append(self)
+                job.deliver(outcome)
+                del job, outcome  # a waiting thread keeps nothing of a tool's alive
+                if not goes_on:
+                    return
 
     def _next(self) -> _Job | None:
         try:
@@ -433,20 +441,6 @@ class _Worker:
                     _waiting.remove(self)
                     return None
             return self.jobs.get()  # it was given one just now
-
-    def _do(self, job: _Job) -> bool:
-        """Do a job; False when this thread is to end."""
-        self.thread.name = TOOL_THREAD
-        outcome = job.outcome()
-        asyncio.set_event_loop(None)  # a tool may have set one: not for the next
-        with _lock:
-            job.ended = True
-            goes_on = not self._asked_to_stop
-            if goes_on:  # before the outcome is told, so that the next call finds this thread
-                self.thread.name = IDLE_THREAD
-                _waiting.append(self)
-        job.deliver(outcome)
-        return goes_on
 
     async def stop(self, job: _Job) -> bool:
         """Ask the thread's Python code to stop; True when it did within the grace time.

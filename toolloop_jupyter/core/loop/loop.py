@@ -9,8 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 from ..conversation import add_pictures
 from ..events import (
@@ -381,8 +381,7 @@ MEANWHILE = (
 UNCHECKED = "The call was not run: the arguments that it was allowed with were not checked."
 
 
-@dataclass(frozen=True)
-class Permit:
+class Permit(NamedTuple):
     """That a call may run: with what, by whose decision."""
 
     bound: BoundCall

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 
 from ..events import PrintKeeper, ToolResult
-from ..execution import Outcome, Raised, ToolTimeout, attempt_call, in_thread
+from ..execution import Outcome, ToolTimeout, in_thread
 from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses, tell
 from ..text import join_surrogates, settle_lines
 from ..tools import BoundCall
@@ -39,16 +39,18 @@ async def make_result(
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""
-    printed = ""
+    printed, pictures = "", ()
     if keeper is not None:
         printed = join_surrogates(settle_lines(str(keeper)).rstrip("\n"))
         printed = cut(printed, settings.max_result or LIMIT)
     if error is None:
         before, behind = f"{edits}\n" if edits else "", ""
         before += f"[printed]\n{printed}\n[returned]\n" if printed else ""
-        pictures = await _pictures(outcome.value, keeper, see)
+        drawable = [*find_pictures(outcome.value), *(keeper.pictures if keeper is not None else ())]
+        if drawable and see():
+            pictures = await in_thread(lambda: make_addresses(drawable))
     else:
-        before, pictures = "", ()
+        before = ""
         behind = f"\n[printed before it]\n{printed}" if printed else ""
         behind += f"\n{edits}" if edits else ""
     output = before + text + behind
@@ -66,14 +68,6 @@ async def make_result(
         printed=printed,
         returned=text if before or behind else None,
     )
-
-
-async def _pictures(value: object, keeper: PrintKeeper | None, see: Callable[[], bool]) -> tuple[str, ...]:
-    """The data addresses of the pictures in a value and among what was displayed, if the model takes them."""
-    found = attempt_call(lambda: list(find_pictures(value)))  # it asks the value, whose code may fail
-    drawable = [] if isinstance(found, Raised) else [*found]
-    drawable += keeper.pictures if keeper is not None else []
-    return await in_thread(lambda: make_addresses(drawable)) if drawable and see() else ()
 
 
 def _tell_edits(bound: BoundCall) -> str:

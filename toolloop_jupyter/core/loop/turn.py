@@ -24,7 +24,7 @@ from ..events import (
     ToolStatus,
     Usage,
 )
-from ..models import ModelCall, note, takes_no_tool_choice, takes_response_format, way_for
+from ..models import ModelCall, find_cache_marks, note, takes_no_tool_choice, takes_response_format, way_for
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
@@ -187,6 +187,19 @@ class Turn:
         return self.config.completion_options()
 
     @functools.cached_property
+    def cache_marks(self) -> Mapping[str, object]:
+        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+
+        Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
+        is with tools, or of the next turn, which there may be where there was one before.
+        """
+        before = self.history.starts[-1] if self.history.starts else 0
+        if not self.config.tools and before < 2:  # a system message alone is no turn
+            return {}
+        given = self.config.options.completion_kwargs
+        return find_cache_marks(self.config.route.model, given, self.history.for_request)
+
+    @functools.cached_property
     def asks_in_words(self) -> bool:
         """Whether `output=` has to be asked for in words, since the model takes no response_format beside tools."""
         output = self.config.output
@@ -214,6 +227,7 @@ def make_request(turn: Turn) -> Request:
         options.pop("tool_choice", None)
         if takes_no_tool_choice(model, tools):
             options["tool_choice"] = "none"
+    options |= turn.cache_marks
     sends_prompts = turn.config.options.images != "never"
     messages = turn.history.for_request(lambda: turn.picture_way, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))

@@ -2,7 +2,13 @@
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
-from .capabilities import find_untaken, takes_no_tool_choice, takes_response_format, way_for
+from .capabilities import (
+    find_cache_marks,
+    find_untaken,
+    takes_no_tool_choice,
+    takes_response_format,
+    way_for,
+)
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
 from .options import (
@@ -42,6 +48,7 @@ __all__ = [
     "check_completion_options",
     "ensure",
     "explain_switch",
+    "find_cache_marks",
     "find_completion_option",
     "find_untaken",
     "is_completion_option",

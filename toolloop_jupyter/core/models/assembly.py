@@ -76,6 +76,11 @@ class Assembly:
         return self.words.text or (self.refusal if self._refusal_is_told else "")
 
     @property
+    def keeps_data(self) -> bool:
+        """Whether the message has data that is kept as its provider sent it: no other part of it is nested."""
+        return self._returned is not None or self.calls.keep_data
+
+    @property
     def is_empty(self) -> bool:
         """Whether there is nothing yet that a person or the loop could use."""
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
@@ -227,6 +232,8 @@ class Calls:
         """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
         self.are_too_many = False
         """Whether there are more than are taken; those that come behind them are not looked at."""
+        self.keep_data = False
+        """Whether a call has fields that go back as they came."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None
@@ -269,6 +276,7 @@ class Calls:
             if arguments:
                 call.extend(arguments)
             if not (fragment.keys() <= _READ and body.keys() <= _READ_OF_FUNCTION):
+                self.keep_data = True
                 _keep_extra(call, fragment, body)
 
     def add_legacy(self, function: object) -> None:

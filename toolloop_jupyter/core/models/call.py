@@ -34,7 +34,7 @@ from ..execution import RunEnded, attempt, get_message
 from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
-from .capabilities import is_free, price_of
+from .capabilities import is_free, price_of, read_cached
 from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
 from .options import explain_switch
 
@@ -115,6 +115,7 @@ class ModelCall:
     def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
         self.request = request
         self._server = request.address, request.model
+        self._is_ours = providers.is_ours(request.model)
         self.assembly = self._make_assembly()
         self._emit = emit
         self._on_delta = on_delta
@@ -145,11 +146,11 @@ class ModelCall:
 
     async def run(self) -> Reply:
         """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
-        if providers.must_load(self.request.model):
+        if not self._is_ours:
             await client.await_litellm()
-        ours, (base, model) = providers.is_ours(self.request.model), self._server
-        if not ours and (wrong := explain_switch(model, base)):  # set since the run's options were checked
-            raise ModelCallFailed(wrong)
+            base, model = self._server
+            if wrong := explain_switch(model, base):  # set since the run's options were checked
+                raise ModelCallFailed(wrong)
         again = self.request.options.get("num_retries") or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
         while True:
@@ -161,7 +162,7 @@ class ModelCall:
                 for event in self._shown.end(self.assembly):
                     await self._emit(event)
                 reply = self._reply(time.monotonic() - started)
-                if is_deeper(reply.message):
+                if self.assembly.keeps_data and is_deeper(reply.message):
                     raise ModelCallFailed(_TOO_DEEP, "Run again.")
                 return reply
             if self._under_way == "asking" and (option := refused_option(error, keywords)):
@@ -210,7 +211,7 @@ class ModelCall:
     async def _ask(self, keywords: dict[str, Any]) -> None:
         """Send one request and take its answer in. Where a server sends a stream as one JSON document, it is asked again."""
         self._under_way = "asking"
-        if providers.is_ours(self.request.model):
+        if self._is_ours:
             response: Any = await providers.ask(keywords)
         else:
             response = await client.load_litellm().acompletion(**keywords)
@@ -220,7 +221,7 @@ class ModelCall:
             await self._take(response, whole=True)
             return
         self._under_way = "answering"
-        stream = None if providers.is_ours(self.request.model) else client.LiteLLMStream(response)
+        stream = None if self._is_ours else client.LiteLLMStream(response)
         breath = client.Breath()
         try:
             async for chunk in response:
@@ -281,7 +282,9 @@ class ModelCall:
         return Reply(
             message=assembly.message(self._ids_before() if assembly.calls else ()),
             finish_reason=assembly.finish_reason,
-            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken),
+            usage=Usage(
+                max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(assembly.usage)
+            ),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,

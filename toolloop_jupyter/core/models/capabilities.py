@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from ..events import Fields, read_fields
@@ -73,6 +73,75 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
     except (litellm.BadRequestError, litellm.UnsupportedParamsError, *UNMAPPED):
         return None
     return mapped
+
+
+_MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
+"""The providers whose requests have to be marked for a prompt cache: where they serve Claude. OpenAI's and Gemini's caches
+need no marks."""
+_OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
+"""Completion options by which a user says what is cached."""
+_POINTS: tuple[Fields, ...] = (
+    {"location": "message", "role": "system"},
+    {"location": "message", "index": -1},
+)
+"""What LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last message."""
+
+
+def find_cache_marks(
+    model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
+) -> dict[str, object]:
+    """The completion options with which a provider keeps the beginning of a request for the next one; {} where none are needed.
+
+    LiteLLM (1.110) does the marking: for a direct route by `enable_prompt_caching`, which a gateway does not take from its
+    clients. So a gateway gets the marks themselves, which its LiteLLM passes to the provider or leaves out: for a group that
+    is named as Claude is, or where the user says `enable_prompt_caching`. The user's own marks win.
+    """
+    if providers.is_ours(model):
+        return {}
+    own = [name for name in _OWN_MARKS if given.get(name) is not None]
+    if model.startswith(PROXY):
+        asked = own == ["enable_prompt_caching"] and given["enable_prompt_caching"] is True
+        if not (asked or (not own and "claude" in model.lower())) or any(map(_is_marked, list_messages())):
+            return {}
+        return {"cache_control_injection_points": [dict(point) for point in _POINTS]}
+    place = _find_place(model)
+    if own or place is None or place[1] not in _MARKED or "claude" not in place[0].lower():
+        return {}
+    knows = attempt_call(load_litellm().utils.supports_prompt_caching, place[0], place[1])
+    return {"enable_prompt_caching": True} if knows is True else {}
+
+
+def _is_marked(message: Fields) -> bool:
+    content = message.get("content")
+    parts = content if isinstance(content, list) else ()
+    return any("cache_control" in read_fields(one) for one in (message, *parts))
+
+
+def read_cached(usage: object) -> tuple[int | None, int | None]:
+    """(read, written): input tokens from and into the provider's cache, as a usage tells them; None for what it does not tell.
+
+    Anthropic's, OpenAI's, Gemini's (as LiteLLM 1.110 hands it on) and DeepSeek's fields.
+    """
+    fields = read_fields(usage)
+    details = read_fields(fields.get("prompt_tokens_details"))
+    read = (
+        fields.get("cache_read_input_tokens"),
+        details.get("cached_tokens"),
+        fields.get("prompt_cache_hit_tokens"),
+    )
+    written = (
+        fields.get("cache_creation_input_tokens"),
+        details.get("cache_creation_tokens"),
+        details.get("cache_write_tokens"),
+    )
+    return _first_count(read), _first_count(written)
+
+
+def _first_count(values: Sequence[object]) -> int | None:
+    counts = (
+        int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)
+    )
+    return next((max(0, count) for count in counts), None)
 
 
 def is_free(model: str) -> bool:

@@ -19,6 +19,7 @@ from ..execution import attempt_call
 _MOST = 10  # drawn things that are listed of one set of axes
 _MOST_PARTS = 100  # of a list or a dict in which pictures are looked for
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
+_WITHOUT = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
@@ -92,10 +93,10 @@ def read_picture(value: object) -> bytes:
 def find_pictures(value: object) -> list[object]:
     """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
 
-    Draws nothing.
+    Draws nothing. Never raises.
     """
     found: dict[int, object] = {}
-    if not isinstance(value, (str, int, float, type(None))):
+    if type(value) not in _WITHOUT:
         attempt_call(_collect, value, found, 2)
     return list(found.values())
 

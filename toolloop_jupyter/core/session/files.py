@@ -76,9 +76,9 @@ def docker(*args: object, **keywords: object) -> None:
     )
 
 
-def make_sandbox(sandbox: object) -> Sandbox | None:
+def make_sandbox(sandbox: object) -> Sandbox:
     """The sandbox itself, ours or LiteLLM's; a path becomes a local one. Raises TypeError for anything else."""
-    if sandbox is None or isinstance(sandbox, Sandbox):
+    if isinstance(sandbox, Sandbox):
         return sandbox
     if isinstance(sandbox, str | os.PathLike):
         return LocalSandbox(sandbox)

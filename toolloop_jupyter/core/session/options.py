@@ -172,7 +172,7 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
     if not is_ours(route.model) and (wrong := explain_switch(route.model, keywords.get("api_base"))):
         raise ValueError(wrong)
-    output, observer = keywords.get("output"), keywords.get("observer")
+    output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
     return Config(
         route=route,
         tools=tools,
@@ -183,6 +183,6 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         max_turns=keywords.get("max_turns"),
         timeout=keywords.get("timeout"),
         options=options,
-        sandbox=make_sandbox(keywords.get("sandbox")),
+        sandbox=None if sandbox is None else make_sandbox(sandbox),
         observers=() if observer is None else (observer,),
     )

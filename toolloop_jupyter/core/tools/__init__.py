@@ -1,11 +1,12 @@
 """A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
 
-from .arguments import Argument, ArgumentsByKey, SentArguments, parse_arguments
+from .arguments import ArgumentsByKey, JsonArguments, SentArguments, parse_arguments
 from .identity import Version
 from .messages import InvalidArguments, shorten_json, write_path
 from .preview import JsonObject
 from .schema import (
     JsonSchema,
+    adapt_schema,
     describe_type,
     map_schema,
     resolve_reference,
@@ -26,11 +27,11 @@ from .tool import (
 )
 
 __all__ = [
-    "Argument",
     "ArgumentsByKey",
     "BoundCall",
     "DescribedTool",
     "InvalidArguments",
+    "JsonArguments",
     "JsonObject",
     "JsonSchema",
     "Parameter",
@@ -40,6 +41,7 @@ __all__ = [
     "ToolSettings",
     "ToolSource",
     "Version",
+    "adapt_schema",
     "describe_type",
     "find_marked_tools",
     "get_python_name",

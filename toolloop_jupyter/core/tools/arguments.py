@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails, to_json
 
-from ..events import is_same_json
+from ..events import is_same_json, thaw
 from ..execution import MISSING, Raised, attempt_call, describe_error
 from ..text import DEEPEST, LONGEST_ARGUMENTS, MOST_VALUES, list_some
 from .messages import (
@@ -89,6 +89,39 @@ class ArgumentReader(Protocol):
 
 
 @dataclass(frozen=True)
+class JsonArguments:
+    """Reads the arguments of a tool that is given JSON and no typed values; all of them as one mapping."""
+
+    tool: str
+
+    def read(self, raw: object) -> ArgumentsByKey:
+        """What the model sent, as JSON, checked. Raises InvalidArguments."""
+        try:
+            given = parse_arguments(raw)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
+        return {key: self._make(key, value) for key, value in self.check(given).items()}
+
+    def check(self, given: JsonObject) -> JsonObject:
+        """What is taken of these arguments. Raises InvalidArguments."""
+        return given
+
+    def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
+        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+        if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
+            return arguments
+        return self.read(dict(edited))
+
+    def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
+        """All of them as one mapping: a name may be any text."""
+        return ({key: one.value for key, one in arguments.items()},), {}
+
+    def _make(self, key: str, value: object) -> Argument:
+        shown = copy.deepcopy(value)
+        return Argument(Parameter(key, key, object, "", positional=False), value, True, shown, shown)
+
+
+@dataclass(frozen=True)
 class Arguments:
     """Reads the arguments of one tool's calls, by the function's signature."""
 
@@ -102,8 +135,10 @@ class Arguments:
 
         Raises InvalidArguments.
         """
-        with self._naming_tool():
+        try:
             given = parse_arguments(raw)
+        except InvalidArguments as error:
+            raise self._not_run(error) from None
         return self._make(given, {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
@@ -118,18 +153,21 @@ class Arguments:
         untouched = {
             key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
-        with self._naming_tool():
+        try:
             given = parse_arguments(edited)
-            for key, value in given.items():
-                if key not in untouched and holds_note(value):
-                    raise InvalidArguments(
-                        f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; "
-                        "type it anew"
-                    )
+        except InvalidArguments as error:
+            raise self._not_run(error) from None
+        for key, value in given.items():
+            if key not in untouched and holds_note(value):
+                raise self._not_run(
+                    f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; type it anew"
+                )
         sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
         made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
-        with self._naming_tool():
+        try:
             check_edit(list_shown(made), edited, shown)
+        except InvalidArguments as error:
+            raise self._not_run(error) from None
         return arguments if is_same_json(list_shown(made), shown) and not holds_note(shown) else made
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
@@ -138,12 +176,8 @@ class Arguments:
         named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
         return tuple(args), {one.parameter.name: one.value for one in named}
 
-    @contextlib.contextmanager
-    def _naming_tool(self) -> Iterator[None]:
-        try:
-            yield
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
+    def _not_run(self, problem: object) -> InvalidArguments:
+        return InvalidArguments(f"{problem}; {self.tool} was not run")
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
         """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
@@ -256,7 +290,8 @@ def parse_arguments(raw: object) -> JsonObject:
         return _decode(raw)[0]
     if raw.problem:
         raise InvalidArguments(raw.problem)
-    return copy.deepcopy(raw.parsed)
+    copied: JsonObject = thaw(raw.parsed)
+    return copied
 
 
 def parse_part(text: str, count: Iterator[int]) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
@@ -35,6 +36,8 @@ _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
+_OF_A_TYPE = {"items": "array", "properties": "object"}
+"""Keywords that say the type where nothing else does."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
@@ -205,12 +208,42 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
     return {**target, **{key: value for key, value in schema.items() if key != "$ref"}}
 
 
+def adapt_schema(schema: JsonSchema) -> JsonSchema:
+    """The schema of an object that is given and not ours, in the form that a function's has. What it allows stays allowed."""
+    given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
+    renamed = dict(given)
+    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # the older name of the same
+        renamed["$defs"] = renamed.pop("definitions")
+        renamed = map_schema(renamed, _rename_definitions)
+    known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
+    used = [str(node["$ref"]) for node in walk_schema(renamed) if "$ref" in node]
+    # A reference of another kind, or where `walk_schema` does not look: then definitions stay where they are.
+    is_plain = known.issuperset(used) and len(used) == json.dumps(renamed).count('"$ref"')
+    made = map_schema(renamed if is_plain else given, _adapt)
+    made.setdefault("properties", {})
+    return _inline_definitions(made) if is_plain else made
+
+
+def _rename_definitions(node: JsonSchema) -> JsonSchema:
+    if str(node.get("$ref", "")).startswith("#/definitions/"):
+        node["$ref"] = node["$ref"].replace("definitions", "$defs", 1)
+    return node
+
+
 def _clean(node: JsonSchema) -> JsonSchema:
-    """One schema, those inside it cleaned, as strict providers take it. Changes it in place."""
-    node.pop("title", None)  # pydantic's, made from the name: says nothing new
+    """One schema of pydantic's, those inside it cleaned, as strict providers take it. Changes it in place."""
+    node.pop("title", None)  # made from the name: says nothing new
+    if node.get("type") == "object":  # types with fields that take more say so themselves
+        node.setdefault("additionalProperties", "properties" not in node)
+    return _adapt(node)
+
+
+def _adapt(node: JsonSchema) -> JsonSchema:
+    """One schema, those inside it adapted, in words that all providers know. Changes it in place."""
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
-    if "oneOf" in node:  # a tagged union; not every provider knows the tag, and the members carry it
+    if "oneOf" in node and "anyOf" not in node:
+        # A tagged union; not every provider knows the tag, and the members carry it.
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:
@@ -219,13 +252,18 @@ def _clean(node: JsonSchema) -> JsonSchema:
         _say_type_of_enum(node)
     if "(?" in node.get("pattern", ""):  # lookarounds are refused by some providers; pydantic checks anyway
         del node["pattern"]
+    if isinstance(node.get("items"), list):  # the older way to write a tuple
+        node["prefixItems"] = node.pop("items")
     if node.get("type") == "array" and "items" not in node:
         # What each item of a tuple may be, for providers that do not know `prefixItems`.
         parts = node.get("prefixItems") or [_ANY_VALUE]
         distinct = [part for index, part in enumerate(parts) if part not in parts[:index]]
         node["items"] = copy.deepcopy({"anyOf": distinct} if len(distinct) > 1 else distinct[0])
-    if node.get("type") == "object":  # types with fields that take more say so themselves
-        node.setdefault("additionalProperties", "properties" not in node)
+    for name, part in (node.get("properties") or {}).items():
+        if part is True:
+            node["properties"] = {**node["properties"], name: copy.deepcopy(_ANY_VALUE)}
+    if not node.keys() & _SAYS_A_TYPE and (known := node.keys() & _OF_A_TYPE):
+        node["type"] = _OF_A_TYPE[min(known)]
     if not node.keys() & _SAYS_A_TYPE or _ANY_VALUE in node.get("anyOf", ()):
         node.update(copy.deepcopy(_ANY_VALUE))
     return node

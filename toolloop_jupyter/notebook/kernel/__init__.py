@@ -30,12 +30,19 @@ Why sync calls need no nest_asyncio
 -----------------------------------
 
 `%%toolloop` is an awaited cell. `agent()` is not: it waits inside a loop that is already running, and the same three
-things must hold there. nest_asyncio replaces classes and functions of asyncio for good. Measured with a button in a
-cell, and a further cell queued behind it: with nest_asyncio the click is lost until the cell ends, and on ipykernel 7.2
-to 7.4 the queued cell never runs ("cannot enter context"). Its continuation nest_asyncio2 (1.7.4) loses the click on
-7.4. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied context what
-could not be entered: on ipykernel 6.17, 6.31 and 7.4 the click arrives and the next cell runs (`tests/system/kernels`).
-Either package may have been applied by somebody else; both ways work with it.
+things must hold there. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied
+context what could not be entered; nothing of asyncio is changed afterwards. nest_asyncio and its continuation
+nest_asyncio2 replace classes and functions of asyncio for good, and were not enough. Measured: a cell that waits for its
+card, a click on it, and two cells queued behind.
+
+    the cell waits by                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
+    nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
+    nest_asyncio2 1.7.4 and the pump         arrives       arrives       click lost until ■: its handle is held back
+    run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
+
+So nothing of ours uses it. `%toolloop nest` (`nest_loop`) applies it for the user's own `asyncio.run(main())`, with
+`run_sync` in the place of the kernel's `run_until_complete`. Either package may have been applied by somebody else; all
+ways work with it.
 
 Sync code may also be a widget's callback that came amid a waiting cell. That cell goes on, and may end, before the
 callback does. On ipykernel 6 the cell gets its parent back for so long; on 7.4 the next cell begins when the callback is
@@ -54,7 +61,7 @@ from .capture import capture, redirect_output
 from .cells import Cell, find_last_error, is_from_front_end, name_cells, unwatch_cells, watch_cells
 from .comms import running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
-from .sync import StreamRunner, can_run_sync, run_sync
+from .sync import StreamRunner, can_run_sync, find_kernel_loop, is_nested, nest_loop, run_sync
 from .where import (
     delivers_clicks,
     executes_notebooks,
@@ -78,6 +85,7 @@ __all__ = [
     "delivers_clicks",
     "end_interrupted_cell",
     "executes_notebooks",
+    "find_kernel_loop",
     "find_last_error",
     "get_shell",
     "has_stdin",
@@ -87,7 +95,9 @@ __all__ = [
     "in_kernel",
     "in_terminal",
     "is_from_front_end",
+    "is_nested",
     "name_cells",
+    "nest_loop",
     "redirect_output",
     "run_sync",
     "running_in_cell",

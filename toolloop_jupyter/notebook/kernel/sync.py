@@ -20,15 +20,17 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import functools
 import os
 import threading
 import time
-from collections.abc import Callable, Coroutine
+import warnings
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
 from contextvars import Context, copy_context
 from typing import Any, TypeAlias, TypeVar
 
-from ...core.events import STOPPED, HarnessError
+from ...core.events import STOPPED, HarnessError, Mistake
 from .capture import redirect_output
 from .cells import Cell, in_callback
 from .comms import serving_nested_run, while_callback_waits
@@ -185,6 +187,59 @@ def _free_contexts(handles: list[Any]) -> None:
 
 def _do_nothing() -> None:
     pass
+
+
+# --- The user's own `asyncio.run(main())` in a cell, where `%toolloop nest` was said: nest_asyncio2, and what it lacks here.
+# Measured in `__init__`: on ipykernel 7 it holds back each handle whose context is entered, and with it a click. So the
+# kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+
+
+def nest_loop() -> None:
+    """Let code in cells enter the kernel's loop by `asyncio.run` and `run_until_complete`, until the kernel ends.
+
+    A second time changes nothing. Raises Mistake where there is no kernel, or its loop is not asyncio's own (uvloop).
+    """
+    loop = find_kernel_loop()
+    if loop is None:
+        raise Mistake("there is no kernel here: asyncio.run(main()) works as it is, and so does await main()")
+    if not isinstance(loop, asyncio.BaseEventLoop):
+        kind = f"{type(loop).__module__}.{type(loop).__name__}"
+        raise Mistake(f"this kernel's event loop ({kind}) cannot be entered again: write await main()")
+    if is_nested():
+        return
+    import nest_asyncio2
+
+    with warnings.catch_warnings():
+        # It warns where nest_asyncio was applied before it (Colab's notebooks do). What it warns of is replaced below.
+        warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
+        # A loop that `asyncio.run` makes for itself (in a thread) is closed afterwards, as without the package (from 3.12 on).
+        nest_asyncio2.apply(loop, run_close_loop=True)
+    loop.run_until_complete = functools.partial(_run_until_complete, loop)  # type: ignore[method-assign]
+
+
+def is_nested() -> bool:
+    """Whether `nest_loop` was called in this kernel."""
+    made = vars(find_kernel_loop() or object).get("run_until_complete")
+    return getattr(made, "func", None) is _run_until_complete
+
+
+def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
+    """The loop that runs the kernel's cells; None where there is none, or it is still to come."""
+    # ipykernel 6 and 7 keep tornado's loop; `asyncio_loop` is its public attribute.
+    return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
+
+
+def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
+    """What the loop's `run_until_complete` is: also in code that the loop itself runs."""
+    if asyncio._get_running_loop() is not loop:
+        result: T = type(loop).run_until_complete(loop, future)
+        return result
+    work = asyncio.ensure_future(future, loop=loop)
+
+    async def wait() -> T:
+        return await work
+
+    return run_sync(wait)
 
 
 class StreamRunner:

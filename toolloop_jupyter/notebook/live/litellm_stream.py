@@ -83,6 +83,8 @@ class LiteLLMStream:
         self._reading: asyncio.Future[object] | None = None
         self._converted = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
+        self._deciding: asyncio.Future[None] | None = None
+        """Looks whether the request that was given out last is decided on LiteLLM's side."""
         self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result, once its Done event has come."""
@@ -97,6 +99,9 @@ class LiteLLMStream:
         return self
 
     async def __anext__(self) -> Shown:
+        if self._deciding is not None:
+            self._deciding.cancel()
+            self._deciding = None
         if not self._ready:
             self._converted.hand_back()
         while not self._ready:
@@ -113,7 +118,18 @@ class LiteLLMStream:
                 self._converted.take_over(self._ready[-1].call_id)
                 if self._cancelled:
                     self._converted.deny_open()
-        return self._ready.popleft()
+        event = self._ready.popleft()
+        if isinstance(event, Approval) and not event.answered:
+            self._deciding = asyncio.ensure_future(self._take_over_later(event))
+        return event
+
+    async def _take_over_later(self, ours: Approval) -> None:
+        """End the wait for a person once LiteLLM's request is answered: by an `on_approval` that takes long, or because
+        somebody has cancelled LiteLLM's own stream.
+        """
+        while not ours.answered:
+            await asyncio.sleep(LOOK)
+            self._converted.take_over(ours.call_id)
 
 
 def _answer_of(theirs: Theirs) -> Decision | None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
     """Await what nothing shows, such as a run; while it waits for LiteLLM's import, a line in the cell says so."""
-    if kernel.get_shell() is None or not must_load(model):
+    if not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
     cell.display(mimebundle(notice(LOADING)), display_id=identity)

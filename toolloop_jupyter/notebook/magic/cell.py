@@ -76,14 +76,14 @@ class Tapes:
         """Whether a cell with `--replay path` (or without) is answered from a recording: it needs no model and no key."""
         return bool(path or self.replaying_from)
 
-    def replay(self, path: str | None, *, loose: bool) -> Replay:
+    def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
         """The model of the cells with `--replay path`. A file that was written again since is read again."""
         wanted = Path(path).resolve() if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
         if replay is None or not replay.is_current():
             replay = self._replays[wanted] = Replay(wanted)
-        replay.loose = loose
+        replay.loose, replay.plays_tools = loose, plays_tools
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
@@ -104,6 +104,8 @@ def describe_source(model: str, answers: Answers | None, recorder: Recorder | No
     """What a cell's head says of where its answers come from, if not from a language model, and where they are recorded."""
     demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
+    if isinstance(answers, Replay) and answers.plays_tools:
+        replayed = [f"{replayed[0]} with its tools"]
     recorded = [f"recording to {recorder.path.name}"] if recorder is not None else []
     return ", ".join(demonstration + replayed + recorded)
 
@@ -194,9 +196,15 @@ class Notebook:
     def _keywords(self, options: Options) -> dict[str, Any]:
         """The keywords of `aagent_session`: what the options name in the notebook, each where the table says."""
         keywords: dict[str, Any] = {"options": {}}
-        replayed = self.tapes.replays(options["replay"])
+        replayed, plays_tools = self.tapes.replays(options["replay"]), bool(options["replay_tools"])
+        if plays_tools and not replayed:
+            raise Mistake(
+                "--replay-tools needs a recording: --replay FILE, or %toolloop replay on FILE before"
+            )
+        from_tape = {"model", "api_base", "api_key"} if replayed else set()
+        from_tape |= {"tools"} if plays_tools else set()
         for option in OPTIONS:
-            if not option.keyword or (replayed and option.keyword in ("model", "api_base", "api_key")):
+            if not option.keyword or option.keyword in from_tape:
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
@@ -205,7 +213,12 @@ class Notebook:
                 # A completion option with a row of its own wins over `--set`, wherever its row stands.
                 within[last] = {**value, **within[last]} if last in within else value
         if replayed:
-            keywords["model"] = self.tapes.replay(options["replay"], loose=options["replay_loose"])
+            replay = self.tapes.replay(
+                options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
+            )
+            keywords["model"] = replay
+            if plays_tools:
+                keywords["tools"] = replay.tools
         if "tools" not in keywords:
             keywords["tools"] = find_marked_tools(self.names)
         named = self.sessions.get(options["session"] or "")

@@ -187,6 +187,15 @@ def examine(book: Notebook, words: list[str]) -> None:
     )
 
 
+def nest(book: Notebook, words: list[str]) -> None:
+    """Let asyncio.run() and run_until_complete() work in cells, until the kernel ends."""
+    if words:
+        raise Mistake("write: %toolloop nest")
+    kernel.nest_loop()
+    book.settings.nest = True  # type: ignore[attr-defined]
+    _say("asyncio.run(main()) and loop.run_until_complete(main()) work in cells now, until the kernel ends")
+
+
 def _pick_session(book: Notebook, words: list[str]) -> str:
     if words:
         return words[0]
@@ -221,5 +230,6 @@ COMMANDS = {
     "doctor": examine,
     "record": record,
     "replay": replay,
+    "nest": nest,
 }
 """The commands of `%toolloop`."""

@@ -60,6 +60,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop export FILE.md|html|json           the last run as a file
     %toolloop record on FILE | off               record every run of the notebook
     %toolloop replay on FILE | off               answer every run from a recording: no network, no key
+    %toolloop nest                               let asyncio.run(main()) work in cells, until the kernel ends
 """
 
 
@@ -222,22 +223,84 @@ class _Warmup:
             self._timer.start()
 
 
+# --- asyncio.run() in a cell -----------------------------------------------------------------------------------
+
 _ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
 """What of ours somebody may have given to `asyncio.run`."""
+_RUNNING_ALREADY = (
+    "asyncio.run() cannot be called from a running event loop",
+    "This event loop is already running",
+    "Cannot run the event loop while another loop is running",
+)
+"""What asyncio (3.10 to 3.14) says where a loop is entered that runs: by `asyncio.run`, or by `run_until_complete`."""
 
 
-def _explain_asyncio_run(result: Any) -> None:
-    """After a cell that called `asyncio.run` on something of ours, say what to write instead: Python's error does not."""
+def _explain_running_loop(result: Any) -> None:
+    """After a cell that failed since the kernel's loop is running, say what to write instead: Python's error does not."""
+    error = result.error_in_exec
+    if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
+        return
+    if not kernel.in_kernel() or kernel.is_nested() or (_loaded and _has_own_hook(_loaded[0].shell, error)):
+        return
     cell = str(getattr(result.info, "raw_cell", "") or "")
-    if (
-        isinstance(result.error_in_exec, RuntimeError)
-        and "asyncio.run() cannot be called" in str(result.error_in_exec)
-        and any(re.search(rf"\b{name}\(", cell) for name in _ASYNC_NAMES)
-    ):
-        sys.stderr.write(
-            "toolloop: a notebook's event loop is running already: write `await aagent(…)`, "
-            "or call agent(…), which waits by itself.\n"
-        )
+    ours = any(re.search(rf"\b{name}\(", cell) for name in _ASYNC_NAMES)
+    instead = (
+        "write `await aagent(…)`, or call agent(…), which waits by itself."
+        if ours
+        else "write `await main()` instead, or run `%toolloop nest` first."
+    )
+    sys.stderr.write(f"toolloop: a notebook's event loop is running already: {instead}\n")
+
+
+def _has_own_hook(shell: Any, error: Exception) -> bool:
+    """Whether the user shows such errors in a way of their own: by `set_custom_exc`, or by another `showtraceback` (as rich does)."""
+    hooks = ("showtraceback", "_showtraceback")
+    # ipykernel puts its own method on the object when it has started.
+    is_replaced = any(
+        getattr(vars(shell)[name], "__func__", None) is not getattr(type(shell), name)
+        for name in hooks
+        if name in vars(shell)
+    )
+    return is_replaced or isinstance(error, tuple(shell.custom_exceptions or ()))
+
+
+class _Nesting:
+    """Keeps the setting `nest`: applies it when it is set, by a configuration file before the first cell. It cannot be taken back."""
+
+    def __init__(self, shell: Any, settings: Settings) -> None:
+        self._shell, self._settings = shell, settings
+        settings.observe(self._follow, "nest")
+        if self._is_set:  # by a configuration file: the kernel's loop may be still to come
+            shell.events.register("pre_run_cell", self._begin)
+
+    @property
+    def _is_set(self) -> bool:
+        return bool(self._settings.nest)  # type: ignore[attr-defined]
+
+    def cancel(self) -> None:
+        """Follow the setting no more. What was applied stays."""
+        self._settings.unobserve(self._follow, "nest")
+        self._forget_cell()
+
+    def _follow(self, *_: object) -> None:
+        if self._is_set:
+            try:
+                kernel.nest_loop()
+            except Mistake:
+                self._settings.nest = False  # type: ignore[attr-defined]
+                raise
+        elif kernel.is_nested():
+            self._settings.nest = True  # type: ignore[attr-defined]
+            raise Mistake("nest lasts until the kernel ends; restart the kernel to be without it")
+
+    def _begin(self, *_: object) -> None:
+        self._forget_cell()
+        if kernel.find_kernel_loop() is not None:  # one configuration may serve a terminal, too
+            kernel.nest_loop()
+
+    def _forget_cell(self) -> None:
+        if self._begin in self._shell.events.callbacks["pre_run_cell"]:
+            self._shell.events.unregister("pre_run_cell", self._begin)
 
 
 def _needs_litellm(model: str) -> bool:
@@ -267,7 +330,8 @@ class _Extension:
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
         self._warmup = _Warmup(shell, self.settings)
-        shell.events.register("post_run_cell", _explain_asyncio_run)
+        self._nesting = _Nesting(shell, self.settings)
+        shell.events.register("post_run_cell", _explain_running_loop)
 
     def notebook(self) -> Notebook:
         """The state of `%%toolloop` in this kernel."""
@@ -291,7 +355,8 @@ class _Extension:
         self.shell.configurables.remove(self.settings)
         self._offer_no_more()
         self._warmup.cancel()
-        self.shell.events.unregister("post_run_cell", _explain_asyncio_run)
+        self._nesting.cancel()
+        self.shell.events.unregister("post_run_cell", _explain_running_loop)
 
 
 _MAGICS = ("%%toolloop", "%toolloop")

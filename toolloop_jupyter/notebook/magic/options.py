@@ -175,6 +175,8 @@ OPTIONS: tuple[Option, ...] = (
            help="how approvals are asked: by a card with buttons, or by a typed answer"),
     Option("times", Kind.SWITCH, default=True, is_setting=True,
            help="durations and times of day in what is saved; without, the same run leaves the same outputs (or TOOLLOOP_TIMES=0)"),
+    Option("nest", Kind.SWITCH, default=False, is_setting=True,
+           help="asyncio.run(main()) works in cells, until the kernel ends; %toolloop nest sets it"),
     Option("--append", Kind.SWITCH, default=False,
            help="run again: add a turn to the session, do not replace it"),
     Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),
@@ -183,6 +185,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
            help="go on where the request differs from the recorded one"),
+    Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
+           help="answer calls of tools from the recording, too: nothing runs, and --tools need not be there"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
 )

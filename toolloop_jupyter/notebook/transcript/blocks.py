@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.events import Decision, FileChange, Result, Retry, ToolResult
+from ...core.events import Decision, FileChange, Result, Retry, ToolResult, Usage
 from ...core.text import list_some, tell_duration
 from ..html import (
     BLOCK,
@@ -212,6 +212,14 @@ _STOPS = {
 _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
+def tell_tokens(usage: Usage) -> list[str]:
+    """How many tokens: all of them or, where a provider had some in its cache, those that went in and came out."""
+    if not usage.cache_read_tokens:
+        return [counted(usage.total_tokens, "token")]
+    read = f"{usage.cache_read_tokens:,} of them from cache"
+    return [f"{counted(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
+
+
 def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
     """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
 
@@ -226,7 +234,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     if result.usage.calls or result.events or result.stop_reason != "runtime_error":
         words.append(counted(result.usage.calls, "model call"))
         words += [_calls(result)] if result.calls else []
-        words += [counted(result.usage.total_tokens, "token"), money(result.cost)]
+        words += [*tell_tokens(result.usage), money(result.cost)]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
     items = ["", *(inline(fact) for fact in words[1:])]

@@ -1,0 +1,272 @@
+"""Prompt caches: what is marked for them, what providers tell of them, and what it costs."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from support.protocols import anthropic, gemini, use, words
+from support.servers import answer, calls
+from toolloop_jupyter import Harness, Result, ToolLoopOptions, Usage, aagent, aagent_session
+from toolloop_jupyter.core.models import find_cache_marks, load_litellm
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, end, text
+
+LOOP = Harness.TOOL_LOOP
+CLAUDE = "anthropic/claude-sonnet-4-6"
+MARK = {"type": "ephemeral"}
+
+
+def f(a: int = 0) -> str:
+    """Give a."""
+    return f"f({a})"
+
+
+def marks(part, path=()):
+    """Where a request's JSON data has marks, as paths."""
+    if isinstance(part, dict):
+        found = [(*path, "!")] if "cache_control" in part else []
+        return found + [one for key, item in part.items() for one in marks(item, (*path, key))]
+    if isinstance(part, list):
+        return [one for number, item in enumerate(part) for one in marks(item, (*path, number))]
+    return []
+
+
+def claude(serve, *script, **more):
+    server = serve(list(script))
+    base = server.base_url.removesuffix("/v1")
+    return server, {
+        "model": CLAUDE,
+        "api_base": base,
+        "api_key": "sk-ant-none",
+        "instructions": "Be brief.",
+        **more,
+    }
+
+
+TWO_STEPS = (anthropic(use("tu1", "f", '{"a": 1}'), stop="tool_use"), anthropic(words("Done.")))
+
+
+async def test_a_loop_on_claude_is_marked(serve):
+    """With tools, each request has a mark on the system message and one on its last message, and no other option goes out."""
+    server, more = claude(serve, *TWO_STEPS)
+    assert (await aagent(LOOP, "Go.", tools=[f], **more)).text == "Done."
+    assert [marks(r.body) for r in server.requests] == [
+        [("messages", 0, "content", 0, "!"), ("system", 0, "!")],
+        [("messages", 2, "content", 0, "!"), ("system", 0, "!")],
+    ]
+    assert all(
+        "caching" not in json.dumps(r.body) and "injection" not in json.dumps(r.body) for r in server.requests
+    )
+
+
+async def test_without_the_marks_the_requests_begin_the_same(serve):
+    """What Anthropic gets of the first step is the beginning of what it gets of the second, byte for byte, but for the marks."""
+    server, more = claude(serve, *TWO_STEPS)
+    await aagent(LOOP, "Go.", tools=[f], **more)
+    first, second = (
+        json.loads(json.dumps(r.body).replace(', "cache_control": {"type": "ephemeral"}', ""))
+        for r in server.requests
+    )
+    assert marks(first) == marks(second) == []
+    assert json.dumps(second.pop("messages")).startswith(json.dumps(first.pop("messages"))[:-1] + ", ")
+    assert json.dumps(first) == json.dumps(second)
+
+
+async def test_a_single_question_is_not_marked(serve):
+    """Without tools nobody reads the cache after a session's first turn; from the second on there is a mark."""
+    server, more = claude(serve, anthropic(words("Hi.")))
+    session = aagent_session(LOOP, **more)
+    for _ in range(3):
+        await session.arun("Hello.")
+    assert [len(marks(r.body)) for r in server.requests] == [0, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"enable_prompt_caching": False},
+        {"cache_control_injection_points": [{"location": "message", "role": "system"}]},
+    ],
+    ids=["off", "points"],
+)
+async def test_the_users_own_marks_win(serve, own):
+    """`enable_prompt_caching=false` turns the marks off; points of the user's own are the only ones."""
+    server, more = claude(serve, *TWO_STEPS, options=ToolLoopOptions(completion_kwargs=own))
+    await aagent(LOOP, "Go.", tools=[f], **more)
+    assert [marks(r.body) for r in server.requests] == [
+        [("system", 0, "!")] if len(own.popitem()[0]) > 25 else []
+    ] * 2
+
+
+async def test_marks_in_a_conversation_win(serve):
+    """A conversation that comes with marks is left with them."""
+    server, more = claude(serve, *TWO_STEPS)
+    marked = [{"type": "text", "text": "Long text.", "cache_control": MARK}]
+    history = [{"role": "user", "content": marked}, {"role": "assistant", "content": "Yes."}]
+    del more["instructions"]
+    await aagent_session(LOOP, tools=[f], history=history, **more).arun("Go.")
+    assert [marks(r.body) for r in server.requests] == [[("messages", 0, "content", 0, "!")]] * 2
+
+
+@pytest.mark.parametrize(
+    ("group", "given", "count"),
+    [
+        ("claude-sonnet", {}, 2),
+        ("coder", {}, 0),
+        ("coder", {"enable_prompt_caching": True}, 2),
+        ("claude", {"enable_prompt_caching": False}, 0),
+    ],
+)
+async def test_a_gateway_gets_marks(serve, group, given, count):
+    """A gateway's group gets the marks themselves where it is named as Claude is, or where the user asks for them."""
+    server = serve([calls(("f", {"a": 1})), answer("Done.")])
+    options = ToolLoopOptions(completion_kwargs=given)
+    more = {
+        "model": f"litellm_proxy/{group}",
+        "api_base": server.base_url,
+        "api_key": "sk-none",
+        "instructions": "Be brief.",
+    }
+    assert (await aagent(LOOP, "Go.", tools=[f], options=options, **more)).text == "Done."
+    assert [len(marks(r.body)) for r in server.requests] == [count, count]
+    assert all("injection" not in json.dumps(r.body) for r in server.requests)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        "openai/gpt-5.4-mini",
+        "gemini/gemini-3-pro-preview",
+        "ollama_chat/llama3",
+        "toolloop/demo",
+        "nobody/knows",
+        "vertex_ai/gemini-2.5-pro",
+    ],
+)
+def test_others_get_no_marks(model):
+    """OpenAI's and Gemini's caches need none, and other providers know none: their requests stay as they were."""
+    assert find_cache_marks(model, {}) == {}
+
+
+@pytest.mark.parametrize(
+    "model", [CLAUDE, "bedrock/anthropic.claude-sonnet-4-6", "vertex_ai/claude-sonnet-4-6"]
+)
+def test_claude_elsewhere_is_marked(model):
+    """Claude is marked at each provider where LiteLLM can."""
+    assert find_cache_marks(model, {}) == {"enable_prompt_caching": True}
+
+
+TOLD = {
+    "anthropic": (
+        lambda serve: claude(
+            serve,
+            anthropic(
+                words("Hi."), usage={"cache_read_input_tokens": 12304, "cache_creation_input_tokens": 2706}
+            ),
+        )[1],
+        Usage(15020, 9, 1, 12304, 2706),
+    ),
+    "openai": (
+        lambda serve: {
+            "model": "openai/gpt-5.4-mini",
+            "api_key": "k",
+            "api_base": serve(
+                [
+                    answer(
+                        "Hi.",
+                        usage={
+                            "prompt_tokens": 15020,
+                            "completion_tokens": 9,
+                            "total_tokens": 15029,
+                            "prompt_tokens_details": {"cached_tokens": 12304},
+                        },
+                    )
+                ]
+            ).base_url,
+        },
+        Usage(15020, 9, 1, 12304, None),
+    ),
+    "gemini": (
+        lambda serve: {
+            "model": "gemini/gemini-2.5-pro",
+            "api_key": "k",
+            "api_base": serve(
+                [
+                    gemini(
+                        {"text": "Hi."},
+                        usage={
+                            "promptTokenCount": 15020,
+                            "candidatesTokenCount": 9,
+                            "totalTokenCount": 15029,
+                            "cachedContentTokenCount": 12304,
+                        },
+                    )
+                ]
+            ).base_url,
+        },
+        Usage(15020, 9, 1, 12304, None),
+    ),
+    "nobody tells": (
+        lambda serve: {
+            "model": "openai/gpt-5.4-mini",
+            "api_key": "k",
+            "api_base": serve([answer("Hi.")]).base_url,
+        },
+        Usage(11, 7, 1, None, None),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(TOLD))
+async def test_what_providers_tell(serve, name):
+    """Tokens from and into the cache, from each provider's own fields; None where nobody tells."""
+    make, usage = TOLD[name]
+    result = await aagent(LOOP, "Go.", **make(serve))
+    told = result.usage
+    if name == "nobody tells":
+        assert (told.cache_read_tokens, told.cache_write_tokens) == (None, None)
+    else:
+        assert (told, told.cache_write_tokens or None) == (usage, usage.cache_write_tokens), result.error
+
+
+@pytest.mark.parametrize("name", ["anthropic", "openai", "gemini"])
+async def test_the_cost_is_litellms(serve, name):
+    """The cost is what LiteLLM works out from the same usage: cached tokens at their own price, and less than without."""
+    make, usage = TOLD[name]
+    more = make(serve)
+    result = await aagent(LOOP, "Go.", **more)
+    facts = load_litellm().get_model_info(more["model"])
+    written = usage.cache_write_tokens or 0
+    plain = usage.input_tokens - usage.cache_read_tokens - written
+    cost = (
+        plain * facts["input_cost_per_token"]
+        + usage.cache_read_tokens * facts["cache_read_input_token_cost"]
+        + written * (facts.get("cache_creation_input_token_cost") or 0)
+        + usage.output_tokens * facts["output_cost_per_token"]
+    )
+    assert result.cost == pytest.approx(cost)
+
+
+def test_sums_are_of_what_is_told():
+    """A sum counts what is told; None only where nobody tells anything."""
+    assert Usage(1, 1, 1, 5) + Usage(1, 1, 1) == Usage(2, 2, 2, 5, None)
+    assert Usage(1, 1, 1, 5, 0) + Usage(1, 1, 1, 7, 2) == Usage(2, 2, 2, 12, 2)
+    assert Usage() + Usage() == Usage()
+
+
+async def test_a_recording_keeps_what_was_told(serve, tmp_path):
+    """A run that is replayed tells the cached tokens of the recorded one."""
+    make, usage = TOLD["anthropic"]
+    recorder = Recorder(tmp_path / "tape.jsonl")
+    await aagent(LOOP, "Go.", observer=recorder, **make(serve))
+    result = await aagent(LOOP, "Go.", model=Replay(tmp_path / "tape.jsonl"), instructions="Be brief.")
+    assert result.usage == usage
+
+
+async def test_models_of_ours_may_tell():
+    """A script's usage counts as a provider's does."""
+    told = {"prompt_tokens": 100, "completion_tokens": 5, "prompt_tokens_details": {"cached_tokens": 80}}
+    result = await aagent(LOOP, "Go.", model=ScriptedModel([text("Hi."), end(usage=told)]))
+    assert isinstance(result, Result)
+    assert result.usage == Usage(100, 5, 1, 80)

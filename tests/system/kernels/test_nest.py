@@ -1,0 +1,163 @@
+"""Code written for scripts in a cell: `asyncio.run(main())`, without and with `%toolloop nest`, on each stack."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.kernels import LiveKernel
+from support.stack_cells import SET_UP, run, wait_until_begun
+
+MAIN = "async def main(): return await aagent(Harness.TOOL_LOOP, 'Go.', **asking(model=scripted()))\n"
+FORMS = {
+    "run": "r = asyncio.run(main())",
+    "run_until_complete": "r = asyncio.get_event_loop().run_until_complete(main())",
+    "function": "def script(): return asyncio.run(main())\nr = script()",
+    "within await": "async def outer(): return asyncio.run(main())\nr = await outer()",
+}
+HINT = "toolloop: a notebook's event loop is running already: write `await main()` instead, or run `%toolloop nest` first.\n"
+
+
+@pytest.fixture(scope="module")
+def nested(stack):
+    """A kernel of each stack in which `%toolloop nest` was said."""
+    with LiveKernel(stack.python) as kernel:
+        for cell in ("%load_ext toolloop_jupyter\n" + SET_UP, "%toolloop nest"):
+            done = kernel.execute(cell, timeout=120)
+            assert done.status == "ok", done.text
+        assert "until the kernel ends" in done.stdout
+        yield kernel
+
+
+@pytest.fixture
+def kernel(nested):
+    assert run(nested, "runs.clear()\n" + MAIN).status == "ok"
+    return nested
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("form", list(FORMS))
+def test_a_card_inside_asyncio_run_is_clicked(kernel, form):
+    """The click arrives while the cell waits, the tool runs once, and the queued cells run once each, in order."""
+    cell = kernel.submit(FORMS[form], allow_stdin=True)
+    after = [kernel.submit("print(runs, r.stop_reason, r.text)"), kernel.submit("print('second')")]
+    kernel.button("Approve")
+    kernel.settle(0.3)
+    kernel.click("Approve")
+    kernel.wait(cell, *after)
+    assert cell.status == "ok", cell.text
+    assert [one.stdout for one in after] == ["[7] done The end.\n", "second\n"]
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("waits_for", ["card", "tool"])
+def test_stop_ends_it(kernel, waits_for):
+    """■ ends the cell in one line, whether a card or a tool is waited for; no call runs, and the queued cells do."""
+    code = {"card": "asking()", "tool": "dict(model=scripted('waits', s=60), tools=[waits])"}[waits_for]
+    cell = kernel.submit(
+        "seen = []\nasync def main():\n    try: seen.append(await aagent(Harness.TOOL_LOOP, 'Go.', **"
+        + code
+        + "))\n"
+        "    finally: seen.append('cleaned up')\nasyncio.run(main())",
+        allow_stdin=True,
+    )
+    after = kernel.submit("print(runs, seen[-1])")
+    kernel.button("Approve") if waits_for == "card" else wait_until_begun(kernel, "waits")
+    kernel.interrupt()
+    kernel.wait(cell, after)
+    assert after.stdout == "[] cleaned up\n", (cell.text, after.status)
+    assert "Traceback" not in cell.text
+
+
+@pytest.mark.stacks
+def test_in_tools_and_callbacks(kernel):
+    """`asyncio.run` works in a tool on the loop, in one in a thread, and in a button's callback, with a card inside."""
+    cell = kernel.submit(
+        "from toolloop_jupyter import tool\n"
+        "async def twice(x): await asyncio.sleep(0.01); return 2 * x\n"
+        "@tool(thread=False)\n"
+        'def on_loop(x: int) -> int:\n    "Double."\n    runs.append(asyncio.run(twice(x)))\n    return runs[-1]\n'
+        'def in_thread(x: int) -> int:\n    "Double."\n    runs.append(asyncio.run(twice(x)))\n    return runs[-1]\n'
+        "for one in (on_loop, in_thread):\n"
+        "    print(agent(Harness.TOOL_LOOP, 'Go.', model=scripted(one.__name__), tools=[one]).tool_results[0].output)",
+    )
+    kernel.wait(cell)
+    assert cell.stdout == "14\n14\n", cell.text
+    kernel.execute(
+        "runs.clear(); b = widgets.Button(description='Begin'); done = []\n"
+        "b.on_click(lambda _: done.append(asyncio.run(main()).stop_reason)); display(b)",
+        allow_stdin=True,
+    )
+    kernel.click("Begin")
+    kernel.button("Approve")
+    kernel.click("Approve")
+    assert (
+        run(kernel, "while not done: await asyncio.sleep(0.05)\nprint(runs, done)").stdout == "[7] ['done']\n"
+    )
+
+
+@pytest.mark.stacks
+def test_our_own_ways_go_on(kernel):
+    """The awaited cell, `agent()` and LiteLLM's sync example work in the same kernel; an error inside is the cell's error."""
+    cell = kernel.submit(
+        "%%toolloop --model scripted() -t double -p ask --as r\nGo.".replace("scripted()", "m")
+    )
+    kernel.wait(cell)
+    assert cell.status == "ok", cell.text
+    done = run(
+        kernel,
+        "import litellm\n"
+        "async def test():\n    return await litellm.acompletion('openai/stub', [{'role': 'user', 'content': 'hi'}], mock_response='Hello.')\n"
+        "print(asyncio.run(test()).choices[0].message.content)\n"
+        "print(agent(Harness.TOOL_LOOP, 'Go.', model=scripted(), tools=[double]).text)",
+        timeout=120,
+    )
+    assert done.stdout == "Hello.\nThe end.\n", done.text
+    failed = kernel.execute("async def fails(): raise LookupError('inside')\nasyncio.run(fails())")
+    assert failed.error.startswith("LookupError"), failed.text
+    again = run(
+        kernel,
+        "%toolloop nest\n%config ToolLoop.nest = True\nprint(asyncio.run(asyncio.sleep(0.01, 'slept')))",
+    )
+    assert again.stdout.endswith("slept\n")
+    back = kernel.execute("%config ToolLoop.nest = False")
+    assert "nest lasts until the kernel ends" in back.text
+
+
+@pytest.mark.stacks
+@pytest.mark.parametrize("form", ["run", "run_until_complete"])
+def test_without_it_there_is_a_hint(product, form):
+    """Python's error is followed by one line; nothing has run, and no error of another kind has the line."""
+    assert run(product, MAIN).status == "ok"
+    cell = product.execute(FORMS[form], allow_stdin=True)
+    assert (cell.error.split(":")[0], cell.stderr.count(HINT)) == ("RuntimeError", 1), cell.text
+    assert run(product, "print(runs)").stdout == "[]\n"
+    other = product.execute("raise RuntimeError('the loop is running')")
+    assert "toolloop" not in other.stderr
+
+
+@pytest.mark.stacks
+def test_no_hint_beside_hooks_of_the_users_own(product):
+    """Where somebody shows such errors in a way of their own, we add nothing."""
+    product.execute(
+        "def show_it(shell, kind, error, tb, tb_offset=None): print('mine:', error)\n"
+        "ip = get_ipython(); ip.set_custom_exc((RuntimeError,), show_it)\nasync def plain(): pass"
+    )
+    cell = product.execute("asyncio.run(plain())")
+    assert ("mine: asyncio.run() cannot" in cell.stdout, HINT in cell.stderr) == (True, False), cell.text
+    run(product, "ip.custom_exceptions = (); shown = []; ip.showtraceback = lambda *a, **k: shown.append(a)")
+    cell = product.execute("asyncio.run(plain())")
+    assert HINT not in cell.stderr
+    assert run(product, "del ip.showtraceback; print(len(shown))").stdout == "1\n"
+
+
+def test_set_in_a_configuration_file(start_kernel, tmp_path):
+    """`c.ToolLoop.nest = True` and the extension in a profile: the first cell may call `asyncio.run`."""
+    folder = tmp_path / "ipython" / "profile_default"
+    folder.mkdir(parents=True)
+    (folder / "ipython_config.py").write_text(
+        "c = get_config()\nc.InteractiveShellApp.extensions = ['toolloop_jupyter']\nc.ToolLoop.nest = True\n",
+        "utf-8",
+    )
+    kernel = start_kernel(env={"IPYTHONDIR": str(tmp_path / "ipython")})
+    first = kernel.execute("import asyncio\nprint(asyncio.run(asyncio.sleep(0.01, 'slept')))")
+    assert first.stdout == "slept\n", first.text
