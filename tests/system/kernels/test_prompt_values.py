@@ -63,7 +63,7 @@ def test_a_figure_is_a_picture_at_its_place(kernel):
     )
     head, picture = done.outputs[0].data, done.outputs[1].data
     assert "with data: 13 characters" in head["text/plain"]
-    assert re.fullmatch(r"\[sent fig: PNG picture, \d+ × \d+, \d+ kB\]", picture["text/plain"])
+    assert re.fullmatch(r"· sent fig: PNG picture, \d+ × \d+, \d+ kB", picture["text/plain"])
     assert picture["text/html"].count('<img src="data:image/png;base64,') == 1
 
 
@@ -88,7 +88,7 @@ def test_files_are_attached(kernel):
     assert kernel.execute("print(kinds())").stdout == f"{wanted}\n"
     assert "with notes.txt: 7 characters, data: 13 characters" in done.text
     assert "sent report.pdf: PDF, 0 kB" in done.text
-    assert "[sent fig: PNG picture" in done.text
+    assert "· sent fig: PNG picture" in done.text
 
 
 def test_errors_are_told_as_the_notebook_shows_them(kernel):
@@ -185,7 +185,7 @@ def test_a_prompt_from_python(kernel):
         "r = agent(Harness.TOOL_LOOP, ['See', fig, pathlib.Path('report.pdf')], model=m)\nr"
     )
     shown = run(kernel, code)
-    assert "[sent PNG picture" in shown.text
+    assert "· sent PNG picture" in shown.text
     assert "sent report.pdf: PDF, 0 kB" in shown.text
     assert "> See" in shown.text
     written = run(kernel, "%toolloop export run.json\nprint(len(open('run.json').read()))")

@@ -94,7 +94,13 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
             return [name for name in {*os.environ, *names} if names_key(name)]
         case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
             paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - the path stays as it was begun
-            return [path for path in paths if option.kind is not Kind.FOLDER or os.path.isdir(path)]  # noqa: PTH112
+            variables = [
+                name for name, value in names.items() if not (callable(value) or inspect.ismodule(value))
+            ]
+            return [
+                *(path for path in paths if option.kind is not Kind.FOLDER or os.path.isdir(path)),  # noqa: PTH112
+                *(variables if option.kind is Kind.ATTACHED else ()),
+            ]
         case _:
             return option.check.choices
 

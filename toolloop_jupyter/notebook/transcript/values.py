@@ -452,12 +452,11 @@ def attachment_block(attachment: Attachment) -> Block:
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
+    named = notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
     if shown is None or not shown.html:
-        return notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
-    if not attachment.is_sent:
-        return Block(block("tlj-text", shown.html), shown.text)
-    name = f"sent {shorten(attachment.name, 200)}"
-    return Block(block("tlj-text", dim(inline(name)) + shown.html), f"[{in_a_line(name)}]")
+        return named
+    drawn = block("tlj-text", shown.html)
+    return Block(named.html + drawn, named.text) if attachment.is_sent else Block(drawn, shown.text)
 
 
 def picture_of(bundle: Mapping[str, object]) -> bytes:
