@@ -11,13 +11,6 @@ from pathlib import Path
 
 # Before anything imports litellm: it would try to download its price list at import.
 os.environ.setdefault("LITELLM_LOCAL_MODEL_COST_MAP", "True")
-# jsonschema tries it, for a check of formats that no test needs. Where JupyterLab has brought it, it builds 38 parsers at import,
-# which takes each process of the tests a second and more.
-sys.modules.setdefault("rfc3987_syntax", None)
-# A process started by nohup, or in the background of a script, ignores SIGINT, and so do its children: no Ctrl-C would reach
-# the kernels and terminals of the tests.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 import pytest
 
@@ -26,6 +19,14 @@ from support.kernels import LiveKernel
 from support.optional import find_chromium, optional
 from support.progress import Progress
 from support.servers import ScriptedServer
+
+# jsonschema tries it, for a check of formats that no test needs. Where JupyterLab has brought it, it builds 38 parsers at import,
+# which takes each process of the tests a second and more.
+sys.modules.setdefault("rfc3987_syntax", None)
+# A process started by nohup, or in the background of a script, ignores SIGINT, and so do its children: no Ctrl-C would reach
+# the kernels and terminals of the tests.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TIERS = ("slow", "notebook", "kernel", "gateway", "browser", "stacks")
 """Markers of the slow tiers, in the order in which they run, after everything that has none."""

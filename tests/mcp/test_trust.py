@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -12,7 +14,8 @@ from hypothesis import strategies as st
 
 from support.mcp_server import make_server
 from toolloop_jupyter import Harness, agent, agent_session
-from toolloop_jupyter.core.events import Approval, Mistake
+from toolloop_jupyter.core.events import Mistake
+from toolloop_jupyter.core.tools import make_tools
 from toolloop_jupyter.mcp import ServerError
 from toolloop_jupyter.notebook.widgets.approval_card import question_html
 from toolloop_jupyter.teaching import ScriptedModel, call
@@ -129,10 +132,6 @@ def test_all_calls_hold_until_something_changes(connect, server):
         session.run("Go on.")
         files.grow(name="shout")
         assert files.refresh() == ["shout"]
-        from dataclasses import replace
-
-        from toolloop_jupyter.core.tools import make_tools
-
         session.aio.config = replace(session.aio.config, tools=make_tools([files]))
         session.run("And again.")
     assert [one.tool for one in person.asked] == ["add", "shout", "shout"]
@@ -174,9 +173,7 @@ def test_hostile_words_are_only_text(connect):
 
     person = Person()
     odd = connect(server)
-    (name,) = [
-        tool.wire_name for tool in __import__("toolloop_jupyter.core.tools", fromlist=["x"]).make_tools([odd])
-    ]
+    (name,) = [tool.wire_name for tool in make_tools([odd])]
     run(odd, person, call(name, x="<b>"), permissions="full")
     html = question_html(person.asked[0])
     assert not re.search(r"<(script|img|b>&)", html)
@@ -282,45 +279,124 @@ _MODES = st.sampled_from(["full", "ask", "deny"])
 _POLICIES = st.one_of(
     st.none(), _MODES, st.dictionaries(st.sampled_from(["add", "shout", "*"]), _MODES, max_size=3)
 )
-_ACTS = st.lists(
-    st.tuples(st.sampled_from(["add", "shout"]), st.booleans(), st.sampled_from(["call", "run", "session"])),
+_NAMES = ("add", "shout", "local")
+_CALLS = st.lists(
+    st.tuples(
+        st.sampled_from(_NAMES),
+        st.sampled_from(["allow", "edit", "deny"]),
+        st.sampled_from(["call", "run", "session"]),
+    ),
     min_size=1,
-    max_size=6,
+    max_size=4,
 )
+_EVENTS = st.sampled_from([None, None, "the server changes a tool", "the person refreshes"])
 
 
-@settings(max_examples=150, deadline=None)
+class History:
+    """One notebook: a session with a server's tools and a function, its person, and all that happened, in order."""
+
+    def __init__(self, files, server, policies):
+        self.files, self.policies = files, policies
+        self.now = self.pinned = 0
+        """The version of `shout` on the server, and the one that the person has looked at."""
+        self.happened = server.ran
+        """What ran, ("name", value), and in between what the person has said: ("allowed", name, value, scope)."""
+        self.acts = iter(())
+
+    def local(self, text: str) -> str:
+        """Say it here."""
+        self.happened.append(("local", text))
+        return text
+
+    def person(self, approval):
+        """Answer as the history says."""
+        act, scope = next(self.acts, ("deny", "call"))
+        if act == "deny":
+            return False
+        key, value = next(iter(approval.input.items()))
+        edited = (
+            {**approval.input, key: value + 1_000 if key == "a" else f"{value} edited"}
+            if act == "edit"
+            else None
+        )
+        self.happened.append(("allowed", approval.tool, (edited or approval.input)[key], scope))
+        approval.allow(edited, scope=scope)
+        return True
+
+    def take(self, event):
+        """Let something happen between two turns."""
+        if event == "the person refreshes":
+            self.files.refresh()
+            self.pinned = self.now
+        elif event and not self.now:
+            self.files.grow(name="shout")
+            self.now = 1
+            deadline = time.monotonic() + 20
+            while self.files.examine()[0] == "ok" and time.monotonic() < deadline:
+                time.sleep(0.002)
+
+    def check(self, granted):
+        """Each call that ran in this turn was free, was allowed with these very arguments, or with all of this tool's calls."""
+        allowed, of_this_run = [], set()
+        while self.happened:
+            match self.happened.pop(0):
+                case ("allowed", name, value, scope):
+                    allowed.append((name, value))
+                    (granted if scope == "session" else of_this_run).add((name, scope, self.pinned))
+                case (name, value, *_):
+                    if name == "shout":
+                        assert self.pinned == self.now, "a tool that nobody has looked at since it changed"
+                    version = self.pinned if name == "shout" else None
+                    is_granted = any(
+                        one == name and scope != "call" and (version is None or of == version)
+                        for one, scope, of in granted | of_this_run
+                    )
+                    if (name, value) in allowed:
+                        allowed.remove((name, value))
+                    else:
+                        assert is_granted or self.is_free(name), (name, value)
+
+    def is_free(self, name):
+        """Whether all policies that hold for a tool let it run unasked."""
+        own, of_run = self.policies
+        modes = [_mode(of_run, name)] + ([] if name == "local" else [_mode(own or "ask", name)])
+        return modes == ["full"] * len(modes)
+
+
+def _mode(policy, name):
+    return policy.get(name, policy.get("*", "ask")) if isinstance(policy, dict) else policy
+
+
+@settings(max_examples=60, deadline=None)
 @given(
-    run_policy=st.one_of(_MODES, st.dictionaries(st.sampled_from(["add", "*"]), _MODES)),
+    run_policy=st.one_of(_MODES, st.dictionaries(st.sampled_from(["add", "local", "*"]), _MODES)),
     own=_POLICIES,
-    acts=_ACTS,
+    turns=st.lists(st.tuples(_EVENTS, _CALLS), min_size=1, max_size=4),
 )
-def test_nothing_runs_unseen(run_policy, own, acts):
-    """Over random policies and answers: each call that ran was shown with its arguments and allowed, was covered by an earlier
-    "all calls" of the same tool, or is one that both the connection's `permissions=` and the run's let through.
+def test_nothing_runs_unseen(run_policy, own, turns):
+    """Over random sessions, policies and answers: each call that ran was shown with its arguments (as edited) and allowed, was
+    covered by an earlier "all calls" of the same unchanged tool in its run or session, or is one that both the connection's
+    `permissions=` and the run's let through; and nothing of a changed tool ran before `refresh()`.
     """
     from toolloop_jupyter.mcp import connect
 
-    server, shown, allowed_for_all = make_server(), [], set()
-    answers = iter(acts)
-
-    def person(approval: Approval):
-        _, allow, scope = next(answers, ("", False, "call"))
-        if allow:
-            shown.append((approval.tool, *approval.input.values()))
-            if scope != "call":
-                allowed_for_all.add(approval.tool)
-            approval.allow(scope=scope)
-        return allow
-
-    def mode(policy, name):
-        return policy.get(name, policy.get("*", "ask")) if isinstance(policy, dict) else policy
-
-    calls = [
-        call(name, **({"a": n} if name == "add" else {"text": str(n)})) for n, (name, *_) in enumerate(acts)
+    server = make_server()
+    numbers = itertools.count()
+    scripts = [
+        [
+            call(name, **({"a": next(numbers)} if name == "add" else {"text": str(next(numbers))}))
+            for name, *_ in calls
+        ]
+        for _, calls in turns
     ]
+    model = ScriptedModel(*itertools.chain.from_iterable((calls, "Done.") for calls in scripts))
     with connect(server, permissions=own) as files:
-        run(files, person, *calls, permissions=run_policy)
-    for name, value, *_ in server.ran:
-        free = mode(own or "ask", name) == "full" and mode(run_policy, name) == "full"
-        assert free or name in allowed_for_all or (name, value) in shown
+        history, granted = History(files, server, (own, run_policy)), set()
+        keywords = {"model": model, "on_approval": history.person, "permissions": run_policy}
+        with agent_session(LOOP, tools=[files, history.local], **keywords) as session:
+            for event, calls in turns:
+                history.take(event)
+                session.aio.config = replace(session.aio.config, tools=make_tools([files, history.local]))
+                history.acts = iter([(act, scope) for _, act, scope in calls])
+                session.run("Go on.")
+                history.check(granted)
