@@ -44,8 +44,8 @@ class ToolLoopOptions:
     on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
     images: ImageMode = "auto"
-    """Whether pictures among the tools' results go to the model: "auto" asks LiteLLM whether it sees; "always" is for
-    gateway groups and servers that LiteLLM does not know."""
+    """Whether pictures among the tools' results go to the model, and those of prompts with their files: "auto" asks LiteLLM
+    what it takes; "always" is for gateway groups and servers that LiteLLM does not know."""
 
     def __post_init__(self) -> None:
         check_values(vars(self))

@@ -1,6 +1,7 @@
 """What a function returned, or a prompt holds, for the model: a bounded text, and pictures."""
 
 from .images import (
+    MOST_EACH,
     PicturePlace,
     detect_format,
     draw_picture,
@@ -16,6 +17,7 @@ from .tracebacks import cut_traceback
 
 __all__ = [
     "LIMIT",
+    "MOST_EACH",
     "Described",
     "PicturePlace",
     "cut",
