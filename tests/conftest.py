@@ -49,8 +49,8 @@ DRIVEN_PLACES = tuple(
 def pytest_configure(config):
     # Taken out: a pytest that a test starts is no step.
     step, tally = (os.environ.pop(name, None) for name in ("TOOLLOOP_STEP", "TOOLLOOP_TALLY"))
-    if step:
-        config.pluginmanager.register(Progress(config, step, tally))
+    if step and tally:
+        config.pluginmanager.register(Progress(step, tally))
 
 
 def pytest_report_header():

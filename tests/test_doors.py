@@ -27,7 +27,7 @@ from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
 from toolloop_jupyter.notebook.transcript import blocks
 from toolloop_jupyter.notebook.transcript import export as exporting
-from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, mimebundle
+from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
 from toolloop_jupyter.teaching.parts import call, reasoning
 from toolloop_jupyter.teaching.recording import Recorder
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -178,9 +178,9 @@ DOORS = {
     "saved conversation": lambda run, **_: saved(run),
     "kept history": lambda run, **_: json.dumps(resuming.bundle_conversation("s", NamedSession(run.session))),
     "log": lambda caplog, **_: logged(caplog),
-    "notice": lambda **_: str(mimebundle([blocks.notice(f"with {KEY}", "warning")])),
-    "retry": lambda **_: str(mimebundle([blocks.retry_block(Retry(1, KEY, KEY))])),
-    "dry run": lambda run, **_: str(mimebundle([stepping.request_block(run.request, sent=False)])),
+    "notice": lambda **_: str(make_bundle([blocks.notice(f"with {KEY}", "warning")])),
+    "retry": lambda **_: str(make_bundle([blocks.retry_block(Retry(1, KEY, KEY))])),
+    "dry run": lambda run, **_: str(make_bundle([stepping.request_block(run.request, sent=False)])),
     "doctor": lambda **_: str(doctor._render([doctor.Finding("model", "bad", f"no {KEY}", KEY)])),
     "terminal": lambda capsys, **_: streamed(capsys),
     "%toolloop": lambda capsys, **_: printed(capsys, commands._say, f"with {KEY}"),

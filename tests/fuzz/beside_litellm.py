@@ -7,19 +7,21 @@ rule explains is printed, made small.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from hypothesis import HealthCheck, Phase, Verbosity, given, seed, settings
 from hypothesis import strategies as st
 
+from fuzz.running import run
+from fuzz.search import BATCH
 from support.servers import Entry
 from system.parity.differences import DIFFERENCES
 from system.parity.sides import MISSING, OURS, THEIRS, Expected, Scenario, differences, observe, set_prices
@@ -106,27 +108,31 @@ def _is(event: object, name: str) -> bool:
     return isinstance(event, Mapping) and event.get("event") == name
 
 
-def scenario_of(script: Mapping[str, Any]) -> Scenario:
-    """A script as a scenario of the parity suite."""
-
+def _make_tools(value: object) -> list[Callable[..., Any]]:
     def take(n: int = 0, s: str = "") -> Any:
         """Take it."""
-        return VALUES[script["value"]]
+        return value
 
     async def later(n: int = 0, s: str = "") -> Any:
         """Take it later."""
-        return VALUES[script["value"]]
+        return value
 
     def fail(n: int = 0, s: str = "") -> Any:
         """Fail."""
         raise KeyError("no such key")
+
+    return [take, later, fail]
+
+
+def scenario_of(script: Mapping[str, Any]) -> Scenario:
+    """A script as a scenario of the parity suite."""
 
     def answer_request(approval: Any) -> Any:
         if script["asks"] == "raises":
             raise RuntimeError("no person")
         return {"yes": True, "no": False, "word": "yes"}[script["asks"]]
 
-    keywords: dict[str, Any] = {"tools": [take, later, fail]}
+    keywords: dict[str, Any] = {"tools": _make_tools(VALUES[script["value"]])}
     if script["asks"]:
         keywords |= {"permissions": "ask", "on_approval": answer_request}
     if script["max_turns"]:
@@ -159,13 +165,50 @@ def _find_cause(script: Mapping[str, Any]) -> str:
     return ""
 
 
+@dataclass
+class Comparison:
+    """What was seen of all scripts."""
+
+    tried: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    """How many scripts show a difference of each class of the table."""
+    unknown: dict[str, str] = field(default_factory=dict)
+    """The place of each difference that is of no class, and the shortest that shows it."""
+
+    def note(self, script: Mapping[str, Any]) -> None:
+        """Run a script on both."""
+        self.tried += 1
+        found = run(see_both(script))
+        named = {path: classify(script, path, values) for path, values in found.items()}
+        self.classes.update(set(named.values()))
+        for path, name in named.items():
+            if not name:
+                place, told = re.sub(r"\d+", "*", path), f"{found[path]!r:.300}  in {json.dumps(script)}"
+                self.unknown[place] = min(self.unknown.get(place, told), told, key=len)
+
+
 def compare(inputs: int, first: int) -> int:
     """Run scripts on both and print how often each class was seen. Returns 1 when something is of no class."""
     set_prices()
     named = {difference.name for difference in DIFFERENCES}
     assert {rule.difference for rule in RULES} <= named
-    classes, unknown, tried, began = Counter[str](), dict[str, str](), 0, time.process_time()
+    seen, began = Comparison(), time.process_time()
+    while seen.tried < inputs:
+        before = seen.tried
+        _run_batch(seen, min(BATCH, inputs - seen.tried), first * 1_000_003 + before)
+        if seen.tried == before:
+            break
+    print(
+        f"{seen.tried:,} scripts on both, {seen.tried / (time.process_time() - began):,.0f} a second of CPU"
+    )
+    for name, count in seen.classes.most_common():
+        print(f"{count:>7,}  {name or '(of no class)'}")
+    for path, told in seen.unknown.items():
+        print(f"of no class: {path}: {told}")
+    return int(bool(seen.unknown))
 
+
+def _run_batch(seen: Comparison, inputs: int, first: int) -> None:
     @seed(first)
     @settings(
         max_examples=inputs,
@@ -177,19 +220,6 @@ def compare(inputs: int, first: int) -> int:
     )
     @given(SCRIPTS)
     def try_one(script: dict[str, Any]) -> None:
-        nonlocal tried
-        tried += 1
-        found = asyncio.run(see_both(script))
-        classes.update({classify(script, path, values) for path, values in found.items()})
-        for path, values in found.items():
-            if not classify(script, path, values):
-                kind, told = re.sub(r"\d+", "*", path), f"{values!r:.300}  in {json.dumps(script)}"
-                unknown[kind] = min(unknown.get(kind, told), told, key=len)
+        seen.note(script)
 
     try_one()
-    print(f"{tried:,} scripts on both, {tried / (time.process_time() - began):,.0f} a second of CPU")
-    for name, count in classes.most_common():
-        print(f"{count:>7,}  {name or '(of no class)'}")
-    for path, told in unknown.items():
-        print(f"of no class: {path}: {told}")
-    return int(bool(unknown))

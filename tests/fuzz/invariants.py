@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from fuzz.seam import KEY, Seen
 from toolloop_jupyter.core.conversation.history import validate
+from toolloop_jupyter.core.events import Attachment
 from toolloop_jupyter.core.session.session import join_shown_text
 
 Invariant = Callable[[Seen], Iterator[str]]
@@ -63,12 +64,15 @@ def each_call_has_one_result(seen: Seen) -> Iterator[str]:
 
 
 def what_is_shown_is_kept(seen: Seen) -> Iterator[str]:
-    """The text that a reader has seen of a whole turn is the text that the history has of it."""
+    """The text that a reader has seen of a whole turn is the text that the history has of it.
+
+    An answer without a text has there what it held beside one, each in a line in brackets.
+    """
     for result, (when, messages) in zip(seen.results, seen.kept_turns, strict=False):
         shown = "".join(join_shown_text(result.events).split())
-        kept = "".join(
-            "".join(str(m["content"]).split()) for m in messages if m["role"] == "assistant" and m["content"]
-        )
+        beside = {f"[{event.name}]" for event in result.events if isinstance(event, Attachment)}
+        texts = [str(m["content"]) for m in messages if m["role"] == "assistant" and m["content"]]
+        kept = "".join("".join(text.split()) for text in texts if not beside.issuperset(text.split("\n")))
         if shown != kept:
             yield f"{when}: shown {shown!r}, kept {kept!r}"
 

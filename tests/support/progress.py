@@ -1,12 +1,14 @@
-"""How far a step of `./dev test` is: one line that is written anew, or one line each tenth where no terminal is.
+"""How far the steps of `./dev test` are: one line for all, written anew, or one line of each a tenth where no terminal is.
 
 Run as a script, it writes the sum over all steps, and before it the slowest tests where TOOLLOOP_SLOWEST says how many.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections import Counter
@@ -17,13 +19,15 @@ import pytest
 
 
 class Progress:
-    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left`; at the end, counts and seconds into the file `tally`.
+    """Writes `kernels  45 %  410 of 905, 2 failed, about 3 min left` to stderr; at the end, counts and seconds into the file `tally`.
 
-    In place of pytest's dots. A failure's own report comes at the end, its name at once.
+    In place of pytest's dots. A failure's own report comes at the end, its name at once. Steps that run at once have files
+    beside `tally`, from which each makes the same line.
     """
 
-    def __init__(self, config: pytest.Config, step: str, tally: str | None) -> None:
-        self.step, self.config, self.tally = step, config, tally
+    def __init__(self, step: str, tally: str) -> None:
+        self.step, self.tally = step, Path(tally)
+        self.own = self.tally.with_name(f"{self.tally.name}-{step.partition('/')[0]}")
         self.total, self.done = 0, 0
         self.counts: Counter[str] = Counter()
         self.seconds: Counter[str] = Counter()
@@ -58,9 +62,9 @@ class Progress:
 
     def pytest_sessionfinish(self) -> None:
         self._line(f"{self.step}: {tell_counts(self.counts)}", keep=True)
-        if self.tally:
-            with Path(self.tally).open("a", encoding="utf-8") as file:
-                file.write(json.dumps({"counts": self.counts, "seconds": self.seconds}) + "\n")
+        self.own.unlink(missing_ok=True)
+        with self.tally.open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"counts": self.counts, "seconds": self.seconds}) + "\n")
 
     def _show(self) -> None:
         share = self.done / max(self.total, 1)
@@ -69,23 +73,29 @@ class Progress:
         words = f"{self.step} {share:4.0%}  {self.done} of {self.total}" + (f", {bad} failed" if bad else "")
         if share > 0.05:  # before, what is built and imported first counts too much
             words += f", about {left:.0f} min left" if left >= 1 else ", less than a minute left"
-        if self._writer.isatty():
-            self._line(words)
+        if sys.stderr.isatty():
+            self.own.write_text(words, "utf-8")
+            self._line(" · ".join(self._words_of_all()))
         elif int(share * 10) > self.tenth:
             self.tenth = int(share * 10)
             self._line(words, keep=True)
 
-    @property
-    def _writer(self) -> Any:
-        return self.config.get_terminal_writer()._file
+    def _words_of_all(self) -> list[str]:
+        """How far each step is that runs now."""
+        words = []
+        for file in sorted(self.tally.parent.glob(f"{self.tally.name}-*")):
+            with contextlib.suppress(OSError):  # it ends just now
+                words.append(file.read_text("utf-8"))
+        return words
 
     def _line(self, words: str, *, keep: bool = False) -> None:
-        """Write a line over the last one."""
-        if self._writer.isatty():
-            self._writer.write(f"\r\x1b[K{words}" + ("\n" if keep else ""))
+        """Write a line over the last one; one that stays is whole, another as long as the terminal is wide."""
+        if sys.stderr.isatty():
+            shown = words if keep else words[: shutil.get_terminal_size().columns - 1]
+            sys.stderr.write(f"\r\x1b[K{shown}" + ("\n" if keep else ""))
         elif keep:
-            self._writer.write(f"{words}\n")
-        self._writer.flush()
+            sys.stderr.write(f"{words}\n")
+        sys.stderr.flush()
 
 
 def count_as(report: pytest.TestReport) -> str | None:

@@ -1,7 +1,7 @@
 """Tools of MCP servers: `connect()` gives a connection whose tools are tools of this notebook.
 
-Needs `pip install 'toolloop-jupyter[mcp]'`. The loop hears nothing of it: a connection gives ordinary tools, whose schema is
-the server's, and which run on the server. Nothing is imported of `mcp` before the first `connect()`.
+Needs `pip install 'toolloop-jupyter[mcp]'`. The loop knows nothing of MCP: a connection gives ordinary tools, whose schema comes
+from the server, and which run on the server. The package `mcp` is imported by the first `connect()`.
 """
 
 from .connection import Connection, connect

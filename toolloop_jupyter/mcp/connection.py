@@ -1,4 +1,4 @@
-"""A connection to a server: its tools as they were pinned, its life, and what a person sees of it."""
+"""A connection to a server: its pinned tools, its life, and its report to a person."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from .tools import (
 )
 
 MOST_TOOLS = 1_000
-"""Tools of one server; of more the first ones are listed."""
+"""Tools of one server. If it has more, the first ones are listed."""
 _MOST_PAGES = 100
 MANY_TOKENS = 5_000
-"""Tokens of a server's tools from which a person is told: each model call of a run sends them."""
+"""Tokens of a server's tools. A person is told of more, since each model call of a run sends them."""
 _BY_HAND = 600.0
 """Seconds that a call by hand may take."""
 
@@ -70,7 +70,7 @@ class Connection(ToolSource):
         self._finalizer.atexit = False  # `close_all` waits
         self._tools: dict[str, ServerTool] = {}
         self.notices: list[str] = []
-        """What a person should know of the list: tools that are left out, and how much it is."""
+        """Notes for a person about the list: tools that are left out, and its size if it is large."""
         try:
             self._pin(self._life.list_tools())
         except BaseException:
@@ -86,12 +86,12 @@ class Connection(ToolSource):
 
     @property
     def title(self) -> str:
-        """The server's own name and version, and where it is."""
+        """The server's own name and version, and its command or address."""
         return self._life.title
 
     @property
     def log(self) -> str:
-        """The end of what the server has written to stderr."""
+        """The end of the server's output on stderr."""
         return self._life.log.tail()
 
     @property
@@ -99,16 +99,16 @@ class Connection(ToolSource):
         return self._life.closed
 
     def refresh(self) -> list[str]:
-        """List the tools anew and use what is listed now. Gives the names of those that are new or changed.
+        """List the tools anew and use the new list. Returns the names of the tools that are new or changed.
 
-        An approval of all calls of a tool holds only where nothing of it has changed.
+        An approval of all calls of a tool ends if anything in the tool has changed.
         """
         before = self._tools
         self._pin(self._life.list_tools())
         return [name for name, tool in self._tools.items() if before.get(name) is not tool]
 
     def close(self) -> None:
-        """Let the server go; no process of it is left. Its tools answer with an error from then on."""
+        """Close the connection; no process of the server is left. From then on, its tools answer with an error."""
         self._finalizer.detach()
         self._life.close()
 
@@ -148,7 +148,7 @@ class Connection(ToolSource):
     # --- as a source of tools ---
 
     def list_tools(self) -> Mapping[str, ServerTool]:
-        """Its tools by what stands behind the dot."""
+        """Its tools by their attribute names: a person writes `connection.NAME`."""
         return dict(self._tools)
 
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
@@ -164,7 +164,7 @@ class Connection(ToolSource):
     # --- the list ---
 
     def _pin(self, listed: list[Any]) -> None:
-        """Take the list as it is now; a tool that has not changed stays the object that it was."""
+        """Make the tools of a list. A tool that has not changed stays the same object."""
         include, exclude = self._wanted
         made: dict[str, ServerTool] = {}
         left_out: list[str] = []
@@ -224,31 +224,31 @@ def _read_names(given: Iterable[str]) -> frozenset[str]:
 
 
 def describe_listed(one: Any) -> str:
-    """All that counts of a listed tool, as a text to be compared."""
+    """The listed tool as a text, to be compared with later lists."""
     return json.dumps(one.model_dump(mode="json", exclude={"icons", "meta"}), sort_keys=True)
 
 
 class _Life:
-    """The links of a connection, one after the other, and the calls over them. It knows no Connection: that may go."""
+    """The links of a connection, one after the other, and the calls over them. It holds no Connection, so that may be freed."""
 
     def __init__(self, target: Target, handshake: float) -> None:
         self._target, self._handshake = target, handshake
         self.log = ServerLog()
         self.closed = False
         self.changed = False
-        """Whether the server has said that its list is another one since it was asked for it."""
+        """Whether the server has said, since the last listing, that its list has changed."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
         self._listed: dict[str, str] = {}
-        """What is known of the server's list now; calls of what is not the same there are refused."""
+        """The server's list as last seen. A call of a tool that differs there from the pinned one is refused."""
         self._askers = Askers()
         self.title, self.short_name = target.title, "server"
 
     # --- from code without `await` ---
 
     def list_tools(self) -> list[Any]:
-        """What the server lists now. Raises ConnectionFailed."""
+        """The tools that the server lists now. Raises ConnectionFailed."""
         link = self._open()
         self.changed = False
         outcome = link.run_sync(_list_all, self._handshake)
@@ -265,7 +265,7 @@ class _Life:
         return self._read(link, link.run_sync(self._work(tool, arguments, ToolContext()), _BY_HAND))
 
     def ping(self) -> str:
-        """What is wrong with it; "" for a server that answers."""
+        """The server's fault; "" for a server that answers."""
         link = self._link
         if link is None or link.ended:
             return "it is gone; the next call starts it again"
@@ -273,7 +273,7 @@ class _Life:
         return "" if outcome.error is None else link.explain(outcome.error)
 
     def close(self, *, wait: bool = True) -> None:
-        """End the link; none is opened any more."""
+        """End the link. No new one is opened after this."""
         with self._lock:
             self.closed = True
             link, self._link = self._link, None
@@ -284,13 +284,13 @@ class _Life:
     # --- a call of a run ---
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> Any:
-        """Call a tool; over a new link where the last one has ended. A cancel is passed on. Raises ServerError."""
+        """Call a tool, over a new link if the last one has ended. A cancel is passed on to the server. Raises ServerError."""
         link, loop = self._link, asyncio.get_running_loop()
         if link is None or link.ended:
             link = await in_thread(self._open_again)
 
         async def ask(approval: Approval) -> Decision:
-            """Ask on the run's loop, from the link's."""
+            """Ask on the run's loop. Called on the link's loop."""
             asking = asyncio.run_coroutine_threadsafe(_await(context.ask(approval)), loop)
             return await asyncio.wrap_future(asking)
 
@@ -316,14 +316,14 @@ class _Life:
         return work
 
     async def _look_again(self, client: Any) -> None:
-        """List the tools after a change, or of a server that was started again."""
-        self.changed = False  # one that is said from now on counts
+        """List the tools again: the server has announced a change, or was started again."""
+        self.changed = False  # before the listing, so that a change during it counts
         self._listed = {one.name: describe_listed(one) for one in await _list_all(client)}
         if self._listed != self._pinned:
             self.changed = True
 
     def _check_pinned(self, tool: ServerTool) -> None:
-        """Raise ServerError for a tool that the server does not list as it was pinned."""
+        """Raise ServerError if the server's list no longer has the tool as it was pinned."""
         now = self._listed.get(tool.own_name)
         if now is None:
             raise ServerError(f"{tool.name} was not run: the server does not have it any more")
@@ -334,7 +334,7 @@ class _Life:
             )
 
     def _read(self, link: Link, outcome: Outcome) -> Any:
-        """What the server answered. Raises ServerError, with its last words where it is gone."""
+        """The server's answer. Raises ServerError; if the server is gone, with its last lines on stderr."""
         error = outcome.error
         if error is None:
             return outcome.value
@@ -350,7 +350,7 @@ class _Life:
     # --- links ---
 
     def _open_again(self) -> Link:
-        """A link that lives: a new one is checked against what was pinned at its first call. Raises ServerError."""
+        """A living link. The first call over a new one compares the server's tools with the pinned ones. Raises ServerError."""
         try:
             return self._open()
         except ConnectionFailed as error:
@@ -396,7 +396,7 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """All pages of the list, within bounds; of one name the first tool."""
+    """The tools of all pages of the list, within bounds. Of several tools with the same name, the first."""
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):
@@ -412,7 +412,7 @@ async def _list_all(client: Any) -> list[Any]:
 # --- connect ----------------------------------------------------------------------------------------------------
 
 _of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
-"""Cell's code, line and target -> when that cell ran, and what it connected."""
+"""(cell's code, line, target) -> (the number of cells that had run by then, the connection made there)."""
 
 
 def connect(
@@ -443,12 +443,12 @@ def connect(
             Without it every call is asked about, also in a run that is "full".
         include: the only tools to take, by the server's names.
         exclude: tools to leave out.
-        name: what stands before a tool's name where another tool has the same one; the server's own unless given.
+        name: put before a tool's name if another tool has the same one; default: the server's own name.
         timeout: seconds that one call may take.
         max_result: how many characters of a result the model gets.
         handshake: seconds that the server has for its first answers.
 
-    Raises Mistake for what is typed wrong, ConnectionFailed for a server that does not answer.
+    Raises Mistake for a wrong argument, ConnectionFailed for a server that does not answer.
     """
     if permissions is not None:
         check_policy(permissions)
@@ -475,7 +475,7 @@ def connect(
 
 
 def _find_place(frame: FrameType, target: Target) -> tuple[str, int, str] | None:
-    """The place in a notebook's cell that connects; None for code that is in no cell."""
+    """The line of a notebook's cell that calls `connect()`; None for code that is in no cell."""
     if "In" not in frame.f_globals or frame.f_code.co_name != "<module>":
         return None
     return frame.f_code.co_filename, frame.f_lineno, target.title
@@ -487,7 +487,7 @@ def _count_cells(frame: FrameType) -> int:
 
 
 def _close_earlier(place: tuple[str, int, str] | None, frame: FrameType) -> None:
-    """Close what this very line connected when its cell ran before; a loop that connects many times closes none."""
+    """Close the connection that this very line made in an earlier run of its cell. A loop in one run closes none."""
     when, earlier = _of_cells.get(place, (0, None)) if place is not None else (0, None)
     connection = earlier() if earlier is not None else None
     if connection is not None and when < _count_cells(frame):

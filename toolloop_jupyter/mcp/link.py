@@ -1,8 +1,8 @@
-"""One life of a connection: a thread of its own, in it an event loop, in that one task which the client lives in from its
-first message to its last. Nothing of it is nested in the notebook's loop, and no cancel scope crosses a task.
+"""One life of a connection. It has a thread of its own with an event loop. One task of that loop has the client from the first
+message to the last. So nothing is nested in the notebook's loop, and no cancel scope crosses a task.
 
-Calls come from any thread as tasks on that loop; one that is cancelled sends the protocol's cancel. The thread is a daemon:
-an interpreter that ends waits for it only as long as `close_all` says.
+Calls come from any thread as tasks on that loop. A call that is cancelled sends the protocol's cancel. The thread is a daemon:
+when the interpreter ends, `close_all` waits for it, but not for ever.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ THREAD = "toolloop-mcp"
 HANDSHAKE = 30.0
 """Seconds until a server must have answered the handshake."""
 CLOSING = 10.0
-"""Seconds that `close` waits for a server's end; it has 2 to go by itself, then it is killed."""
+"""Seconds that `close` waits for a server's end. The server has 2 seconds to end by itself, then it is killed."""
 _GRACE = 0.5
-"""Seconds from the first to the last signal to what a server has left behind."""
+"""Seconds between SIGTERM and SIGKILL to processes that a server has left behind."""
 _TRIM = 1.0
-"""Seconds between two looks at the length of a log."""
+"""Seconds between two checks of the length of a log."""
 
 _CLOSED = "the connection is closed"
 _LISTENED = "2026-07-28"
-"""The protocol from which on changes are listened for."""
+"""The first version of the protocol in which a client can listen for changes."""
 
 
 class ConnectionFailed(HarnessError):
-    """A server could not be reached, or did not answer as one; one line that says why."""
+    """A server could not be reached, or its answer was no MCP. The message is one line that says why."""
 
     def __str__(self) -> str:
         return hide(super().__str__())
@@ -69,7 +69,9 @@ class Link:
         on_change: Callable[[], None],
         ask: Callable[[], Asker | None],
     ) -> None:
-        """`on_change` is called, on the thread, when the server says that its tools are others; `ask` says whom it may ask."""
+        """`on_change` is called, on the thread, when the server says that its tools have changed. `ask` finds the Asker for its
+        questions.
+        """
         self._target, self._log, self._on_change, self._find_asker = target, log, on_change, ask
         self._opened: concurrent.futures.Future[Outcome] = concurrent.futures.Future()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -77,14 +79,14 @@ class Link:
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._status = 0
-        """HTTP's, of what was sent last."""
+        """The HTTP status of the last request."""
         self.ended = False
-        """Whether the server is gone, or was let go."""
+        """Whether the server is gone, or the link was closed."""
 
     # --- from any thread ---
 
     def open(self, timeout: float = HANDSHAKE) -> Client:
-        """Start, and wait for the handshake. Raises ConnectionFailed; what was started is gone then."""
+        """Start, and wait for the handshake. Raises ConnectionFailed; the process is ended then."""
         _require_client()
         _open_links.add(self)
         self._timeout = timeout
@@ -104,7 +106,7 @@ class Link:
         return self._client
 
     def close(self, *, wait: bool = True) -> None:
-        """Let the server go: close its input, then end what does not end. Safe to call twice, and from any thread."""
+        """Close the server's input, then end processes that do not end by themselves. Safe to call twice, and from any thread."""
         self.ended = True
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it is closed already
@@ -113,9 +115,9 @@ class Link:
             self._thread.join(CLOSING)
 
     async def run(self, work: Callable[[Client], Awaitable[object]]) -> Outcome:
-        """What comes of `work(client)`, which runs on the thread. A cancel is passed on to it.
+        """Run `work(client)` on the thread, and return its outcome. A cancel is passed on to it.
 
-        Once the link has ended nothing is run, and the outcome is a ConnectionFailed.
+        If the link has ended, nothing runs, and the outcome is a ConnectionFailed.
         """
         future = self._begin(work)
         return (
@@ -123,7 +125,7 @@ class Link:
         )
 
     def run_sync(self, work: Callable[[Client], Awaitable[object]], timeout: float) -> Outcome:
-        """As `run`, for code without `await`. A Ctrl-C cancels the work, and so does the timeout."""
+        """Like `run`, for code without `await`. Ctrl-C cancels the work, and so does the timeout."""
         future = self._begin(work)
         if future is None:
             return Outcome(error=ConnectionFailed(_CLOSED))
@@ -143,7 +145,7 @@ class Link:
     def _begin(
         self, work: Callable[[Client], Awaitable[object]]
     ) -> concurrent.futures.Future[Outcome] | None:
-        """Start work on the thread; None once the link has ended."""
+        """Start work on the thread; None if the link has ended."""
         client, loop = self._client, self._loop
         if self.ended or client is None or loop is None:
             return None
@@ -159,7 +161,7 @@ class Link:
             return None
 
     def lost(self, error: BaseException) -> bool:
-        """Whether an error of a call means that the server is not there any more."""
+        """Whether an error of a call means that the server is gone."""
         if self.ended or isinstance(error, ConnectionFailed):
             return True
         import anyio
@@ -173,7 +175,7 @@ class Link:
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
     def explain(self, error: BaseException, limit: int = 300) -> str:
-        """What went wrong, in one line: for a key that was refused, which one that is."""
+        """The failure in one line. For a refused key, it names the key's variable."""
         if self._status in (401, 403):
             what = "the key" if self._status == 401 else "this with the key"
             return f"the server refuses {what} (HTTP {self._status}); {self._target.key_place}"
@@ -185,14 +187,14 @@ class Link:
     # --- on the thread ---
 
     def _run(self) -> None:
-        _quieten()
+        _silence_client_log()
         try:
             asyncio.run(self._live())
         finally:
             _open_links.discard(self)
 
     async def _live(self) -> None:
-        """The one task of this life. Everything of the client's is entered and left here."""
+        """The one task of this life. All contexts of the client are entered and left here."""
         outcome = await attempt(self._serve())
         self.ended = True
         if not self._opened.done():
@@ -206,7 +208,7 @@ class Link:
             self._cancel = scope.cancel
             async with self._make_client() as client:
                 scope.deadline = math.inf
-                # Results are checked by us: the client tries any pattern of a server's, and one may hold the interpreter for ever.
+                # We check results ourselves: the client tries any pattern of a server, and a pattern may block Python for ever.
                 client.session.validate_tool_result = _accept_result
                 self._client = client
                 async with anyio.create_task_group() as tasks:
@@ -218,7 +220,7 @@ class Link:
                     tasks.cancel_scope.cancel()
 
     async def _listen(self, client: Client) -> None:
-        """Hear of changes as the newer protocol tells them; the older one sends messages (`_take_message`)."""
+        """Listen for changes, as the newer protocol offers it. The older one sends messages (`_take_message`)."""
         tools = client.server_capabilities.tools
         if tools is not None and tools.list_changed and client.protocol_version >= _LISTENED:
             await attempt(self._hear(client))  # a server need not offer it
@@ -256,7 +258,7 @@ class Link:
         return ListRootsResult.model_validate({"roots": [{"uri": uri} for uri in self._target.roots]})
 
     async def _elicit(self, _context: object, asked: Any) -> Any:
-        """Answer a question of the server: a form by a person; an address, and what nobody can be asked, is declined."""
+        """Answer a question of the server. A person fills in a form; an address, or a question without a person, is declined."""
         from mcp_types import ElicitResult
 
         asker = self._find_asker()
@@ -267,7 +269,7 @@ class Link:
 
     @asynccontextmanager
     async def _ask_over_http(self, target: Target) -> AsyncIterator[Any]:
-        """The streams of a server at an address. The client (mcp 2.3) follows redirects on the same host alone."""
+        """The streams of a server at an address. The client (mcp 2.3) follows redirects only to the same host."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 
@@ -284,7 +286,7 @@ class Link:
 
     @asynccontextmanager
     async def _start(self, target: Target) -> AsyncIterator[tuple[Any, Any]]:
-        """The streams of a process that is started here; at the end nothing of its process group is left."""
+        """Start the process; gives its streams. At the end, no process of its group is left."""
         import anyio
         from mcp.client.stdio import StdioServerParameters, stdio_client
 
@@ -312,7 +314,7 @@ class Link:
                     await _end_group(number)
 
     async def _pass_on(self, read: Any, send: Any) -> None:
-        """Take the messages through, count what is none, and notice the server's end."""
+        """Pass the messages on, count lines that are no messages, and notice the server's end."""
         async with send:
             async for message in read:
                 if isinstance(message, Exception):
@@ -323,7 +325,7 @@ class Link:
 
 
 def _require_client() -> None:
-    """Import the client here, once: it takes a second, which is not the server's. Raises Mistake where there is none."""
+    """Import the client before the server's time runs: it takes a second. Raises Mistake if it is not installed."""
     try:
         from mcp import Client  # noqa: F401
     except ImportError as error:
@@ -335,8 +337,8 @@ def _require_client() -> None:
 async def _accept_result(_name: str, _result: object) -> None: ...
 
 
-def _quieten() -> None:
-    """Let the client's own log lines go nowhere, unless somebody has set up logging: they are for its developers."""
+def _silence_client_log() -> None:
+    """Drop the client's own log lines, which are for its developers, unless somebody has set up logging for it."""
     logger = logging.getLogger("mcp")
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
@@ -346,10 +348,10 @@ def _quieten() -> None:
 
 
 def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...], Path]:
-    """(the command which first writes the number of its process into a file, the file).
+    """(a command that first writes its process number to a file, the file).
 
-    The client (mcp 2.3) starts a process in a group of its own and does not tell its number; of a server that ended by itself it
-    leaves the children running. On Windows its job object ends them all.
+    The client (mcp 2.3) starts a process in a group of its own, and does not tell its number. If a server ends by itself, the
+    client leaves the server's children running. On Windows, its job object ends them all.
     """
     if os.name != "posix":
         return command, file
@@ -357,7 +359,7 @@ def _with_number(command: tuple[str, ...], file: Path) -> tuple[tuple[str, ...],
 
 
 async def _end_group(number: Path) -> None:
-    """End what is left of a process group, whose leader is gone."""
+    """End the processes that are left of a process group after its leader is gone."""
     try:
         group = int(number.read_text())  # noqa: ASYNC240 - a few bytes
     except (OSError, ValueError):  # it was not started; or this is Windows
@@ -376,12 +378,12 @@ async def _end_group(number: Path) -> None:
 # --- the end of the process -------------------------------------------------------------------------------------
 
 _open_links: set[Link] = set()
-"""Those whose thread runs."""
+"""The links whose thread runs."""
 
 
 @atexit.register
 def close_all() -> None:
-    """Close what is open, all at once: a kernel that ends leaves no server behind."""
+    """Close all open links at once, so that a kernel that ends leaves no server behind."""
     links = list(_open_links)
     for link in links:
         link.close(wait=False)

@@ -1,4 +1,4 @@
-"""What a server writes to stderr: into a file of ours, never to this process's, and its last words from there."""
+"""A server's stderr: it goes to a file of ours, never to the stderr of this process. Errors show its last lines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import TextIO
 from ..core.text import hide, plain, settle_lines
 
 MOST_BYTES = 10_000_000
-"""A file that is longer begins anew: a server may write without end."""
+"""A longer file is emptied: a server may write without end."""
 TAIL = 20_000
-"""Bytes of its end that can be read."""
+"""Bytes at the end of the file that can be read."""
 LAST_WORDS = 300
-"""Characters of them in an error."""
+"""Characters of the last lines that an error shows."""
 
 
 class ServerLog:
-    """The file of one connection; every life of it writes there. It goes with `close()`."""
+    """The file of one connection. Each start of the server writes there. `close()` removes the file."""
 
     def __init__(self) -> None:
         handle, name = tempfile.mkstemp(prefix="toolloop-mcp-", suffix=".log")
@@ -27,25 +27,25 @@ class ServerLog:
         self._path = Path(name)
         self._last = ""
         self.noise = 0
-        """Lines on stdout that were no messages."""
+        """Lines on stdout that were no MCP messages."""
 
     def open(self) -> TextIO:
-        """The file for a process to write to; each write goes to its end, also after it was cut."""
+        """The file, opened for a process: each write goes to the end of the file, also after `trim`."""
         return self._path.open("a", encoding="utf-8")
 
     def trim(self) -> None:
-        """Empty a file that has become too long; its end is kept in memory."""
+        """Empty the file if it is too long. Its end is kept in memory."""
         with contextlib.suppress(OSError):
             if self._path.stat().st_size > MOST_BYTES:
                 self._last = self._read()
                 os.truncate(self._path, 0)
 
     def tail(self) -> str:
-        """The end of what was written: plain text, without keys."""
+        """The end of the text, plain and without keys."""
         return hide(plain(settle_lines(self._last + self._read()))[-TAIL:])
 
     def last_words(self) -> str:
-        """The last lines in one, and how much else came that was no message; "" where nothing was written."""
+        """The last lines in one line, with the number of wrong lines on stdout; "" if there is nothing to tell."""
         lines = [line.strip() for line in self.tail().splitlines() if line.strip()]
         words = " / ".join(lines[-3:])[-LAST_WORDS:]
         said = f"its last words: {words}" if words else ""
@@ -53,12 +53,12 @@ class ServerLog:
         return "; ".join(part for part in (said, noise if self.noise else "") if part)
 
     def add_last_words(self, line: str) -> str:
-        """A line about the server, with its last words behind it."""
+        """A line about the server, followed by its last lines."""
         words = self.last_words()
         return f"{line}; {words}" if words else line
 
     def close(self) -> None:
-        """Remove the file; its end can be read still."""
+        """Remove the file. Its end can still be read."""
         self._last = self.tail()
         with contextlib.suppress(OSError):
             self._path.unlink()

@@ -1,6 +1,7 @@
-"""What a server asks a person in the middle of a call (the protocol's elicitation): a form, sent only when somebody sends it.
+"""Questions of a server to a person in the middle of a call (the protocol's elicitation). A question is a form; the server gets
+it only if the person sends it.
 
-Whatever else a server may ask of its client is refused: words of a model (sampling), a visit to an address.
+Other requests of a server to its client are refused: for words of a model (sampling), for a visit to an address.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _current: contextvars.ContextVar[Asker | None] = contextvars.ContextVar("toolloo
 
 
 class Asker:
-    """Asks the person of one call's run."""
+    """Asks the person whose run has made the call."""
 
     def __init__(self, tool: str, server: str, context: ToolContext) -> None:
         self._tool, self._server, self._context = tool, server, context
         self._numbers = itertools.count(1)
 
     async def ask(self, message: str, schema: JsonSchema) -> tuple[str, dict[str, Any] | None]:
-        """(the protocol's action, what was sent): "decline" also where nobody is there, or what was sent does not fit."""
+        """(the protocol's action, the filled form). "decline" also if nobody is there, or if the form does not fit its schema."""
         try:
             check_schema(schema)
         except UnusableSchema:
@@ -54,13 +55,13 @@ class Asker:
 
 @dataclass(frozen=True)
 class _Checked:
-    """What a person has filled in, as it is sent."""
+    """The form as a person has filled it in."""
 
     json: dict[str, Any]
 
 
 def _check(schema: JsonSchema, edited: Mapping[str, object]) -> dict[str, Any]:
-    """What was filled in. Raises InvalidArguments for what the server's form does not take."""
+    """The filled form. Raises InvalidArguments if it does not fit the server's schema."""
     if problem := find_problem(schema, filled := dict(edited)):
         raise InvalidArguments(problem)
     return filled
@@ -74,7 +75,7 @@ def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[s
 
 
 def _fill_in(schema: JsonSchema) -> dict[str, object]:
-    """The form as it comes up: the defaults, else what is empty."""
+    """The form as a person first sees it: with the defaults, or empty values."""
     filled: dict[str, object] = {}
     for name, part in (schema.get("properties") or {}).items():
         if not isinstance(part, Mapping):
@@ -90,14 +91,14 @@ def _fill_in(schema: JsonSchema) -> dict[str, object]:
 
 
 class Askers:
-    """The calls that run over one connection, each with whom it may ask."""
+    """The Askers of the calls that run over one connection."""
 
     def __init__(self) -> None:
         self._running: list[Asker] = []
 
     @contextlib.contextmanager
     def running(self, asker: Asker) -> Iterator[None]:
-        """While entered, questions of this task, and all where no other call runs, go to `asker`."""
+        """While entered, questions in this task go to `asker`; all questions, if no other call runs."""
         self._running.append(asker)
         token = _current.set(asker)
         try:
@@ -107,7 +108,7 @@ class Askers:
             self._running.remove(asker)
 
     def find(self) -> Asker | None:
-        """Whom the question that comes now is for; None where that is not certain: then it is declined."""
+        """The Asker for a question that comes now; None if it is not certain whose question it is (it is then declined)."""
         if (mine := _current.get()) is not None:
             return mine
         return self._running[0] if len(self._running) == 1 else None

@@ -1,4 +1,4 @@
-"""What `connect()` is given -> the target of a connection: a command, an address, the gateway's, or a server object."""
+"""The argument of `connect()` -> the target of a connection: a command, an address, the gateway, or a server object."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _TITLE = 120
 
 @dataclass(frozen=True)
 class Target:
-    """Where a server is, and what it is started or asked with."""
+    """The command or address of a server, with its environment or headers."""
 
     kind: Literal["stdio", "http", "memory"]
     title: str
-    """What a person is shown of it: no key, no value of a variable."""
+    """Its name for a person. It has no key and no value of a variable."""
     command: tuple[str, ...] = field(default=(), repr=False)
     env: Mapping[str, str] = field(default_factory=dict, repr=False)
     cwd: str | None = None
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_place: str = field(default="", repr=False)
-    """What to look at where its key is refused."""
+    """The thing to check if its key is refused, such as a variable."""
     server: object = field(default=None, repr=False)
     roots: tuple[str, ...] = field(default=(), repr=False)
-    """Addresses (file://…) of the folders that it is told of."""
+    """Addresses (file://…) of the folders that the server is told of."""
 
 
 def read_target(
@@ -46,9 +46,9 @@ def read_target(
     cwd: str | None,
     names: Mapping[str, object],
 ) -> Target:
-    """The target that a person means. `names` are their variables, in which `env` and `headers` are looked up.
+    """The target that a person means. `names` are their variables, in which the values of `env` and `headers` are looked up.
 
-    Raises Mistake with what to write instead; no value of a variable is in it.
+    Raises Mistake with what to write instead. The message has no value of a variable.
     """
     if isinstance(given, str) and given.strip() == GATEWAY:
         _refuse_beside(headers=headers, env=env, cwd=cwd)
@@ -84,7 +84,7 @@ def _gateway() -> Target:
 
 
 def _split(given: str | Sequence[object]) -> list[str]:
-    """The words of a command. Raises Mistake for none, and for a program that there is not."""
+    """The words of a command. Raises Mistake for an empty command, and for a program that does not exist."""
     try:
         words = shlex.split(given) if isinstance(given, str) else [os.fspath(word) for word in given]  # type: ignore[call-overload]
     except (ValueError, TypeError) as error:
@@ -104,7 +104,7 @@ def _look_up(variable: object, names: Mapping[str, object]) -> str:
     if isinstance(value, str) and value:
         remember([value])
         return value
-    # What was typed may be the value itself: it is not repeated.
+    # The text that was typed may be the value itself, so it is not repeated.
     raise Mistake(
         "connect(): env= and headers= map a name to the NAME of an environment or notebook variable with its value, for "
         'example headers={"Authorization": "BOARD_TOKEN"}; one of those named there is no variable with a text'
@@ -128,7 +128,7 @@ def _shorten(text: str) -> str:
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The addresses of folders. Raises Mistake for what is no folder."""
+    """The addresses of folders. Raises Mistake for a path that is no folder."""
     folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     found = []
     for folder in folders:

@@ -1,4 +1,4 @@
-"""A tool of a server as a tool of the notebook, and what came of a call: its value, for the person and for the model."""
+"""A tool of a server as a tool of the notebook, and the results of its calls, for the person and for the model."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _HINTS = {
     "idempotent_hint": ("calling it twice does no more than once", ""),
     "open_world_hint": ("it reaches beyond the server", "it stays within the server"),
 }
-"""The protocol's hints, what a server says with true and with false."""
+"""The protocol's hints -> (what the hint says if it is true, what it says if it is false)."""
 
 
 class ServerError(Exception):
-    """What a server's tool reports as an error, or what keeps it from answering."""
+    """A server's tool reports an error, or the server cannot answer."""
 
 
 class Caller(Protocol):
-    """What sends a call to the server: the connection."""
+    """Sends calls to the server. The connection is one."""
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """The value that came of it. Raises ServerError."""
+        """Call a tool; returns the value of its result. Raises ServerError."""
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
         """The same for code without `await`."""
@@ -45,25 +45,25 @@ class Caller(Protocol):
 class ServerTool(DescribedTool):
     """One tool of a server, pinned: as it was listed when this object was made. Call it by hand with named arguments.
 
-    The object is what an approval of all calls holds for; a tool that is listed with anything changed is another object.
+    An approval of all calls holds for this object. If anything in the listed tool changes, the tool becomes another object.
     """
 
     caller: Caller = field(repr=False)
     own_name: str
-    """The server's name for it."""
+    """The server's name for the tool."""
     name: str
-    """The same as plain text."""
+    """The server's name as plain text."""
     description: str = field(repr=False)
     schema: JsonSchema = field(repr=False)
     output_schema: JsonSchema | None = field(repr=False)
     claims: str = field(repr=False)
-    """What the server says of its effects, in words; nobody has checked it."""
+    """The server's claims about the tool's effects, in words. Nobody has checked them."""
     server: str
     """The server's title."""
     qualifier: str = field(repr=False)
     settings: ToolSettings = field(repr=False)
     listed: str = field(repr=False)
-    """All that the server listed of it, to be compared."""
+    """The tool as the server listed it, as a text, to be compared with later lists."""
 
     @property
     def __name__(self) -> str:
@@ -74,7 +74,7 @@ class ServerTool(DescribedTool):
         return f"{self.description}\n\nA tool of {self.server}. Arguments, as a JSON schema: {json.dumps(self.schema)}"
 
     def __call__(self, **arguments: object) -> object:
-        """Call it by hand: no model and no approval is between. Raises InvalidArguments, ServerError."""
+        """Call it by hand, without a model and without an approval. Raises InvalidArguments, ServerError."""
         reader = SchemaArguments(self.name, self.schema)
         ((packed,), _) = reader.pack(reader.read(arguments))
         return self.caller.call_sync(self, packed)
@@ -100,7 +100,7 @@ class ServerTool(DescribedTool):
         )
 
     def still(self, other: ServerTool) -> ServerTool:
-        """This one if `other` is the same, else `other`."""
+        """This object if `other` is the same tool, else `other`."""
         same = self.listed == other.listed and self.server == other.server
         return self if same and _is_same_policy(self.settings, other.settings) else other
 
@@ -110,9 +110,9 @@ def _is_same_policy(one: ToolSettings, other: ToolSettings) -> bool:
 
 
 def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[str], bool]) -> str:
-    """What a person writes behind the dot for a tool: its name where Python takes it and nothing else has it.
+    """The attribute name of a tool: its own name, changed if Python does not take it or if it is taken.
 
-    None begins with "_": those are methods that others call by themselves (IPython does, to show an object).
+    No name begins with "_": other code calls such methods by itself (IPython does, to show an object).
     """
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):
@@ -123,7 +123,7 @@ def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[s
 
 
 def describe_claims(annotations: object) -> str:
-    """The hints of a listed tool as the server's own words about itself."""
+    """A sentence with the claims that the server makes by the hints of a listed tool."""
     said = []
     for hint, (yes, no) in _HINTS.items():
         value = getattr(annotations, hint, None)
@@ -144,9 +144,9 @@ def shorten_description(text: str | None) -> str:
 
 
 def read_result(tool: ServerTool, result: Any) -> object:
-    """The value of a call's result: structured content as JSON; else a text, a picture's bytes, or a list of them.
+    """The value of a call's result: its structured content; else a text, a picture's bytes, or a list of them.
 
-    Raises ServerError for a result that is an error, or does not fit the tool's own output schema.
+    Raises ServerError if the result is an error, or does not fit the tool's own output schema.
     """
     parts = [part for part in map(_read_part, result.content or ()) if part is not None]
     if result.is_error:
@@ -186,7 +186,7 @@ def _read_part(part: Any) -> str | bytes | None:
 def make_settings(
     policy: object, own_name: str, *, timeout: float | None, max_result: int | None
 ) -> ToolSettings:
-    """The settings of one tool. A mapping has the server's own names; a callable sees them, too; None asks."""
+    """The settings of one tool. A policy uses the server's own names of tools; None means "ask"."""
     if isinstance(policy, Mapping):
         mode: object = policy.get(own_name, policy.get("*", "ask"))
     elif policy is None or isinstance(policy, str):
@@ -198,7 +198,7 @@ def make_settings(
 
 @dataclass(frozen=True)
 class _OwnName:
-    """A policy that sees a call under the server's own name for the tool, whatever it is called in the run."""
+    """A policy that gets each call with the server's own name of the tool, whatever its name in the run."""
 
     policy: Any
     name: str

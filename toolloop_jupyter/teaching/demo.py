@@ -1,7 +1,8 @@
 """The model "toolloop/demo": rules instead of a language model, so that every notebook runs without key or network.
 
-It calls the tools that the prompt names or whose words it fits, and answers with what they returned: the same to the
-same messages. What it is, it says once in a process; the head of a cell's run says it each time.
+It calls the tools that the prompt names, or whose words the prompt uses, and answers with their results. The same messages
+always get the same answer. Once in a process its answer says that it is no language model; the head of a cell's run says so
+each time.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, NamedTuple
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
-from .parts import End, ScriptedTurn, call, parts_of, reasoning, text, words
+from .parts import End, ScriptedTurn, call, make_parts, reasoning, text, words
 
 PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
@@ -28,7 +29,7 @@ FAILED = re.compile(r"[\w.]*(Error|Exception|Timeout)\b|invalid arg|arguments ar
 
 
 class Step(NamedTuple):
-    """One tool call and what came of it; as any model, this one sees a failure or a denial in the text only."""
+    """One tool call and its result. Like any model, this one sees a failure or a denial only in the result's text."""
 
     name: str
     arguments: Mapping[str, Any]
@@ -40,7 +41,7 @@ class Step(NamedTuple):
         return "denied" if self.result[:6] == "denied" else "error" if FAILED.match(self.result) else "ok"
 
     def told(self) -> str:
-        """Say what came of it, with its first lines."""
+        """Describe the result, with its first lines."""
         lines, value = [line[:160] for line in result_lines(self.result)], parse_json(self.result)
         first = (lines or [""])[0].replace("`", "'")
         if self.kind == "denied":
@@ -59,7 +60,7 @@ class Step(NamedTuple):
 
 
 class Conversation:
-    """What the model is sent, and the rules for what comes next."""
+    """The messages that the model gets, and the rules for its next step."""
 
     def __init__(self, request: ProviderRequest) -> None:
         self.prompts, self.unfilled, self.steps, self.earlier = [""], list[str](), list[Step](), list[Step]()
@@ -96,14 +97,14 @@ class Conversation:
         return None
 
     def _filler(self, name: str = "", story: str = "") -> Filler:
-        """Return what fills the arguments of a tool, or an answer; the names of tools are no values."""
+        """Return the Filler for the arguments of a tool, or for an answer. It takes no names of tools as values."""
         schema, names = self.tools.get(name, self.schema or {}), "|".join(map(re.escape, self.tools)) or "$^"
         prompt = re.sub(rf"`?(?<![\w\"'])(?:{names})(?![\w\"'])(?:\(\))?`?", " ", self.prompt)
         good = [step.result for step in reversed(self.earlier + self.steps) if step.kind == "ok"]
         return Filler(prompt, schema.get("$defs", {}), good, not name, story, {*stems(name)})
 
     def _chosen(self) -> list[str]:
-        """Return the tools that the prompt asks for, in its order; looking comes before writing."""
+        """Return the tools that the prompt asks for, in the prompt's order; those that read come before those that write."""
         if isinstance(self.choice, Mapping):
             return [self.choice["function"]["name"]]
         if self.plain and self.earlier and RECALL.search(self.prompt):
@@ -119,7 +120,7 @@ class Conversation:
         return [name for score, name in best[:1] if score < 0 or (len(scores) == 1 and not self.plain)]
 
     def _score(self, name: str) -> tuple[float, int]:
-        """Return how well the prompt fits a tool, and which of its words is the first that does."""
+        """Return (how well the prompt fits a tool, the place of the prompt's first word that fits)."""
         others, parts = {word for other in self.tools for word in stems(other)}, {*stems(name)}
         about = {*stems(self.tools[name]["description"] + " ".join(self.tools[name]["properties"]))} - WEAK
         said = stems(" ".join(find("word", re.split(r"\b(?:saying|with the text)\b", self.prompt)[0])))
@@ -136,7 +137,7 @@ class Conversation:
         return score, place
 
     def _retry(self, failed: Step) -> tuple[str, dict[str, Any]] | None:
-        """Return a failed call once more: as it was if it may pass, else with the value nearest to the blamed one."""
+        """Return a failed call once more: unchanged if the failure may pass, else with the value nearest to the faulty one."""
         count = [step.name for step in self.steps].count(failed.name)
         for key, value in failed.arguments.items() if failed.kind == "error" and count == 1 else ():
             texts = [failed.result, *(self._filler().results if find("path", str(value)) else [])]
@@ -148,7 +149,7 @@ class Conversation:
         return (failed.name, dict(failed.arguments)) if again else None
 
     def answer(self, *, first: bool) -> str:
-        """Return the whole answer: JSON by the schema, or Markdown, of which the `first` says what it is."""
+        """Return the whole answer: JSON by the schema, or Markdown. The `first` Markdown answer says that this is a demo."""
         if self.schema:
             good = [step for step in self.earlier + self.steps if step.kind == "ok"][-2:]
             counts = [(s.name, len(result_lines(s.result))) for s in good]
@@ -185,7 +186,7 @@ def text_of(message: Mapping[str, Any]) -> str:
 
 
 class DemoModel(Answers):
-    """The rule-based stand-in. All that it keeps between calls is whether it has said what it is."""
+    """The rule-based demo model. Between calls it remembers only whether it has said that it is a demo."""
 
     def __init__(self, pace: float = PACE) -> None:
         self.pace, self._introduced = pace, False
@@ -207,7 +208,7 @@ class DemoModel(Answers):
         usage = {"prompt_tokens": registry.count_words(request.messages)}
         usage["completion_tokens"] = len(words(f"{said} {sent}"))
         turn = ScriptedTurn(number, request.messages, self.pace)
-        async for delta in turn.play(parts_of([*parts, End(usage=usage)])):
+        async for delta in turn.play(make_parts([*parts, End(usage=usage)])):
             yield delta
         yield {"finish_reason": "tool_calls" if wanted else "stop", "usage": usage}
 

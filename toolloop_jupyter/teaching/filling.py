@@ -60,12 +60,12 @@ DULL = STOP_WORDS | WEAK | {word for group in AKIN for word in group}
 
 
 def role_of(name: str) -> str:
-    """Say what a parameter of this name wants."""
+    """Return the kind of value that a parameter of this name takes (a key of ROLES), or ""."""
     return next((role for role, known in ROLES.items() if {*stems(name)} & {*stems(known)}), "")
 
 
 def find(kind: str, text: str) -> list[str]:
-    """Return what a text holds of a kind of evidence, in its order."""
+    """Return the pieces of a text that match one kind of evidence (a key of PATTERNS), in their order."""
     text = re.sub(r"\S{300,}", " ", text[:20_000])  # some patterns take the square of a word's length
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
@@ -74,7 +74,7 @@ def find(kind: str, text: str) -> list[str]:
 
 
 def parse_json(text: str) -> Any:
-    """Return the JSON value that a text is, or None."""
+    """Return the value of a JSON text; None if the text is no JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -82,7 +82,7 @@ def parse_json(text: str) -> Any:
 
 
 def result_lines(text: str) -> list[str]:
-    """Cut a result into its lines, or its items if it is JSON."""
+    """Cut a result into its lines or, if it is JSON, into its items."""
     value = parse_json(text)
     if isinstance(value, list):
         return [item if isinstance(item, str) else json.dumps(item, ensure_ascii=False) for item in value]
@@ -104,14 +104,14 @@ class Filler:
     prompt: str
     defs: Mapping[str, Any]
     results: Sequence[str] = ()
-    answering: bool = False  # results count first
-    story: str = ""  # what was done
-    skip: set[str] = field(default_factory=set)  # words that are no values
-    given: Mapping[str, Any] = field(default_factory=dict)  # the record that an item of a list is about
+    answering: bool = False  # an answer is filled: values come from the results first
+    story: str = ""  # a sentence on what was done
+    skip: set[str] = field(default_factory=set)  # words that are not used as values
+    given: Mapping[str, Any] = field(default_factory=dict)  # the record whose fields fill this item of a list
     used: list[Any] = field(default_factory=list)
 
     def value(self, schema: Any, name: str = "", *, must: bool = True, depth: int = 0) -> Any:
-        """Return a valid value; MISSING if there is no evidence for one, unless it `must` be had."""
+        """Return a valid value. Without evidence for one, returns MISSING, or makes one up if there `must` be one."""
         schema = self._dereference(schema)
         for value in (value for group in self._offers(schema, name, must=must) for value in group):
             if (value not in self.used or isinstance(value, bool)) and self.fits(schema, value):
@@ -134,7 +134,7 @@ class Filler:
         return next((v for v in self._made(schema) if v not in self.used and self.fits(schema, v)), MISSING)
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
-        """Say whether a value is valid. A pattern of another dialect than Python's is taken for met."""
+        """Whether a value is valid. A pattern that Python cannot read counts as met."""
         kind = importlib.import_module("jsonschema").Draft202012Validator  # late: every notebook imports this
         valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:
@@ -197,7 +197,7 @@ class Filler:
             left += value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
 
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield values that are made up by the schema."""
+        """Yield values made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
         order = -1 if any(map(records_in, self.results)) else 1  # findings are answered with the last option
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
@@ -210,7 +210,7 @@ class Filler:
         yield from ((w * (least // len(w) + 1))[: max(least, min(most, len(w)))] for w in wishes)
 
     def _object(self, schema: Mapping[str, Any], depth: int) -> Any:
-        """Fill the required properties; the others in an answer, or where there is evidence."""
+        """Fill the required properties; the others only in an answer, or if there is evidence for a value."""
         filled: dict[str, Any] = {}
         for key, one in (schema.get("properties") or {}).items():
             needed = key in schema.get("required", ())

@@ -1,6 +1,6 @@
-"""What a turn of a ScriptedModel is made of: `text`, `reasoning`, `call`, `error`, `reply_with` and the rarer ones.
+"""The parts of a ScriptedModel's turn: `text`, `reasoning`, `call`, `error`, `reply_with` and rarer ones.
 
-Each part says which deltas it streams; `ScriptedTurn` plays parts one after another and counts what has to be counted.
+Each part streams its own deltas. `ScriptedTurn` plays the parts one after another and counts the calls.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which have to be sent back."""
+    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which the provider wants back."""
 
     content: str
     pace: float | None = None
@@ -58,7 +58,7 @@ class ReasoningPart:
 
 @dataclass(frozen=True)
 class Call:
-    """A tool call; `arguments` is the text as the model sends it."""
+    """A tool call; `arguments` is the text that the model sends."""
 
     name: str
     arguments: str
@@ -80,9 +80,9 @@ class Call:
 
 @dataclass(frozen=True)
 class Error:
-    """Fail as a provider does: refused when it is the turn's first part, broken off in the middle otherwise.
+    """Fail as a provider does: as the turn's first part, refuse the request; as a later part, break the answer off.
 
-    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None is a lost connection.
+    `status` is the HTTP status (429: too many requests, 401: wrong key, …); None stands for a lost connection.
     """
 
     message: str
@@ -95,14 +95,14 @@ class Error:
 
 @dataclass(frozen=True)
 class Pause:
-    """Say nothing for so many seconds."""
+    """Send nothing for `seconds` seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True)
 class Deltas:
-    """Stream raw OpenAI-style deltas as they stand, broken ones too. "finish_reason" and "usage" may be among them."""
+    """Stream raw OpenAI-style deltas unchanged, also invalid ones. They may have "finish_reason" and "usage"."""
 
     given: Sequence[Delta]
 
@@ -122,13 +122,13 @@ class End:
 
 @dataclass(frozen=True)
 class Expect:
-    """Play this turn only if the last message has this text in it, and this role ("tool", "user"); else say so."""
+    """Play this turn only if the last message contains `text` and has `role` ("tool", "user"); if not, the call fails."""
 
     text: str = ""
     role: str = ""
 
     def complaint(self, messages: Messages) -> str:
-        """Say what does not fit about the last message, or ""."""
+        """Return the message that was expected instead of the last one; "" if the last one fits."""
         last = messages[-1] if messages else {}
         wanted = [f"role {self.role!r}"] if self.role and last.get("role") != self.role else []
         if self.text and self.text not in str(last.get("content")):
@@ -143,9 +143,8 @@ class ReplyWith:
     function: Callable[[Messages], Any]
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
-        outcome = await attempt(
-            self._parts(turn)
-        )  # the function is the reader's own code, like a tool's body
+        # The function is a person's own code, like a tool's body.
+        outcome = await attempt(self._parts(turn))
         error = outcome.error
         if isinstance(error, ProviderError):
             raise error
@@ -158,7 +157,7 @@ class ReplyWith:
 
     async def _parts(self, turn: ScriptedTurn) -> tuple[Part, ...]:
         made = self.function(copy.deepcopy(turn.messages))
-        return parts_of(await made if inspect.isawaitable(made) else made)
+        return make_parts(await made if inspect.isawaitable(made) else made)
 
 
 text, reasoning, error, pause = TextPart, ReasoningPart, Error, Pause
@@ -182,7 +181,7 @@ class ScriptedTurn:
     usage: Mapping[str, Any] | None = None
 
     async def play(self, parts: Iterable[Part]) -> AsyncIterator[Delta]:
-        """Stream the parts. Raises ProviderError where the script says so."""
+        """Stream the parts. An Error among them raises its ProviderError."""
         for part in parts:
             if isinstance(part, Error):
                 raise part.made()
@@ -191,12 +190,12 @@ class ScriptedTurn:
             elif isinstance(part, End):
                 self.finish_reason = part.finish_reason or self.finish_reason
                 self.usage = part.usage or self.usage
-            elif not isinstance(part, Expect):  # that one was looked at before anything was said
+            elif not isinstance(part, Expect):  # `ScriptedModel.respond` has checked it already
                 async for delta in part.play(self):
                     yield delta
 
     async def paced(self, pieces: Iterable[str], pace: float | None) -> AsyncIterator[str]:
-        """Yield the pieces, `pace` seconds (or the model's) after one another."""
+        """Yield the pieces, each after `pace` seconds (None: the model's pace)."""
         seconds = self.pace if pace is None else pace
         for piece in pieces:
             if seconds > 0:
@@ -204,10 +203,10 @@ class ScriptedTurn:
             yield piece
 
 
-def parts_of(content: Content) -> tuple[Part, ...]:
-    """Turn one turn's short form into parts. Raises ScriptError for what is none."""
+def make_parts(content: Content) -> tuple[Part, ...]:
+    """Turn the short form of a turn into parts. Raises ScriptError for a value that is no part."""
     if isinstance(content, (list, tuple)):
-        return tuple(part for one in content for part in parts_of(one))
+        return tuple(part for one in content for part in make_parts(one))
     if isinstance(content, str):
         return (TextPart(content),)
     if isinstance(content, Part):
@@ -228,14 +227,14 @@ def parts_of(content: Content) -> tuple[Part, ...]:
 
 
 def words(text: str) -> list[str]:
-    """Cut a text behind each run of spaces; joined, the pieces are the text."""
+    """Cut a text after each run of spaces. The joined pieces are the text again."""
     return re.findall(r"\S+\s*|\s+", text)
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:
-    """Ask for the tool `name` with these arguments, or with `raw_arguments` as they stand: wrong JSON, say.
+    """Ask for the tool `name` with these arguments, or with the text `raw_arguments`, which may be wrong JSON.
 
-    The function itself may be given for its name. Raises ScriptError for arguments that are no JSON values.
+    `name` may also be the function itself. Raises ScriptError for arguments that are no JSON values.
     """
     called = name if isinstance(name, str) else getattr(name, "__name__", None)
     if called is None:

@@ -1,4 +1,4 @@
-"""Record a run's model traffic to a file, and replay it without a network or a key. `tape.py` says what is in the file."""
+"""Record the model calls of a run to a file, and replay them without a network or a key. `tape.py` describes the file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import itertools
 import json
 import os
 import warnings
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
@@ -26,29 +28,29 @@ from .tape import (
     JsonObject,
     ReadObject,
     RecordingError,
-    as_delta,
     check_target,
     clean,
     clean_deltas,
-    difference,
+    describe_tool,
+    find_difference,
+    find_nearest,
+    is_same_message,
     lines,
+    list_options,
     list_results,
     load_tape,
-    nearest,
-    options_of,
-    says_same,
+    make_delta,
     shown,
-    tool_of,
     write_call,
 )
 
 _numbers = itertools.count(1)
 _LONGEST_RESULT = 10_000_000
-"""A recorded result was bounded when it was made."""
+"""Characters of a recorded result that are kept. The recorded run has bounded it already."""
 
 
 class ReplayMismatch(PlainRefusal):
-    """The request is none of the recorded ones. `difference` says how it differs from the nearest, in a few lines."""
+    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar one."""
 
     def __init__(self, where: str, difference: str, advice: str) -> None:
         super().__init__(f"{where}: {difference}\n{advice}", 400)
@@ -58,11 +60,11 @@ class ReplayMismatch(PlainRefusal):
 class Recorder(Observer):
     """Writes every model call of the runs that it observes to `path`.
 
-    The file is begun with the first call, over a recording that was there; `append` goes on behind it instead. Where a
-    call cannot be written (a full disk, another program that writes the file), the recording stops behind the last whole
-    one and the run goes on: `on_stop` is told why, and so is `stopped`.
+    The first call begins the file, and overwrites a recording that is there; with `append`, new calls follow the old ones. If a
+    call cannot be written (the disk is full, another program has written the file), the recording stops after the last whole
+    call, and the run goes on. `on_stop` is called with the reason, and `stopped` has it.
 
-    Raises RecordingError for a place that cannot be written, or for a file that is no recording.
+    Raises RecordingError for a path that cannot be written, or for a file that is no recording.
     """
 
     wants_deltas = True
@@ -76,35 +78,36 @@ class Recorder(Observer):
             load_tape(self.path) if append and self.path.exists() and self.path.stat().st_size else []
         )
         self.stopped = ""
-        """Why nothing more is recorded; "" while it goes on. It goes on anew when the file is taken away."""
+        """Why the recording has stopped; "" while it goes on. When the file is deleted, a new recording begins."""
         self._on_stop = on_stop
-        self._left = _stamp(self.path) if self.calls else None
-        """The file as the last call left it; None before the first."""
-        self._request: JsonObject | None = None
-        self._started: float | None = None
-        self._deltas: list[tuple[float, Delta]] = []
+        self._left = _read_stamp(self.path) if self.calls else None
+        """The file's stamp after the last call; None before the first call."""
+        self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
+            weakref.WeakKeyDictionary()
+        )
+        """The call of each run, by the run's task: the rows of a table run side by side."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
     ) -> None:
-        """Write one call, whole or not at all. Raises OSError, or RecordingError where somebody else has written the file.
+        """Write one call, whole or not at all. Raises OSError, or RecordingError if another program has written the file.
 
         Args:
-            request: what was sent: "model", "messages", "tools" and any options; keys and headers are left out.
-            deltas: (seconds since the request, delta), as they came.
+            request: "model", "messages", "tools" and any options; keys and headers are left out.
+            deltas: (seconds since the request, delta), in their order.
             final: "finish_reason" and "usage", or, for a call that failed, "error" (text) and "status" (without one,
                 the text is what the person was told).
         """
         call = Call(
             model=str(request.get("model", "")),
             messages=clean(list(request.get("messages") or ())),
-            tools=clean([tool_of(tool) for tool in request.get("tools") or ()]),
-            options=options_of(request),
+            tools=clean([describe_tool(tool) for tool in request.get("tools") or ()]),
+            options=list_options(request),
             deltas=clean_deltas(deltas),
             end=clean({k: v for k, v in final.items() if v is not None}),
         )
         if not self.path.exists():
-            self._left, self.calls = None, []  # taken away: begun anew
+            self._left, self.calls = None, []  # the file was deleted: begin a new one
         written = lines(len(self.calls) + 1, call, self.calls[-1] if self.calls else None)
         if self._left is None:
             written.insert(0, {"toolloop-recording": VERSION})
@@ -117,25 +120,26 @@ class Recorder(Observer):
         if self._left is None:
             check_target(self.path)
             write_whole(self.path, text)
-        elif _stamp(self.path) != self._left:
+        elif _read_stamp(self.path) != self._left:
             raise RecordingError("another program has written the file meanwhile")
         else:
             try:
                 with self.path.open("rb+") as file:
                     file.seek(-1, os.SEEK_END)
-                    # An editor, or a copy, may have left the last line's end out.
+                    # An editor, or a copy, may have removed the last line break.
                     line_end = "" if file.read() == b"\n" else "\n"
                     file.write((line_end + text).encode("utf-8", "backslashreplace"))
             except OSError:
                 with contextlib.suppress(OSError):
                     os.truncate(self.path, self._left[1])  # no half of a call stays
                 raise
-        self._left = _stamp(self.path)
+        self._left = _read_stamp(self.path)
 
-    def _try_to_record(self, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject) -> None:
-        """Write the call that has ended. What keeps it from being written stops the recording, not the run."""
-        request, self._request, self._started = self._request, None, None
-        if request is None or (self.stopped and self.path.exists()):
+    def _try_to_record(
+        self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
+    ) -> None:
+        """Write the call that has ended. If that fails, the recording stops, but not the run."""
+        if self.stopped and self.path.exists():
             return
         self.stopped = ""
         try:
@@ -144,23 +148,23 @@ class Recorder(Observer):
             whole = f"it has the {len(self.calls)} before" if self.calls else "it has none"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
-            attempt_call(
-                self._on_stop, self.stopped
-            )  # where warnings are errors, the run goes on all the same
+            # Guarded: if warnings are errors, the run goes on all the same.
+            attempt_call(self._on_stop, self.stopped)
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        self._request, self._deltas = request.shown(), []
-        self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:
         """Keep a piece of the answer."""
-        if self._started is not None:
-            self._deltas.append((max(0.0, at - self._started), dict(delta)))
+        if call := self._under_way.get(_get_task()):
+            call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
         """Write the call."""
-        if self._request is None:
+        call = self._under_way.pop(_get_task(), None)
+        if call is None:
             return
         usage: dict[str, float] = {
             "prompt_tokens": reply.usage.input_tokens,
@@ -172,34 +176,50 @@ class Recorder(Observer):
             "cache_creation_input_tokens": reply.usage.cache_write_tokens,
         }
         usage |= {name: value for name, value in told.items() if value is not None}
-        deltas = self._deltas
-        if not says_same(deltas, reply.message):  # a broken try came before the one that counts
-            deltas = [(deltas[-1][0] if deltas else 0.0, as_delta(reply.message))]
-        self._try_to_record(deltas, {"finish_reason": reply.finish_reason, "usage": usage})
+        deltas = call.deltas
+        if not is_same_message(deltas, reply.message):  # a broken try came before the one that counts
+            deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
+        self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a call that failed for good: what had come, and the line that said why."""
-        self._try_to_record(self._deltas, {"error": str(error)})
+        """Write a call that failed for good: the deltas that had come, and the error's line."""
+        if call := self._under_way.pop(_get_task(), None):
+            self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
 
-def _title_of(call: Call) -> str:
-    """The model of a call as a person reads it: a script without a name has a number of the kernel that recorded it."""
+@dataclass
+class _CallUnderWay:
+    """A model call that has gone out, and what has come of it so far."""
+
+    request: JsonObject
+    started: float
+    deltas: list[tuple[float, Delta]] = field(default_factory=list)
+
+
+def _get_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
+
+
+def _make_title(call: Call) -> str:
+    """The model of a call, for a person. A script without a name is "a script": its number belongs to another kernel."""
     return "a script" if call.model.startswith(f"{registry.PROVIDER}/scripted-") else call.model
 
 
 class Replay(Answers):
-    """A model that says again what a recording has, at the recorded pace.
+    """A model that repeats the answers of a recording, at the recorded pace.
 
-    A request gets the answer that was recorded for it: of the next call, or, where cells run again or in another order,
-    of the first one behind or before it that was asked the same.
+    A request gets the answer that was recorded for the same request: that of the next call or, if cells run again or in another
+    order, that of the first fitting call after or before it.
 
     Args:
         path: the recording.
-        loose: go on when a request differs from the recorded one; `differences` then has what was different.
+        loose: go on if a request differs from the recorded one; `differences` then lists the differences.
         speed: 2.0 is twice as fast, 0 does not wait.
-        plays_tools: answer calls of tools from the recording, too: give the run its `tools`. Nothing runs then.
+        plays_tools: the run gets the recording's `tools`, which answer from the recording, too. No function runs then.
 
-    Raises RecordingError for a file that is none.
+    Raises RecordingError for a file that is no recording.
     """
 
     def __init__(
@@ -209,7 +229,7 @@ class Replay(Answers):
         self.loose = loose
         self.plays_tools = plays_tools
         self.speed = speed
-        self._read = _stamp(self.path)
+        self._read = _read_stamp(self.path)
         self.calls = load_tape(self.path)
         self.takes_images = find_picture_place(message for call in self.calls for message in call.messages)
         self.differences: list[str] = []
@@ -220,22 +240,22 @@ class Replay(Answers):
 
     @property
     def title(self) -> str:
-        """The model of the call that was played last; before any, that of the first."""
-        return _title_of(self.calls[self._played]) if self.calls else ""
+        """The model of the call that was played last; before that, the model of the first call."""
+        return _make_title(self.calls[self._played]) if self.calls else ""
 
     @property
     def next_title(self) -> str:
-        """The model of the call that comes next, when requests come in the recorded order."""
-        return _title_of(self.calls[self._next % len(self.calls)]) if self.calls else ""
+        """The model of the next call, if requests come in the recorded order."""
+        return _make_title(self.calls[self._next % len(self.calls)]) if self.calls else ""
 
     @property
     def tools(self) -> list[RecordedTool]:
-        """All tools of the recording, which answer as they did then; of one that was changed meanwhile the last."""
+        """All tools of the recording, which answer as recorded. Of several versions of a tool, the last one."""
         described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
     def find_result(self, name: str, arguments: ReadObject) -> str:
-        """What a tool answered to this call of the last answer. Raises RecordingError where the recording does not say."""
+        """The recorded result of this call in the last answer. Raises RecordingError if the recording has none."""
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
         for call in self.calls[self._played + 1 :]:
@@ -248,12 +268,12 @@ class Replay(Answers):
         raise RecordingError(f"{self.path.name} has no result of this call of {name}")
 
     def is_current(self) -> bool:
-        """Whether the file is still as it was read."""
-        return _stamp(self.path) == self._read
+        """Whether the file has not changed since it was read."""
+        return _read_stamp(self.path) == self._read
 
     @property
     def position(self) -> int:
-        """How many calls have been played; set it to play from another one on."""
+        """The number of the next call, from 0. Set it to go on from another call."""
         return self._next
 
     @position.setter
@@ -265,18 +285,18 @@ class Replay(Answers):
         self._next, self.differences = 0, []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Answer with the next recorded call. Raises ReplayMismatch when the request is another one."""
-        tools = None if self.plays_tools else clean([tool_of(tool) for tool in request.tools])
+        """Answer as in the recorded call that fits. Raises ReplayMismatch if none fits."""
+        tools = None if self.plays_tools else clean([describe_tool(tool) for tool in request.tools])
         now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")
         if not self.calls:
             raise ReplayMismatch(self.path.name, "there is no call in this recording", "Record it again.")
         order = [(self._next + n) % len(self.calls) for n in range(len(self.calls))]
-        fitting = next((n for n in order if not difference(self.calls[n], *now, wanted)), None)
+        fitting = next((n for n in order if not find_difference(self.calls[n], *now, wanted)), None)
         if fitting is None:
-            fitting = nearest(self.calls, now[0], self._next)
+            fitting = find_nearest(self.calls, now[0], self._next)
             where = f"{self.path.name}, model call {fitting + 1}"
-            told = difference(self.calls[fitting], *now, wanted)
+            told = find_difference(self.calls[fitting], *now, wanted)
             if not self.loose:
                 advice = "Run the notebook as it was recorded, record it again, or go on with loose=True."
                 raise ReplayMismatch(where, told, advice)
@@ -284,7 +304,7 @@ class Replay(Answers):
         self._next, self._played, self._given = fitting + 1, fitting, set()
         call = self.calls[fitting]
         if "error" in call.end and not call.deltas:
-            raise _failure(call.end)
+            raise _make_failure(call.end)
         return self._play(call)
 
     async def _play(self, call: Call) -> AsyncIterator[Delta]:
@@ -296,13 +316,13 @@ class Replay(Answers):
                 await asyncio.sleep(wait)
             yield delta
         if "error" in call.end:
-            raise _failure(call.end)
+            raise _make_failure(call.end)
         yield {key: call.end[key] for key in ("finish_reason", "usage") if key in call.end}
 
 
 @dataclass(frozen=True, eq=False)
 class RecordedTool(DescribedTool):
-    """A tool of a recording: described as it was, and answering as it did. Nothing runs."""
+    """A tool of a recording, with its recorded description and results. No function runs."""
 
     replay: Replay = field(repr=False)
     name: str
@@ -313,15 +333,15 @@ class RecordedTool(DescribedTool):
         return self.name
 
     def __call__(self, **arguments: object) -> object:
-        """What it answered to this call. Raises RecordingError."""
+        """The recorded result of this call. Raises RecordingError."""
         return self.play(arguments)
 
     def play(self, arguments: ReadObject) -> str:
-        """The same, for a run."""
+        """The recorded result of this call, for a run. Raises RecordingError."""
         return self.replay.find_result(self.name, arguments)
 
     def as_tool(self) -> Tool:
-        """The tool for a run: the text goes to the model as it was, whatever it was."""
+        """The tool for a run. The model gets the recorded text unchanged."""
         return Tool(
             name=self.name,
             wire_name=self.name,
@@ -334,8 +354,8 @@ class RecordedTool(DescribedTool):
         )
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What tells whether a file was written since: (time, size, which file); None when it is not there."""
+def _read_stamp(path: Path) -> tuple[int, int, int] | None:
+    """(time, size, inode) of a file, which change when somebody writes it; None if there is no file."""
     try:
         facts = path.stat()
     except (OSError, ValueError):
@@ -343,8 +363,8 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
 
 
-def _failure(end: ReadObject) -> ProviderError:
-    """A recorded failure: with its status, or as the words that the person was told."""
+def _make_failure(end: ReadObject) -> ProviderError:
+    """The error of a recorded failure: with its status, or with the words that the person was told."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)

@@ -1,7 +1,7 @@
-"""The models "toolloop/NAME": which Python object answers which name.
+"""The models "toolloop/NAME": a map from names to the Python objects that answer.
 
-Importing this module provides them (`core/models/providers.py`), without importing LiteLLM. The map holds its
-objects weakly: a ScriptedModel that nobody refers to any more is gone, and so is its name.
+Importing this module provides the models (`core/models/providers.py`), without importing LiteLLM. The map holds its objects
+weakly: when nobody holds a ScriptedModel any more, it is gone, and so is its name.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _named: weakref.WeakValueDictionary[str, Answers] = weakref.WeakValueDictionary(
 
 
 def put(name: str, answers: Answers) -> str:
-    """Let `answers` answer "toolloop/`name`" as long as it lives, and return that whole name.
+    """Let the object `answers` answer for "toolloop/`name`" as long as it lives, and return that whole name.
 
-    A name that is taken goes to the new one, as when a cell is run again.
+    A name that is already taken goes to the new object, as when a cell runs again.
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(
@@ -38,7 +38,7 @@ def put(name: str, answers: Answers) -> str:
 
 
 def respond(request: ProviderRequest) -> AsyncIterator[Delta]:
-    """Answer `request` by the object of its model's name. Raises ProviderError (404) when there is none."""
+    """Let the object behind the model's name answer `request`. Raises ProviderError (404) if there is none."""
     answers = _named.get(request.model)
     if answers is None:
         names = sorted(_named)
@@ -60,7 +60,7 @@ def use_with_litellm(model: str = DEMO_MODEL) -> str:
 
 
 def count_words(messages: Iterable[Mapping[str, Any]]) -> int:
-    """Measure messages for a made-up usage: words of text and of arguments, and one for each message."""
+    """The size of messages, for a made-up usage: the words of texts and arguments, and one for each message."""
     total = 0
     for message in messages:
         content = message.get("content")

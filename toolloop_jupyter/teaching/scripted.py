@@ -8,8 +8,11 @@
 
     %%toolloop --model model
 
-Each model call takes the next turn. LiteLLM need not be there; code that calls `litellm.acompletion()` itself gets the same
-answers, after `use_with_litellm(model.model)`.
+For the rows of a table (`amap`, `%%toolloop --each`), the script begins again with each row. `ModelOfRow` makes another model
+for each row.
+
+Each model call takes the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
+after `use_with_litellm(model.model)`.
 """
 
 from __future__ import annotations
@@ -17,13 +20,14 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
-from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, parts_of, words
+from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, make_parts, words
 
 _numbers = itertools.count(1)
 
@@ -36,10 +40,10 @@ class ScriptedModel(Answers):
             a pydantic object (sent as JSON), a function of the messages so far, or a list of these.
         name: the model is "toolloop/NAME" (default: "scripted-1", "scripted-2", …).
         pace: seconds before each streamed piece.
-        repeat_last: the last turn answers all further calls; otherwise they are errors that say so.
-        takes_images: the model is sent the pictures among the tools' results, too.
+        repeat_last: the last turn answers all further calls; without it, a further call is an error that says so.
+        takes_images: the model also gets the pictures among the tools' results.
 
-    Raises ScriptError, with the turn's number, for what is no turn. Making it again starts it again.
+    Raises ScriptError, with the turn's number, for a value that is no turn. A new object starts with the first turn.
     """
 
     def __init__(
@@ -55,14 +59,16 @@ class ScriptedModel(Answers):
         self.repeat_last = repeat_last
         self.takes_images = takes_images
         self.requests: list[ProviderRequest] = []
-        """What the model was sent, one for each call, as it was then."""
+        """The requests that the model got, one for each call, as they were at that time."""
         self._lock = threading.Lock()
+        self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
+        """The rows that play it now."""
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self._title = self.model
 
     @property
     def title(self) -> str:
-        """What its messages call it: in a notebook, the variable that a cell names it by."""
+        """Its name in messages: in a notebook, the variable that a cell uses for it."""
         return self._title
 
     def name_as(self, variable: str) -> None:
@@ -75,7 +81,7 @@ class ScriptedModel(Answers):
 
     @property
     def position(self) -> int:
-        """How many turns have been played; set it to go back there (a cell that runs again does)."""
+        """How many turns have been played. Set it to go back, as a cell that runs again does."""
         return len(self.requests)
 
     @position.setter
@@ -86,8 +92,12 @@ class ScriptedModel(Answers):
         """Start the script again, and forget the requests."""
         self.requests = []
 
+    def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
+        """A model with the same script at its beginning; `requests` of this one have what it is sent, too."""
+        return _ScriptOfRow(self)
+
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Play the next turn. Raises PlainRefusal when the script is over or the turn does not fit."""
+        """Play the next turn. Raises PlainRefusal if the script is over, or if the turn expects another message."""
         with self._lock:  # calls may come on several of LiteLLM's threads
             self.requests.append(self._snapshot(request))
             number = len(self.requests)
@@ -96,7 +106,7 @@ class ScriptedModel(Answers):
         for part in parts:
             if isinstance(part, Expect) and (complaint := part.complaint(messages)):
                 raise PlainRefusal(
-                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_got(messages)}.",
+                    f"turn {number} of {self.title} does not fit: it expects {complaint}, but got, {_describe_last(messages)}.",
                     400,
                 )
         first = next((part for part in parts if not isinstance(part, Expect)), None)
@@ -113,7 +123,7 @@ class ScriptedModel(Answers):
         called = self.title if self.title.isidentifier() else "the model"
         raise PlainRefusal(
             f"the script of {self.title} is over: it has {written}, and this is model call {number}; "
-            f"the last message is {_got(messages)}.\n"
+            f"the last message is {_describe_last(messages)}.\n"
             f"Add a turn, or start again: run the cell that makes it, or {called}.reset().",
             400,
         )
@@ -133,7 +143,7 @@ class ScriptedModel(Answers):
         }
 
     def _snapshot(self, request: ProviderRequest) -> ProviderRequest:
-        """Copy the request, but share messages that the last call had: else the cost grows with the square of the calls."""
+        """Copy the request, but share equal messages with the last call's copy: else time grows with the square of the calls."""
         before = self.requests[-1].messages if self.requests else []
         messages: Messages = [
             before[i] if i < len(before) and before[i] == message else copy.deepcopy(message)
@@ -143,18 +153,76 @@ class ScriptedModel(Answers):
             request, messages=messages, tools=copy.deepcopy(request.tools), options=dict(request.options)
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """In another process it has the same name and script, at its beginning."""
+        name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
+        return _make_again, (self.turns, name, self.title, facts)
+
     def __repr__(self) -> str:
         return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
 
 
+def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
+    """The ScriptedModel that another process has sent."""
+    pace, repeat_last, takes_images = facts
+    model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
+    model.turns = turns
+    model.name_as(title)
+    return model
+
+
+class _ScriptOfRow(ScriptedModel):
+    """A ScriptedModel's script, played for one row."""
+
+    def __init__(self, script: ScriptedModel) -> None:
+        place = next(number for number in itertools.count() if number not in script.places)
+        name = (
+            f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM learns each name for good
+        )
+        super().__init__(
+            name=name,
+            pace=script.pace,
+            repeat_last=script.repeat_last,
+            takes_images=bool(script.takes_images),
+        )
+        self.turns, self._script, self._title = script.turns, script, script.title
+        script.places[place] = self
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        try:
+            return super().respond(request)
+        finally:
+            self._script.requests.append(self.requests[-1])
+
+
+class ModelOfRow(Answers):
+    """A model of its own for each row of a table: `make` takes the row, by column, and gives a ScriptedModel."""
+
+    def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
+        self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
+
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """The row's model. Raises ScriptError for what is none."""
+        made: object = self._make(row)
+        if not isinstance(made, Answers):
+            raise ScriptError(
+                f"the function for the rows' models gave {type(made).__name__}, and no ScriptedModel"
+            )
+        return made
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        """Not without a row: raises PlainRefusal."""
+        raise PlainRefusal("this model is made for each row of a table; use it with amap or --each", 400)
+
+
 def _read(number: int, turn: Content) -> tuple[Part, ...]:
     try:
-        return parts_of(turn)
+        return make_parts(turn)
     except ScriptError as error:
         raise ScriptError(f"turn {number} of the script: {error}") from None
 
 
-def _got(messages: Messages) -> str:
+def _describe_last(messages: Messages) -> str:
     last: dict[str, Any] = messages[-1] if messages else {"role": "nobody", "content": ""}
     content = str(last.get("content") or "")
     shown = content if len(content) <= 120 else content[:119] + "…"

@@ -1,4 +1,4 @@
-"""What a recording is: the lines of its file, how they are read, written and compared, and what is kept out of it.
+"""The file of a recording: its lines, how they are read, written and compared, and which data are left out.
 
 A recording is JSON lines, made to be read and compared:
 
@@ -9,8 +9,9 @@ A recording is JSON lines, made to be read and compared:
     {"at": 0.412, "delta": {"content": "I'll "}}
     {"end": {"finish_reason": "stop", "usage": {"prompt_tokens": 80, "completion_tokens": 12}}}
 
-Each call lists only what is new since the call before: "kept" messages went out again as they were, and tools are
-written again when one of them changed. "at" is seconds since the request. Keys, headers and addresses are not in it.
+Each call lists only messages that are new since the call before: "kept" counts the messages that were sent again unchanged.
+Tools are written again if one of them has changed. "at" is seconds since the request. The file has no keys, headers and
+addresses.
 """
 
 from __future__ import annotations
@@ -35,19 +36,19 @@ from ..core.text import count_same, hide_suspected, is_deeper, list_some, names_
 JsonObject: TypeAlias = dict[str, Any]
 """An object of plain JSON: a message, a tool, options, a line of the file."""
 ReadObject: TypeAlias = Mapping[str, Any]
-"""The same, only read."""
+"""A JsonObject that is only read."""
 
 VERSION = 1
 _ADDRESSES = frozenset({"api_base", "base_url"})
 DEEPEST_LINE = 200
-"""Levels of nesting: a message's, and the line's own around it."""
+"""Levels of nesting: those of a message, and those of the line around it."""
 _NO_OPTIONS = frozenset(
     {"model", "messages", "tools", "stream", "stream_options", "metadata", "allowed_openai_params"}
 )
 
 
 class RecordingError(HarnessError, ValueError):
-    """A file that is no recording, or one of a newer version."""
+    """A file that is no recording or has a newer version, or a path that no recording can be written to."""
 
 
 @dataclass
@@ -63,11 +64,11 @@ class Call:
     end: JsonObject = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
     is_whole: bool = False
-    """Whether the file has its end: a kernel that dies, or a full disk, leaves a call without."""
+    """Whether the file has the call's end: after a kernel's death, or on a full disk, the end is missing."""
 
 
 def load_tape(path: Path) -> list[Call]:
-    """Read a recording. Raises RecordingError with the line that is wrong."""
+    """Read a recording. Raises RecordingError with the number of a wrong line."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise OSError(errno.EINVAL, "It is no file")
@@ -75,7 +76,9 @@ def load_tape(path: Path) -> list[Call]:
     except (OSError, ValueError) as error:  # ValueError: no UTF-8, or a path with a null
         why = getattr(error, "strerror", None) or error
         raise RecordingError(f"cannot read the recording {shown(path)!r}: {why}") from None
-    lines = text.removesuffix("\n").split("\n") if text else []  # not at U+2028, which JSON has in its texts
+    lines = (
+        text.removesuffix("\n").split("\n") if text else []
+    )  # not `splitlines`: JSON texts may contain U+2028
     calls: list[Call] = []
     for number, line in enumerate(lines, 1):
         try:
@@ -102,7 +105,7 @@ def load_tape(path: Path) -> list[Call]:
 
 
 def check_target(path: Path) -> None:
-    """Raise RecordingError where no recording can be written, or something else would be lost by it."""
+    """Raise RecordingError if no recording can be written to `path`, or if another file would be lost."""
     place = f"cannot record to {shown(path)!r}"
     try:
         path.stat()
@@ -123,7 +126,7 @@ def check_target(path: Path) -> None:
 
 
 def _is_tape(path: Path) -> bool:
-    """Whether a file begins as a recording does; an empty one may become one."""
+    """Whether a file begins as a recording does, or is empty."""
     try:
         with path.open("rb") as file:
             first = file.readline(1000).decode("utf-8-sig")
@@ -134,7 +137,7 @@ def _is_tape(path: Path) -> bool:
 
 
 def shown(path: Path) -> str:
-    """A path as short as it can be said from here: messages are saved with notebooks, folders of a machine are not."""
+    """The path relative to the current folder, if possible: notebooks save messages, and should not save a machine's folders."""
     try:
         return str(path.absolute().relative_to(Path.cwd()))
     except ValueError:
@@ -160,7 +163,7 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
         if calls[-1].is_whole:
             raise ValueError("it stands behind the end of its call")
         _take_line_of(calls[-1], entry)
-    # Another key is of a later release that still writes this version: it may be left out.
+    # A line with another key comes from a later release that still writes this version: it is ignored.
 
 
 _COUNTED = ("prompt_tokens", "completion_tokens", "cost")
@@ -209,12 +212,12 @@ def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
     ]
 
 
-def tool_of(tool: ReadObject) -> JsonObject:
+def describe_tool(tool: ReadObject) -> JsonObject:
     function = tool.get("function") or tool
     return {key: function[key] for key in ("name", "description", "parameters") if key in function}
 
 
-def options_of(request: ReadObject) -> JsonObject:
+def list_options(request: ReadObject) -> JsonObject:
     """The completion options, without keys, headers and addresses at any depth. A schema's names are no secrets."""
     kept = {k: v for k, v in request.items() if k not in _NO_OPTIONS and v is not None}
     schema = kept.pop("response_format", None)
@@ -223,9 +226,9 @@ def options_of(request: ReadObject) -> JsonObject:
 
 
 def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
-    """Copy plain data; in texts, what looks like a key is replaced. `without` tells the names that are left out.
+    """A copy of plain data, without texts that look like keys. `without(name)` is True for fields that are left out.
 
-    Of a picture its kind is kept, of another file a digest: the same run draws a figure anew, and not always to the byte.
+    Of a picture only its kind is kept, since a figure that is drawn again may differ in a few bytes; of another file, a digest.
     """
     if isinstance(value, Mapping):
         if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
@@ -246,38 +249,38 @@ _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
 def _digest(encoded: str) -> str:
-    """What stands in a recording for a file's bytes; of itself, itself."""
+    """The text that a recording has in the place of a file's bytes; such a text itself stays unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
     )
 
 
 def clean_deltas(deltas: Sequence[tuple[float, ReadObject]]) -> list[tuple[float, Delta]]:
-    """Leave out what says nothing. A key may come in pieces: then all becomes one delta without it."""
+    """The deltas without empty fields. If a key comes in pieces, all deltas become one delta without the key."""
     kept = [
         (round(seconds, 3), {k: v for k, v in delta.items() if k != "role" and v not in (None, [], {}, "")})
         for seconds, delta in deltas
     ]
-    message = _assembled(kept)
+    message = _assemble(kept)
     if (cleaned := clean(message)) != message:
-        return [(kept[-1][0], as_delta(cleaned))]
+        return [(kept[-1][0], make_delta(cleaned))]
     return [(seconds, delta) for seconds, delta in kept if delta]
 
 
-def _assembled(deltas: Sequence[tuple[float, ReadObject]]) -> JsonObject:
+def _assemble(deltas: Sequence[tuple[float, ReadObject]]) -> JsonObject:
     assembly = Assembly()
     for _, delta in deltas:
         assembly.add(delta)
     return assembly.message()
 
 
-def says_same(deltas: Sequence[tuple[float, Delta]], message: ReadObject) -> bool:
-    made = _assembled(deltas)
+def is_same_message(deltas: Sequence[tuple[float, Delta]], message: ReadObject) -> bool:
+    made = _assemble(deltas)
     calls = [[call["function"] for call in one.get("tool_calls") or ()] for one in (made, message)]
     return (made["content"] or "") == (message.get("content") or "") and calls[0] == calls[1]
 
 
-def as_delta(message: ReadObject) -> Delta:
+def make_delta(message: ReadObject) -> Delta:
     calls = [{"index": i, **call} for i, call in enumerate(message.get("tool_calls") or ())]
     return {
         **{k: v for k, v in message.items() if k != "tool_calls"},
@@ -292,14 +295,14 @@ _LOOSE = frozenset({"additionalProperties", "strict", "title", "default", "requi
 """Keys of a response format that LiteLLM's releases set differently for the same model."""
 
 
-def difference(
+def find_difference(
     recorded: Call, messages: Sequence[ReadObject], tools: Sequence[ReadObject] | None, wanted: object
 ) -> str:
-    """Return the first difference in messages, tools (unless None) or the answer's schema, or "" when there is none.
+    """Return the first difference in messages, tools (unless None) or the answer's schema; "" if there is none.
 
     Call ids, thinking blocks and options such as the temperature do not count.
     """
-    if told := _in_messages(recorded.messages, messages):
+    if told := _compare_messages(recorded.messages, messages):
         return told
     both = (recorded.tools, recorded.tools if tools is None else tools)
     was, now = ({str(tool.get("name")): tool for tool in those} for those in both)
@@ -309,17 +312,21 @@ def difference(
         if name not in was:
             return f"the tool {name!r} is there now and was not recorded"
         if was[name] != now[name]:
-            return f"the tool {name!r} differs\n{_windows(_as_text(was[name]), _as_text(now[name]))}"
-    before, after = (_as_text(_shape(one)) for one in (recorded.options.get("response_format"), wanted))
-    return "" if before == after else f"the schema of the answer (output=) differs\n{_windows(before, after)}"
+            return f"the tool {name!r} differs\n{_show_both(_as_text(was[name]), _as_text(now[name]))}"
+    before, after = (
+        _as_text(_reduce_schema(one)) for one in (recorded.options.get("response_format"), wanted)
+    )
+    return (
+        "" if before == after else f"the schema of the answer (output=) differs\n{_show_both(before, after)}"
+    )
 
 
-def nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
+def find_nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: int) -> int:
     """The number of the recorded call that is most like these messages; among equals, the one at `position`."""
-    now = [_seen(message) for message in messages]
+    now = [_write_message(message) for message in messages]
 
     def likeness(number: int) -> tuple[int, float]:
-        old = [_seen(message) for message in recorded[number].messages]
+        old = [_write_message(message) for message in recorded[number].messages]
         last = SequenceMatcher(None, old[-1][1][:1000], now[-1][1][:1000]).ratio() if old and now else 0.0
         same = count_same(old, now) - abs(len(old) - len(now))
         return same, last + (0.2 if number == position else 0.0)
@@ -327,38 +334,38 @@ def nearest(recorded: Sequence[Call], messages: Sequence[ReadObject], position: 
     return max(range(len(recorded)), key=likeness)
 
 
-def _in_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> str:
+def _compare_messages(old: Sequence[ReadObject], new: Sequence[ReadObject]) -> str:
     calls = {
         call.get("id"): call["function"].get("name") for now in new for call in now.get("tool_calls") or ()
     }
     for number, (was, now) in enumerate(zip(old, new, strict=False), 1):
-        (before, said), (role, says) = _seen(was), _seen(now)
+        (before, said), (role, says) = _write_message(was), _write_message(now)
         if before != role:
             return f"message {number} is from {role!r}, recorded was {before!r}"
         if said != says:
             who = f"result of {calls[now['tool_call_id']]}" if now.get("tool_call_id") in calls else role
-            return f"message {number} ({who}) differs\n{_windows(said, says)}"
+            return f"message {number} ({who}) differs\n{_show_both(said, says)}"
     if len(old) == len(new):
         return ""
     longer, which = (new, "now") if len(new) > len(old) else (old, "recorded")
-    role, says = _seen(longer[min(len(old), len(new))])
+    role, says = _write_message(longer[min(len(old), len(new))])
     return (
         f"{len(old)} messages were recorded, now there are {len(new)}; the first that is only {which}: "
-        f"{role}: {_window(says, 0)}"
+        f"{role}: {_show_part(says, 0)}"
     )
 
 
-def _shape(wanted: object) -> object:
-    """The schema of a response format, without what the same model may or may not say."""
+def _reduce_schema(wanted: object) -> object:
+    """The schema of a response format, without the keys in _LOOSE."""
     if isinstance(wanted, Mapping) and isinstance(wanted.get("json_schema"), Mapping):
-        return _shape(wanted["json_schema"].get("schema"))
+        return _reduce_schema(wanted["json_schema"].get("schema"))
     if isinstance(wanted, Mapping):
-        return {k: _shape(v) for k, v in wanted.items() if k not in _LOOSE or isinstance(v, Mapping)}
-    return [_shape(item) for item in wanted] if isinstance(wanted, list) else wanted
+        return {k: _reduce_schema(v) for k, v in wanted.items() if k not in _LOOSE or isinstance(v, Mapping)}
+    return [_reduce_schema(item) for item in wanted] if isinstance(wanted, list) else wanted
 
 
-def _seen(message: ReadObject) -> tuple[str, str]:
-    """Who says a message, and what it says as one text."""
+def _write_message(message: ReadObject) -> tuple[str, str]:
+    """(the role of a message, its content and calls as one text)."""
     content = message.get("content") or ""
     said = [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)]
     said += [write_call(call["function"]) for call in message.get("tool_calls") or ()]
@@ -391,12 +398,12 @@ def _as_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _windows(old: str, new: str) -> str:
-    """Show both texts around the first place where they part."""
+def _show_both(old: str, new: str) -> str:
+    """Show both texts around the first place where they differ."""
     start = max(0, count_same(old, new) - _AROUND)
-    return f"  recorded: {_window(old, start)}\n  now:      {_window(new, start)}"
+    return f"  recorded: {_show_part(old, start)}\n  now:      {_show_part(new, start)}"
 
 
-def _window(text: str, start: int) -> str:
+def _show_part(text: str, start: int) -> str:
     end = start + 2 * _AROUND
     return repr(("…" if start else "") + text[start:end] + ("…" if len(text) > end else ""))

@@ -120,6 +120,10 @@ TURNS = {
         {"takes_images": "tool", "prompt": ["See", PNG, b"%PDF-1.4", PNG, "here."]},
     ),
     "pictures for a model that sees none": ([call("shot"), ADD, "Seen."], {}),
+    "a prompt with a picture": (
+        [call("shot", n=1), ADD, "Seen."],
+        {"takes_images": "user", "prompt": ["Look.", Picture(), "What is it?"]},
+    ),
     "repair": ([ADD, "It is 3.", '{"total": "x"}', JSON], {"output": Sum}),
     "repair of the first answer": (["It is 3.", JSON], {"output": Sum}),
     "an answer that a limit has cut": ([ADD, [text('{"tot'), end("length")], JSON], {"output": Sum}),
@@ -172,8 +176,8 @@ def session_of(script, observer, **more):
 async def test_each_request_begins_with_the_one_before(name, monkeypatch):
     """Messages, tools and options of each request are those of the one before, and more messages; or it is a listed exception."""
     monkeypatch.setattr("asyncio.sleep", _no_wait(asyncio.sleep))
-    script, keywords = TURNS[name]
-    more, seen = {**keywords}, Requests()
+    script, more = TURNS[name]
+    seen, more = Requests(), dict(more)
     prompt = more.pop("prompt", "Go.")
     await session_of(script, seen, **more).arun(prompt)
     sent = seen.sent

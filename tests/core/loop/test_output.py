@@ -19,7 +19,7 @@ from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.events import Retry
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.loop.output import Output, OutputProblem
-from toolloop_jupyter.core.models.capabilities import takes_no_tool_choice, takes_response_format
+from toolloop_jupyter.core.models.capabilities import takes_response_format, takes_tool_choice_none
 from toolloop_jupyter.teaching.parts import call, end
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -267,7 +267,7 @@ def test_which_models_take_response_format(model, with_tools, without):
 )
 def test_which_models_take_no_tool_choice(model, takes):
     """`tool_choice="none"` is left away where LiteLLM would raise for it."""
-    assert takes_no_tool_choice(model, SPEC) is takes
+    assert takes_tool_choice_none(model, SPEC) is takes
 
 
 # --- in a turn ----------------------------------------------------------------------------------------------------

@@ -119,7 +119,7 @@ async def test_values_that_change_at_the_last_moment_do_not_run():
     )
     (found,) = (await session.arun("Go.")).tool_results
     assert (ran, found.status, found.ran) == ([], "refused", False)
-    assert "something else changed what it was to run with (items)" in found.output
+    assert "some arguments were changed by other code after they were checked (items)" in found.output
     assert found.decision.by == "policy"
 
 

@@ -18,7 +18,7 @@ from toolloop_jupyter.notebook.live.view import CellRun
 from toolloop_jupyter.notebook.transcript import steps
 from toolloop_jupyter.notebook.transcript.blocks import head
 from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 from toolloop_jupyter.notebook.transcript.values import attachment_block
 from toolloop_jupyter.teaching import tape
 from toolloop_jupyter.teaching.parts import deltas
@@ -124,7 +124,7 @@ async def test_a_picture_is_in_the_history_and_goes_only_to_models_that_see():
 async def test_a_picture_is_shown_as_data_and_again():
     """The block is an image of data, also when the run is shown again, behind the text; the export names it."""
     result, _, _ = await run(say("Here: "), {"images": [IMAGE]}, {"annotations": [CITED]})
-    html = mimebundle(render(result))["text/html"]
+    html = make_bundle(render(result))["text/html"]
     assert f'<img src="{ADDRESS}"' in html
     assert html.index("Here:") < html.index('<img src="data:image/png') < html.index("On x")
     assert "PNG picture" in to_markdown(result)
@@ -183,7 +183,7 @@ async def test_a_picture_is_shown_while_the_run_goes_on(monkeypatch):
 
 def test_a_recorded_picture_comes_back():
     """A message made of recorded deltas, and the delta made of it, have the picture still."""
-    message = tape.as_delta({"role": "assistant", "content": "", "images": [IMAGE]})
+    message = tape.make_delta({"role": "assistant", "content": "", "images": [IMAGE]})
     assembly = Assembly()
     assembly.add(message)
     assert assembly.attachments.all() == (PICTURE,)

@@ -19,11 +19,11 @@ from toolloop_jupyter.core.loop.config import ToolLoopOptions
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.failures import (
     explain,
-    key_name,
+    explain_first_mistake,
+    list_secrets,
     log_unexpected,
+    name_key_variable,
     redact,
-    secrets_of,
-    what_is_not_set,
 )
 from toolloop_jupyter.core.models.providers import PlainRefusal
 from toolloop_jupyter.notebook.magic import commands
@@ -72,7 +72,7 @@ def test_given_keys_are_not_shown_whatever_they_look_like(monkeypatch):
     }
     request = Request("openai/x", [], secrets=secrets)
     text = "hunter2hunter2 awsawsaws1 headersecret1 pempempem1 plain-words-1 harness,tool_loop"
-    assert redact(text, secrets_of(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
+    assert redact(text, list_secrets(request)) == "[key] [key] [key] [key] [key] harness,tool_loop"
     assert "hunter2" not in repr(request)
 
 
@@ -189,8 +189,10 @@ def test_a_begun_name_is_completed():
     """A name that LiteLLM knows the beginning of is told whole, with its provider; any other is told its form."""
     text = "LLM Provider NOT provided"
     load_litellm()
-    assert what_is_not_set("claude-sonnet", text)[1].startswith("Did you mean 'anthropic/claude-sonnet-")
-    assert what_is_not_set("lesson", text)[1].startswith("Write provider/name")
+    assert explain_first_mistake("claude-sonnet", text)[1].startswith(
+        "Did you mean 'anthropic/claude-sonnet-"
+    )
+    assert explain_first_mistake("lesson", text)[1].startswith("Write provider/name")
 
 
 def test_what_happened_and_what_to_do_are_two_sentences():
@@ -248,8 +250,8 @@ def test_a_long_error_is_cut():
 
 def test_key_names():
     """The variable is named after the provider."""
-    assert key_name("groq/llama") == "GROQ_API_KEY"
-    assert key_name("gpt-4o") == "OPENAI_API_KEY"
+    assert name_key_variable("groq/llama") == "GROQ_API_KEY"
+    assert name_key_variable("gpt-4o") == "OPENAI_API_KEY"
 
 
 @pytest.mark.parametrize(

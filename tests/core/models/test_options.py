@@ -11,13 +11,13 @@ import pytest
 from support.servers import answer, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
-from toolloop_jupyter.core.models.options import Kind, check_completion_options, option_of
+from toolloop_jupyter.core.models.options import Kind, check_completion_options, find_option
 
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}
 INSTEAD = {
-    "elsewhere": "another model=, or try the same one again with num_retries",
-    "one": "name one model with model=",
+    "elsewhere": "ToolLoopOptions(fallback=[MODEL])), or try the same one again with num_retries",
+    "one": "name one model with model=, and others for when it fails with --fallback MODEL",
     "address": "use api_base= and api_key=",
     "azure": "write model='azure/DEPLOYMENT'",
     "gateway": "write model='litellm_proxy/GROUP'",
@@ -296,14 +296,14 @@ def test_every_name_that_litellm_knows_is_sorted():
     names = names_that_litellm_reads()
     assert len(names) > 200
     assert {"fallbacks", "temperature", "mock_delay", "prompt_version"} <= names
-    assert sorted(name for name in names if option_of(name) is None) == []
+    assert sorted(name for name in names if find_option(name) is None) == []
 
 
 def test_what_is_read_here_alone_is_not_sent():
     """A LOCAL option is one that LiteLLM keeps to itself, or a gateway would get it as a part of the body."""
     from litellm.types.utils import all_litellm_params
 
-    local = {name for name in names_that_litellm_reads() if option_of(name).kind is Kind.LOCAL}
+    local = {name for name in names_that_litellm_reads() if find_option(name).kind is Kind.LOCAL}
     assert local <= {*all_litellm_params}
 
 
@@ -320,7 +320,7 @@ def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
         ):
             banned |= {item.value for item in ast.walk(node.value) if isinstance(item, ast.Constant)}
     assert {"user_config", "aws_role_name", "tenant_id"} <= banned
-    managed = {name for name in banned if (option := option_of(name)) and option.kind is Kind.MANAGED}
+    managed = {name for name in banned if (option := find_option(name)) and option.kind is Kind.MANAGED}
     assert managed == {"api_base", "base_url"}
     for name in banned - managed:
         with pytest.raises(ValueError, match=f"^{name} in extra_body is refused: "):

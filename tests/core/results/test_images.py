@@ -144,7 +144,7 @@ def test_formats_that_not_all_providers_take_become_png():
 )
 def test_which_models_get_them(model, wish, way):
     """LiteLLM's `supports_vision` decides, unless the person does; each provider gets them where it reads them."""
-    assert capabilities.way_for(model, wish) == way
+    assert capabilities.choose_picture_place(model, wish) == way
 
 
 def shots():

@@ -118,7 +118,7 @@ def test_one_rule_for_names(name, does):
     assert hiding.holds_key(name, secret) is does
     assert hiding.holds_key("extra_body", {"safety": [{name: secret}]}) is does
     assert list(hiding.find_keys(name, secret)) == [secret] * does
-    assert tape.options_of({"extra_body": {name: secret}}) == {"extra_body": {} if does else {name: secret}}
+    assert tape.list_options({"extra_body": {name: secret}}) == {"extra_body": {} if does else {name: secret}}
     assert (secret in hiding.leave_out_user(f"https://example.org/?{name}={secret}")) is not does
 
 
@@ -267,12 +267,12 @@ def seconds(work):
 
 
 @pytest.mark.parametrize(
-    "rule", ["hide", "KeyFilter", "KeyFilter in pieces", "take_out", "begin", "leave_out_user"]
+    "rule", ["hide", "KeyFilter", "KeyFilter in pieces", "take_out", "find_unfinished", "leave_out_user"]
 )
 @pytest.mark.parametrize(("first", "more"), LONG.values(), ids=LONG)
 def test_the_work_grows_with_the_text(rule, first, more):
     """Four times the text takes about four times as long: with a quadratic rule sixteen, with an exponential one for ever."""
-    writing = hiding._find_writings(KEY)[0]
+    pattern = hiding._make_patterns(KEY)[0]
 
     def pieces(text):
         stream = KeyFilter()
@@ -282,8 +282,8 @@ def test_the_work_grows_with_the_text(rule, first, more):
         "hide": hide,
         "KeyFilter": lambda text: KeyFilter().add(text),
         "KeyFilter in pieces": pieces,
-        "take_out": writing.take_out,
-        "begin": writing.begin,
+        "take_out": pattern.take_out,
+        "find_unfinished": pattern.find_unfinished,
         "leave_out_user": hiding.leave_out_user,
     }[rule]
     small, large = (first + more * (size // len(more)) + " x " + KEY for size in (5_000, 20_000))

@@ -70,7 +70,7 @@ def test_a_file_that_was_edited_after_the_import(module, now):
     made = module(PAY.format("all of it"))
     assert source(made.pay).endswith('return "all of it"\n')
     module(now)
-    begin = "# The source of pay is not shown: what runs is not what is written there now" if now else ""
+    begin = "# The source of pay is not shown: its file has changed since it was loaded" if now else ""
     assert source(made.pay).startswith(begin)
     assert "def pay" not in source(made.pay)
 
@@ -118,7 +118,7 @@ def test_each_layer_of_a_decorated_function(module):
     shown = source(made.read)
     first, second = shown.index("# 1 of 2, which runs: "), shown.index("# 2 of 2, which it says it wraps: ")
     assert first < shown.index('print("something else")') < second < shown.index('return "r"')
-    assert "_lru_cache_wrapper\n# There is no Python source of it." in source(made.cached)
+    assert "_lru_cache_wrapper\n# It has no Python source." in source(made.cached)
     assert source(functools.partial(made.read, path="x")) == shown
 
 

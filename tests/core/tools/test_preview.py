@@ -239,7 +239,7 @@ def test_a_secret_that_is_edited():
 def test_a_secret_in_an_edited_argument_is_typed_anew(annotation, sent, edit):
     """An argument of which something was edited keeps no hidden value: which one is meant is not certain."""
     bound = define(annotation).bind({"x": sent})
-    with pytest.raises(InvalidArguments, match="type it anew; f was not run"):
+    with pytest.raises(InvalidArguments, match="type it again; f was not run"):
         bound.edited({"x": edit, "n": 1})
 
 
@@ -365,7 +365,7 @@ async def test_a_value_that_others_hold_too():
 
     result = await desk.run(decide)
     first, second = result.tool_results
-    assert "something else changed what it was to run with (rows)" in first.output
+    assert "some arguments were changed by other code after they were checked (rows)" in first.output
     assert (first.ran, first.decision.allowed, second.ran) == (False, False, True)
     assert ran == [seen[1]] == [["u1", "u2"]]
 

@@ -59,7 +59,7 @@ def person(monkeypatch):
             await approval.wait()
 
         monkeypatch.setattr(view, "put_card", put_card)
-        monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": "card")
+        monkeypatch.setattr(asking, "find_means", lambda means="auto": "card")
         return seen
 
     return sits_there
@@ -271,7 +271,7 @@ async def test_on_approval_decides_without_a_card(serve, box, double, cell, pers
 @pytest.mark.parametrize("with_handler", [True, False])
 async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler):
     """Where nobody can be asked, `on_approval` decides all the same; without one the call is denied, and nothing hangs."""
-    monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": "nobody")
+    monkeypatch.setattr(asking, "find_means", lambda means="auto": "nobody")
 
     def handler(asked):
         time.sleep(0.4)
@@ -290,7 +290,7 @@ async def test_nobody_there(serve, box, double, cell, monkeypatch, with_handler)
 async def test_our_own_on_approval_decides(cell, person, double, monkeypatch, means):
     """Where our stream has an `on_approval`, no card is put up and nobody is missed: it decides."""
     seen = person(lambda asked: asked.deny("clicked", by="click"))
-    monkeypatch.setattr(asking, "means_of_asking", lambda means="auto": means)
+    monkeypatch.setattr(asking, "find_means", lambda means="auto": means)
     model = ScriptedModel(call("double", x=4), "ok")
 
     def handler(asked):

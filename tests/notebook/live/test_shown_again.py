@@ -21,7 +21,7 @@ from toolloop_jupyter.core.events.result import Done, Result
 from toolloop_jupyter.notebook.live.places import EMPTY
 from toolloop_jupyter.notebook.live.view import CellRun, ViewOptions
 from toolloop_jupyter.notebook.transcript.blocks import head
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 from toolloop_jupyter.teaching.parts import call
 from toolloop_jupyter.teaching.scripted import ScriptedModel
 
@@ -65,7 +65,7 @@ async def live(events, *, has_hooks):
 
 def again(result):
     """The blocks of a run shown from its Result, below the head."""
-    return [mimebundle(block) for block in render(result, "r")][1:]
+    return [make_bundle(block) for block in render(result, "r")][1:]
 
 
 words = st.text("ab *`\n<$\u202e\x1b", max_size=12)

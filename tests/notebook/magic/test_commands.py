@@ -6,6 +6,8 @@ import pytest
 
 from toolloop_jupyter import tool
 from toolloop_jupyter.core.conversation import dump
+from toolloop_jupyter.core.events import Usage
+from toolloop_jupyter.core.loop.spending import Spending, Spent
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic.cell import Notebook
 from toolloop_jupyter.notebook.magic.options import ToolLoop
@@ -33,8 +35,41 @@ def shell():
 
 
 @pytest.fixture
-def book(shell):
+def all_runs(monkeypatch):
+    """A process that has spent nothing."""
+    fresh = Spending()
+    monkeypatch.setattr(commands, "SPENDING", fresh)
+    return fresh
+
+
+@pytest.fixture
+def book(shell, all_runs):
     return Notebook(shell, ToolLoop())
+
+
+def test_the_sum_of_all_runs(book, all_runs, capsys):
+    """What all runs have cost stands there, with what is left of a budget, and the runs whose cost nobody knows."""
+    known, unknown = Spent(spending=all_runs), Spent(spending=all_runs)
+    all_runs.add(known, Usage(15_000, 300, 2, 12_000), 1.5)
+    unknown.cost = None
+    all_runs.add(unknown, Usage(20, 10, 1), 0.0)
+    all_runs.budget = 5
+    commands.run(book, "")
+    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert lines["budget"] == "$5, $3.5000 left"
+    assert lines["spent"] == (
+        "$1.50 · 2 runs · 15,020 tokens in, 12,000 of them from cache · 310 out · the cost of 1 run is not known in full"
+    )
+
+
+def test_fallbacks_are_a_default(book, capsys):
+    """Several models to ask when one fails are set for the notebook, in their order, and a cell's run has them."""
+    commands.run(book, "--fallback openai/a --fallback openai/b")
+    assert "fallback     openai/a, openai/b" in capsys.readouterr().out.splitlines()
+    config = book.new_session({"model": "openai/c", "fallback": ["openai/a"]}).config
+    assert [route.model for route in config.fallbacks] == ["openai/a"]
+    config = book.new_session({"model": "openai/c"}).config
+    assert [route.model for route in config.fallbacks] == ["openai/a", "openai/b"]
 
 
 def test_each_tool_stands_once_in_aligned_columns(book, capsys):

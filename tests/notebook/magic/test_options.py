@@ -119,7 +119,7 @@ A_KEY = (
         ("--as r # a note", "'#' is not an option; the prompt goes below this line, options begin with --"),
         ("--", "'--' is not an option; the prompt goes below this line, options begin with --"),
         ("--instructions be brief", 'a text of several words needs quotes: --instructions "be brief"'),
-        ("--as r \\", "the options are one line: it cannot go on behind a \\ at its end"),
+        ("--as r \\", "the options are one line, which a \\ at its end cannot continue"),
         ("Review this", "'Review' is not an option; the prompt goes below this line, options begin with --"),
     ],
 )
@@ -173,7 +173,10 @@ def test_set_cannot_take_a_run_elsewhere() -> None:
     assert line.startswith(
         "ValueError: fallbacks in completion_kwargs (--set) is refused: it would take the conversation"
     )
-    assert line.endswith("; run again with another model=, or try the same one again with num_retries")
+    assert (
+        "; name the models to ask then with --fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
+        in line
+    )
 
 
 @pytest.mark.parametrize(
@@ -214,11 +217,11 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--temperature --as r", "--temperature wants a value; write --temperature VALUE, or"),
         (
             "--set stop=[END]",
-            "--set stop: [END] is neither JSON nor a variable that holds such; a text goes in two",
+            "--set stop: [END] is neither JSON nor the name of a variable with such a value; a text goes in two",
         ),
         (
             "--set temperature={{nope}}",
-            "--set temperature: {{nope}} is neither JSON nor a variable that holds such;",
+            "--set temperature: {{nope}} is neither JSON nor the name of a variable with such a value;",
         ),
         ("--set temperature={{thing}}", "--set temperature: {{thing}} is neither JSON nor a variable that"),
         ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
@@ -231,15 +234,17 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--append=1", "--append takes no value; write --append"),
         (
             "--set max_tokens=10,000",
-            "--set max_tokens: 10,000 is no number: a number has no comma, as 10000 or 0.5",
+            "--set max_tokens: 10,000 is no number: write a number without a comma, such as 10000 or 0.5",
         ),
-        ("--temperature 0,5", "--set temperature: 0,5 is no number: a number has no comma, as 10000 or 0.5"),
+        (
+            "--temperature 0,5",
+            "--set temperature: 0,5 is no number: write a number without a comma, such as 10000 or 0.5",
+        ),
         ("--set temperature=$thing", "--set temperature: $thing is no variable: write thing, or {{thing}}"),
         ("--set temperature={thing}", "--set temperature: {thing} is no variable: write thing, or {{thing}}"),
-        (
-            "--fallbacks x",
-            "fallbacks in completion_kwargs (--set) is refused: it would take the conversation",
-        ),
+        ("--fallbacks x", "there is no --fallbacks; write --fallback"),
+        ("--fallback", "--fallback wants a value; write --fallback MODEL"),
+        ("--budget 0", "budget must be > 0 US dollars, got 0"),
     ],
 )
 def test_a_value_that_is_none_is_said_at_once(line: str, message: str) -> None:
@@ -294,24 +299,24 @@ def test_settings_are_read_as_options_are() -> None:
 
 
 def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a row for `--seed` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
+    """With a row for `--dice` there are its flag, its help, its line of the page, Tab for it, and the API gets it."""
     row = Option(
-        "--seed", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
+        "--dice", Kind.NUMBER, "N", keyword="options.completion_kwargs.seed", help="the same luck again"
     )
     for module in (options, cell, assist, options_page):
         monkeypatch.setattr(module, "OPTIONS", (row, *OPTIONS))
     test_every_row_fits_the_api()
-    assert "  --seed N                             the same luck again" in help_text()
+    assert "  --dice N                             the same luck again" in help_text()
     assert (
-        "| `--seed N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
+        "| `--dice N` | the same luck again | | | | `options=ToolLoopOptions(completion_kwargs={'seed': …})` |"
         in make_page().replace("  ", " ")
     )
     book: Any = cell.Notebook(Shell(), ToolLoop())
-    assert "--seed" in assist.find_candidates(book, "%%toolloop --s", "--s")
-    given = config_of("--seed 3 --set top_p=.5 --set seed=4").options.completion_kwargs
+    assert "--dice" in assist.find_candidates(book, "%%toolloop --d", "--d")
+    given = config_of("--dice 3 --set top_p=.5 --set seed=4").options.completion_kwargs
     assert (repr(given["seed"]), given["top_p"]) == ("3", 0.5)
-    with pytest.raises(Mistake, match="seed must be a number or None, got str 'x'"):
-        parse("--seed x")
+    with pytest.raises(Mistake, match="dice must be a number or None, got str 'x'"):
+        parse("--dice x")
 
 
 def test_every_row_fits_the_api() -> None:
@@ -322,7 +327,7 @@ def test_every_row_fits_the_api() -> None:
         keyword, *path = option.keyword.split(".")
         assert not keyword or keyword in shared
         assert not path or path[0] in fields
-        assert len(path) != 1 or option.default == fields[path[0]] or option.kind is Kind.PAIRS
+        assert len(path) != 1 or option.default == fields[path[0]] or option.kind in (Kind.PAIRS, Kind.MODELS)
         assert not option.lasts or option.is_setting
 
 

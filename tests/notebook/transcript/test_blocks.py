@@ -72,6 +72,16 @@ def result_of(events=(), **changes):
     return Result(**{**given, **changes})
 
 
+def test_a_fallback_is_shown():
+    """The line where another model was asked names it, and so does the last line, if it has answered."""
+    retry = Retry(1, "openai/a failed: out of order.", model="openai/b")
+    assert t.retry_block(retry).text.endswith("openai/a failed: out of order. openai/b is asked instead.")
+    spans = [Span("model", "openai/a", 0, 1, is_error=True), Span("model", "openai/b", 1, 2)]
+    assert " · answered by openai/b · " in foot(result_of(spans=tuple(spans))).text
+    assert "answered by" not in foot(result_of(spans=tuple(spans[1:]))).text
+    assert "answered by" not in foot(result_of(spans=(spans[1], spans[0]))).text
+
+
 def test_the_last_line_says_what_came_from_the_cache():
     """Where a provider had tokens in its cache, the last line says how many of those that went in; else how many in all."""
     told = foot(result_of(usage=Usage(15_020, 300, 2, 12_304, None))).text
@@ -476,7 +486,7 @@ def events_of_a_run():
 
 def test_a_run_is_shown_again_whole():
     """Prompt, reasoning, text, call with its decision, answer and foot, in their order."""
-    text = t.mimebundle(t.render(result_of(events_of_a_run()), "r"))["text/plain"]
+    text = t.make_bundle(t.render(result_of(events_of_a_run()), "r"))["text/plain"]
     wanted = [
         "> Review this.",
         "(thought) hm",
@@ -493,7 +503,7 @@ def test_a_run_is_shown_again_whole():
 
 def test_a_run_that_failed_says_why():
     """The error stands above the foot."""
-    text = t.mimebundle(t.render(result_of([], text="", stop_reason="runtime_error", error="key refused")))[
+    text = t.make_bundle(t.render(result_of([], text="", stop_reason="runtime_error", error="key refused")))[
         "text/plain"
     ]
     assert "✗ key refused" in text
@@ -503,7 +513,7 @@ def test_a_run_that_failed_says_why():
 def test_discarded_text_is_not_shown_again():
     """What a retry took back is gone from the run."""
     events = [Text("Half an ans"), Retry(1, "reset", "Half an ans"), Text("Whole answer.")]
-    text = t.mimebundle(t.render(result_of(events, text="Whole answer.")))["text/plain"]
+    text = t.make_bundle(t.render(result_of(events, text="Whole answer.")))["text/plain"]
     assert "Half an ans" not in text
     assert text.count("Whole answer.") == 1
 
@@ -518,7 +528,7 @@ def test_a_thousand_steps_stay_small():
         ]
     blocks = t.render(result_of(events))
     assert sum("<details" in block.html for block in blocks[:-1]) == 100  # the footer has the timeline folded
-    assert len(t.mimebundle(blocks)["text/html"]) < 1_500_000
+    assert len(t.make_bundle(blocks)["text/html"]) < 1_500_000
 
 
 def test_markdown_of_a_run():
@@ -531,7 +541,7 @@ def test_markdown_of_a_run():
 
 def test_a_bundle_has_only_safe_types():
     """Nothing that a front-end would run or render by its own rules."""
-    assert set(t.mimebundle([notice("x"), notice("y")])) == {"text/html", "text/plain"}
+    assert set(t.make_bundle([notice("x"), notice("y")])) == {"text/html", "text/plain"}
 
 
 def test_dark_pages_have_colours_of_their_own():

@@ -16,7 +16,7 @@ from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import diagram
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -117,7 +117,7 @@ def test_scripts_and_recordings_go_by_the_name_that_a_person_knows() -> None:
 def test_a_run_without_calls_has_a_picture() -> None:
     """A run that failed before its first call shows that somebody asked."""
     assert timeline(a_run(spans=())).text == "? you ask"
-    assert mimebundle(render(a_run(spans=())))["text/html"].count("<img ") == 1
+    assert make_bundle(render(a_run(spans=())))["text/html"].count("<img ") == 1
 
 
 def _luminance(color: str) -> float:

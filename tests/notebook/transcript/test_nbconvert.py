@@ -12,7 +12,7 @@ from support.diagrams import a_run
 from support.hostile import blocks
 from support.payloads import PAYLOADS
 from toolloop_jupyter.notebook.html.style import STYLE
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 
 SOURCE = "%%toolloop\nx"
 
@@ -50,7 +50,7 @@ def test_the_check_is_able_to_fail():
 @pytest.mark.parametrize("name", PAYLOADS)
 def test_each_output_is_one_html_block_of_markdown(name):
     """In `nbconvert --to markdown`, a block's HTML is one HTML block: nothing of it is read as Markdown."""
-    bundles = [mimebundle(block) for block in blocks(PAYLOADS[name]).values()]
+    bundles = [make_bundle(block) for block in blocks(PAYLOADS[name]).values()]
     assert markdown_of(*bundles) == [("fence", SOURCE), *(("html_block", b["text/html"]) for b in bundles)]
 
 
@@ -74,8 +74,8 @@ def test_a_line_break_that_counts_is_one_for_the_reader():
 
     said = []
     block = blocks("first\n\n  second\tthird\n")["call"]
-    Words().feed(mimebundle(block)["text/html"])
-    assert "\n" not in mimebundle(block)["text/html"]
+    Words().feed(make_bundle(block)["text/html"])
+    assert "\n" not in make_bundle(block)["text/html"]
     assert any("first\n\n  second\tthird" in words for words in said)
 
 
@@ -98,7 +98,7 @@ def visible_on_a_code_host(*outputs):
 def test_a_run_is_readable_on_a_code_host():
     """No text of a style sheet is seen in `nbconvert --to markdown`; the run's words are."""
     for outputs in (render(a_run()), [render(a_run())]):
-        seen = visible_on_a_code_host(*map(mimebundle, outputs))
+        seen = visible_on_a_code_host(*map(make_bundle, outputs))
         assert "done · 3 model calls" in seen
         assert "{" not in seen
     assert "{" in visible_on_a_code_host({"text/html": f"{STYLE}<p>x</p>"}), "the check is able to fail"

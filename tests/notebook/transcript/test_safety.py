@@ -14,7 +14,7 @@ from support.payloads import PAYLOADS
 from toolloop_jupyter.core.text.plain import plain
 from toolloop_jupyter.notebook.html.escape import prose, visible, visible_json, visible_text
 from toolloop_jupyter.notebook.transcript.export import to_markdown
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 
 HIDDEN = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u202a-\u202e\u2066-\u2069\ufeff\ud800-\udfff\U000e0000-\U000e007f]"
@@ -41,7 +41,7 @@ def test_every_text_is_plain(name):
     """The text form of a block holds no control, direction or zero-width character, and can be encoded."""
     for place, block in blocks(PAYLOADS[name]).items():
         assert not HIDDEN.search(block.text), place
-        json.dumps(mimebundle(block)).encode("utf-8")
+        json.dumps(make_bundle(block)).encode("utf-8")
         block.html.encode("utf-8")
 
 

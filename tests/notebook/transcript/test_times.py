@@ -12,7 +12,7 @@ from toolloop_jupyter.core.events.events import Span, Text, ToolCall, ToolResult
 from toolloop_jupyter.core.events.result import Result
 from toolloop_jupyter.core.text.times import are_times_kept, keep_times
 from toolloop_jupyter.notebook.transcript import (
-    mimebundle,
+    make_bundle,
     render,
     timeline,
     to_markdown,
@@ -47,7 +47,7 @@ def run(seed: float) -> Result:
 
 def written(result: Result) -> list[object]:
     """All that is saved of a run, in each form."""
-    return [mimebundle(render(result, "r")), mimebundle(timeline(result)), to_markdown(result)]
+    return [make_bundle(render(result, "r")), make_bundle(timeline(result)), to_markdown(result)]
 
 
 @pytest.fixture
@@ -96,8 +96,8 @@ def test_the_environment_says_it_too(monkeypatch, value, kept):
 def test_a_run_that_took_longer_is_in_the_same_order(without_times):
     """The picture still tells who spoke after whom."""
     result = run(1.0)
-    lines = mimebundle(timeline(result))["text/plain"].splitlines()
+    lines = make_bundle(timeline(result))["text/plain"].splitlines()
     assert [line.split()[0] for line in lines] == ["?", "◆", "?", "›", "◆"]
-    assert mimebundle(timeline(dataclasses.replace(result, spans=result.spans[:2]))) != mimebundle(
+    assert make_bundle(timeline(dataclasses.replace(result, spans=result.spans[:2]))) != make_bundle(
         timeline(result)
     )

@@ -571,7 +571,7 @@ async def test_fifty_cards_leave_nothing(comms):
 def test_a_card_is_displayed_by_reference():
     """The bundle names the widget and nothing else, so that a static fallback can stand beside it."""
     bar = Toolbar(lambda: None)
-    bundle = bar.mimebundle()
+    bundle = bar.make_reference()
     bar.finish()
     assert list(bundle) == ["application/vnd.jupyter.widget-view+json"]
     assert bundle["application/vnd.jupyter.widget-view+json"]["model_id"]

@@ -7,7 +7,7 @@ import pytest
 
 from support.diagrams import a_run
 from toolloop_jupyter.notebook.transcript.diagram import timeline
-from toolloop_jupyter.notebook.transcript.steps import mimebundle, render
+from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
 
 pytestmark = pytest.mark.browser
 
@@ -21,7 +21,7 @@ def test_the_picture_survives_in_an_untrusted_notebook(jupyter, desk, app):
     run = a_run()
     cells = [
         nbformat.v4.new_code_cell(
-            "x", outputs=[nbformat.v4.new_output("display_data", data=mimebundle(blocks))]
+            "x", outputs=[nbformat.v4.new_output("display_data", data=make_bundle(blocks))]
         )
         for blocks in ([timeline(run)], render(run))
     ]

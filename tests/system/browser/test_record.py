@@ -9,7 +9,7 @@ from support.asking_run import CELLS, decide
 from support.browsing import Desk
 from toolloop_jupyter.core.events.events import ToolCall
 from toolloop_jupyter.notebook.transcript.calls import call_block
-from toolloop_jupyter.notebook.transcript.steps import mimebundle
+from toolloop_jupyter.notebook.transcript.steps import make_bundle
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(600)]
 
@@ -89,7 +89,7 @@ def test_on_paper_everything_is_unfolded(jupyter, desk, record):
     name, _ = record
     saved = jupyter.read(name)
     long = call_block(ToolCall("1", "f", "f", {"one_word": "x" * 190}))
-    saved.cells[-1].outputs.append(nbformat.v4.new_output("display_data", mimebundle(long)))
+    saved.cells[-1].outputs.append(nbformat.v4.new_output("display_data", make_bundle(long)))
     page, _ = HTMLExporter().from_notebook_node(saved)
     (jupyter.root / "paper.html").write_text(page, "utf-8")
     desk.page.goto(f"{jupyter.url}/files/paper.html")

@@ -50,7 +50,7 @@ def test_a_client_without_a_keyboard(kernel):
     kernel.wait(cell)
     assert "a click came back" in cell.text
     kernel.execute("from toolloop_jupyter.notebook.live import asking")
-    assert kernel.execute("print(asking.means_of_asking())", allow_stdin=False).stdout == "card\n"
+    assert kernel.execute("print(asking.find_means())", allow_stdin=False).stdout == "card\n"
 
 
 def test_nobody_there(kernel):

@@ -261,7 +261,7 @@ def test_run_cell_magic_and_time(kernel):
 def test_interrupt_ends_the_turn_in_one_line(kernel, serve, where):
     """■ ends the run with one line; the history is valid and the same session goes on."""
     server = serve(
-        [{**answer("late"), "stall": 20}] if where == "model" else [calls(("slow", {"s": 90})), answer("no")]
+        [{**answer("late"), "stall": 20} if where == "model" else calls(("slow", {"s": 90})), answer("no")]
     )
     run(
         kernel,

@@ -44,8 +44,8 @@ DIFFERENCES = [
     Difference(
         "sandbox",
         "`sandbox=` is required, though the loop's tools are not confined by it",
-        "may be left out; given, it says where changed files are looked for; a path will do",
-        "nobody is made to believe in a wall that is not there",
+        "may be left out; it names the folder that is searched for changed files; a path is enough",
+        "it cannot be mistaken for protection",
         "tests/test_api.py::test_sandbox_may_be_left_out",
     ),
     Difference(
@@ -57,8 +57,7 @@ DIFFERENCES = [
     Difference(
         "tool schemas",
         "the whole docstring is the description; `$ref`s, titles, `default: null`",
-        "a description for each parameter, from the docstring, whose Returns section goes and whose Raises, Notes and Examples "
-        "are bounded; models spelled out; no titles",
+        "a description for each parameter, from the docstring; its Returns section is left out, its Raises, Notes and Examples are bounded; models are written out; no titles",
         "the model knows what each parameter is for, and has nothing to look up in `$defs`",
     ),
     Difference(
@@ -75,21 +74,21 @@ DIFFERENCES = [
     ),
     Difference(
         "valid arguments in the history",
-        "broken arguments are sent back as they stand",
+        "broken arguments are sent back unchanged",
         "the history holds `{}` and the message about it",
         "Anthropic's and Gemini's converters raise on the next call otherwise",
     ),
     Difference(
         "unknown tools",
         "`ValueError: unknown tool`",
-        "the same, with the tools that there are",
+        "the same, with the names of the tools",
         "the model finds the right name at once",
     ),
     Difference(
         "nobody is asked in vain",
         "asks for unknown tools and for arguments that then do not validate",
         "validates first; asks only about a call that can run, with the values that will be used",
-        "what is approved is what runs",
+        "the approved arguments are those that run",
     ),
     Difference(
         "edited arguments",
@@ -108,7 +107,7 @@ DIFFERENCES = [
     Difference(
         "denials",
         "`denied: reason`",
-        "the same, and that it was a decision and not to be repeated",
+        "the same, with the words that this was a decision and that the call must not be repeated",
         "models take a bare denial for a failure and try again",
     ),
     Difference(
@@ -137,9 +136,9 @@ DIFFERENCES = [
     ),
     Difference(
         "shown retries",
-        "`num_retries` are made out of sight, and none once a stream has begun",
+        "retries by `num_retries` are invisible, and there are none once a stream has begun",
         "each one is a `Retry` event; a stream that breaks is tried again, too, and shows no text twice",
-        "a wait has a reason that can be seen",
+        "a person sees why the run waits",
     ),
     Difference(
         "unique call ids",
@@ -169,22 +168,36 @@ DIFFERENCES = [
     Difference(
         "cost of cut calls",
         "a call that a cancel, a timeout or a broken connection cut, or that broke before a retry, counts as 0 calls for $0",
-        "it counts as a call, and the cost of its turn is `None`; what was refused, or never sent, is neither",
+        "it counts as a call, and the cost of its turn is `None`; a request that was refused, or never sent, does neither",
         "the provider bills what it has worked on",
     ),
     Difference(
         "prompt caching",
         "Claude's requests are marked only where `enable_prompt_caching` says so",
-        "they are with tools, or from a session's second turn; `enable_prompt_caching: False` turns it off, marks of one's own win; "
-        "`Usage` tells the cached tokens",
+        "they are marked if there are tools, or from a session's second turn on; `enable_prompt_caching: False` turns that off; marks of one's own win; `Usage` has the cached tokens",
         "a loop sends the same beginning again with each step",
         "tests/core/models/test_caching.py::test_a_loop_on_claude_is_marked",
+    ),
+    Difference(
+        "fallback models",
+        "`fallbacks` in `completion_kwargs` takes a call to another model with the same key, and nothing says so",
+        "`fallback` of `ToolLoopOptions` (`--fallback MODEL`): a `Retry` event, the model and its cost in `Result.spans`; the key goes to "
+        "models of the same provider only",
+        "one sees who has answered, and a key stays where it belongs",
+        "tests/core/loop/test_fallback.py::test_two_servers",
+    ),
+    Difference(
+        "a budget for all runs",
+        "none",
+        "`%toolloop --budget 5` is looked at before each model call of the kernel; then the stop reason `max_cost`",
+        "a loop in a loop is not found out from the bill",
+        "tests/core/loop/test_spending.py::test_a_budget_ends_a_run_before_the_next_call",
     ),
     Difference(
         "what cannot be rerouted",
         "`base_url`, `custom_llm_provider` and `extra_body` in `completion_kwargs` win over `api_base=`, the gateway and what "
         "the loop sends; `fallbacks`, `model_list`, `client` and others take a call elsewhere in silence",
-        "the first three go where nothing else is said: `model=`, `api_base=`, the gateway, messages and tools stay as they "
+        "the first three count only where nothing else is set: `model=`, `api_base=`, the gateway, messages and tools stay as they "
         "are; the others are refused by name, on a gateway also in `extra_body`. Outside this: what you set on the module "
         "`litellm` (`api_base`, `model_alias_map`, an HTTP session) and what one provider makes of fields of its own "
         "(OpenRouter's `models`)",
@@ -211,9 +224,9 @@ DIFFERENCES = [
     ),
     Difference(
         "late cancel",
-        "a cancel while the reader is behind makes a whole answer `cancelled`",
+        "a cancel while the reader lags behind turns a complete answer into `cancelled`",
         "`done`: the turn had ended",
-        "what is complete says so",
+        "a complete answer is reported as complete",
     ),
     Difference(
         "neighbouring questions",
@@ -252,27 +265,26 @@ DIFFERENCES = [
         "results as text",
         "`json.dumps(value, default=str)`: quoted texts of dates, sets, models and dataclasses, `\\u00e9`, the name of a "
         "generator; nothing for an empty text",
-        "JSON of what is data (models, dataclasses, sets, a generator's items), bare dates and numbers, letters as they are; "
-        "`(no output)`",
+        "JSON for data (models, dataclasses, sets, a generator's items), plain dates and numbers, unescaped letters; `(no output)`",
         "the model reads values, and no Python",
     ),
     Difference(
         "long results",
         "sent whole",
-        "beginning and end of what is longer than 20,000 characters (`@tool(max_result=...)`), and how much is missing",
+        "the beginning and the end of a text of more than 20,000 characters (`@tool(max_result=...)`), and how much is missing",
         "one result does not fill the model's context",
     ),
     Difference(
         "calls cut off",
         'the last call of an answer that ends with `finish_reason` "length" or "content_filter" is run',
-        "it is not, and the model is told",
+        "it is not run, and the model is told",
         "its arguments may be half of what was meant",
     ),
     Difference(
         "calls sent twice",
         "a call that one message has twice, with the same id, name and arguments, runs twice",
         "it runs once",
-        "some servers repeat a call; what it does should happen once",
+        "some servers repeat a call, but its effect should happen once",
         "tests/core/models/test_assembly_property.py::test_calls_of_a_whole_message_are_no_fragments",
     ),
     Difference(
@@ -297,8 +309,8 @@ DIFFERENCES = [
     ),
     Difference(
         "output asked for in words",
-        "`response_format` goes out beside the tools, also where the provider refuses that or can call no tool then",
-        "for those models the JSON is asked for in words, in one request more at the end",
+        "`response_format` is sent with the tools, even if the provider refuses that, or then calls no tool",
+        "such models are asked for the JSON in words, in one more request at the end",
         "tools and `output=` work together with every model",
         "tests/core/loop/test_output.py::test_a_model_that_takes_no_response_format_is_asked_in_words",
     ),
@@ -306,37 +318,37 @@ DIFFERENCES = [
         "only True allows",
         'whatever is true for Python allows: also the "n" of an `input()`',
         "`True` alone allows; the model is told when it was another value",
-        "an approval is given, and does not happen",
+        "an approval must be deliberate",
     ),
     Difference(
         "denied again and again",
         "every call is asked about",
-        "one that was denied three times in a turn is refused without asking",
-        "nobody clicks the same away for ever",
+        "a call that was denied three times in a turn is refused without asking",
+        "nobody has to deny the same call for ever",
     ),
     Difference(
         "lambdas",
         "a tool with the name `<lambda>`, which providers refuse",
         '`ToolDefinitionError`; `tool(name="...")(lambda ...)` gives it a name',
-        "before anything starts one learns what to write",
+        "a person learns what to write before anything starts",
     ),
     Difference(
         "changed files",
-        "`.hg`, `.svn` and `.ipynb_checkpoints` are looked into",
+        "`.hg`, `.svn` and `.ipynb_checkpoints` are searched",
         "they are skipped, as `.git`, `.venv`, `node_modules` and the caches of Python's tools are",
-        "what a notebook's autosave writes is no work of the turn",
+        "files of a notebook's autosave are no work of the turn",
     ),
     Difference(
         "closed sessions",
         "`history()` raises `SessionClosed`",
-        "it tells the conversation, which can be gone on with (`history=`)",
-        "what was said is not lost with a `with` block",
+        "it returns the conversation, which a new session can continue (`history=`)",
+        "the end of a `with` block does not lose the conversation",
         f"{HERE}::test_the_history_of_a_closed_session",
     ),
     Difference(
         "sandbox objects",
         "`sandbox.docker`; sandboxes run commands and write files",
-        "`sandbox.local` is a folder that is looked at (`snapshot`, `read`); LiteLLM's own are taken",
+        "`sandbox.local` is a folder that is only read (`snapshot`, `read`); LiteLLM's own sandboxes are accepted",
         "the loop needs no more, and a container around the notebook's own functions would confine nothing",
         "tests/test_ported.py::test_what_only_other_harnesses_do",
     ),
@@ -344,7 +356,7 @@ DIFFERENCES = [
         "clearer messages",
         "the error's name and text",
         "the same kinds of errors with the value, and what to type or to set next",
-        "one reads what to do",
+        "a person reads what to do",
     ),
 ]
 

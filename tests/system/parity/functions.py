@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
 from support.servers import answer, calls
-from system.parity.sides import Expected, Made
+from system.parity.sides import END_OF_WORK, Expected, Made
 
 
 class Review(BaseModel):
@@ -62,7 +61,8 @@ async def aslow() -> str:
 def slow() -> str:
     """Work long."""
     for _ in range(2000):
-        time.sleep(0.01)
+        if END_OF_WORK.wait(0.01):
+            break
     return "worked"
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import threading
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
@@ -26,6 +27,8 @@ MODEL = "openai/priced"
 PRICE = {"input_cost_per_token": 1e-6, "output_cost_per_token": 2e-6}
 """US dollars; a stub without a price would hide whether costs are the same."""
 
+END_OF_WORK = threading.Event()
+"""Set when a run is over: nobody waits for the thread of a tool that LiteLLM's loop has left behind."""
 EVENT_FIELDS = {
     "Text": ("delta",),
     "Reasoning": ("delta",),
@@ -194,6 +197,7 @@ def sent(server: ScriptedServer, side: Side) -> list[dict[str, Any]]:
 
 async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any]:
     """Run a scenario on one side; every turn of it, then what is left. An exception ends it and is part of it."""
+    END_OF_WORK.clear()
     turns: list[Any] = []
     seen: dict[str, Any] = {"turns": turns}
     for name, data in scenario.files.items():
@@ -222,6 +226,7 @@ async def observe(side: Side, scenario: Scenario, folder: Path) -> dict[str, Any
                 seen["history"] = plain(await session.history())
         except Exception as error:
             seen["raised"] = f"{caught_as(error)}: {error}"
+        END_OF_WORK.set()
         seen["requests"] = sent(server, side)
     return seen
 

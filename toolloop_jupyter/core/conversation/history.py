@@ -1,11 +1,12 @@
 """The conversation as LiteLLM's plain dicts, valid at every moment.
 
 Valid means: every assistant `tool_calls` entry is followed, before anything else, by exactly one `tool` message with
-its id, in order; arguments are JSON objects as text; contents are what providers take. It holds at every await point
-because the answers to all calls of a message are there from the start, saying that the call did not run, and are
-overwritten as results come: a cancel needs no cleaning up.
+its id, in order; arguments are JSON objects as text; contents have a form that providers take. The history is valid at every
+await because each call has its answer from the start. That answer says that the call did not run, until the result
+overwrites it. So a cancel needs no cleaning up.
 
-Pictures of results stay in their tool messages; where a provider reads them is decided for each request (`place_pictures`).
+Pictures of results stay in their tool messages. `place_pictures` moves them, for each request, to the place where the
+provider reads them.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class History:
         self._turns: list[int] = _check_starts(turns, len(self._messages))
         """Where each turn began, as an index into the messages."""
         self._has_pictures = any("images" in message or _has_parts(message) for message in given)
-        """Whether there may be some among the messages: until one comes, nobody has to look for them."""
+        """Whether there may be pictures among the messages; if not, `for_request` need not search."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -83,7 +84,7 @@ class History:
         return merge_user_messages(messages)
 
     def begin_turn(self, instructions: str | None) -> None:
-        """Mark the beginning of a turn. `instructions` become the system message; None leaves what is there, "" takes it out."""
+        """Mark the beginning of a turn. `instructions` become the system message; None keeps the present one, "" removes it."""
         if instructions is not None:
             instructions = join_surrogates(instructions)
             first = self._messages[0] if self._messages else None
@@ -100,7 +101,7 @@ class History:
 
     @property
     def turns(self) -> int:
-        """How many turns are known by their beginnings."""
+        """How many turns have a known beginning."""
         return len(self._turns)
 
     @property
@@ -109,17 +110,17 @@ class History:
         return list(self._turns)
 
     def mark_turn(self, number: int) -> None:
-        """Note a beginning for turn `number` if it has none: it may have ended before it said anything."""
+        """Note the end of the messages as the beginning of turn `number`, if it has none: it ended before its first message."""
         if len(self._turns) <= number:
             self._turns.append(len(self._messages))
 
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first that is known) and all after it."""
+        """Forget turn number `turn` (0 is the first with a known beginning) and all turns after it."""
         del self._messages[self._turns[turn] :]
         del self._turns[turn:]
 
     def bookmark(self) -> Callable[[], None]:
-        """What puts the messages and turns back to how they are now."""
+        """A function that puts the messages and turns back to their present state."""
         messages, turns = self.copy(), self.starts
 
         def put_back() -> None:
@@ -142,7 +143,7 @@ class History:
             del self._messages[-1]
 
     def add_assistant(self, message: Message) -> None:
-        """Append an assistant message and, for each of its calls, the answer it has until a result comes."""
+        """Append an assistant message and, for each of its calls, an answer that stays until the result comes."""
         answers = [
             {"role": "tool", "tool_call_id": call["id"], "content": NOT_RUN}
             for call in message.get("tool_calls", ())
@@ -158,14 +159,14 @@ class History:
         self._has_pictures |= not isinstance(content, str)
 
     def answer_of(self, call_id: str) -> str:
-        """The present text of the tool message for this call; "" if the last assistant message with calls does not have it."""
+        """The present text of this call's tool message; "" if the last assistant message with calls does not have the call."""
         answer = self._answers.get(call_id)
         content = "" if answer is None else answer["content"]
         return content if isinstance(content, str) else str(content[0]["text"])  # the text comes first
 
 
 def _check_mappings(messages: object) -> Sequence[ReadMessage]:
-    """The messages themselves; raises HistoryInvalid for what is no list of mappings."""
+    """The messages as a list. Raises HistoryInvalid for a value that is no list of mappings."""
     if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
         given = f"{type(messages).__name__} {messages!r:.60}"
         raise HistoryInvalid([f"it must be a list of messages, such as load(path) gives, not {given}"])
@@ -181,10 +182,10 @@ def _check_mappings(messages: object) -> Sequence[ReadMessage]:
 
 
 def merge_user_messages(messages: list[Message]) -> list[Message]:
-    """The messages of a request with neighbouring user messages as one.
+    """The messages of a request, with neighbouring user messages merged into one.
 
-    A turn that was stopped before its answer leaves its question, and the next one comes right behind it; the chat
-    templates of some models (Mistral's, Gemma's) refuse that. What has more than role and content is left alone.
+    A turn that was stopped before its answer leaves its question, and the next question follows at once. The chat
+    templates of some models (Mistral's, Gemma's) refuse that. A message with other fields than role and content stays alone.
     """
     if "user user" not in " ".join([message["role"] for message in messages]):
         return messages
@@ -215,13 +216,13 @@ def _copy_for_request(message: Message) -> Message:
     if calls := copied.get("tool_calls"):
         copied["tool_calls"] = [{**call, "function": call["function"].copy()} for call in calls]
     for key, value in message.items():
-        if key != "tool_calls" and isinstance(value, list | dict):
+        if key != "tool_calls" and isinstance(value, (list, dict)):
             copied[key] = copy.deepcopy(value)
     return copied
 
 
 def validate(messages: Sequence[ReadMessage]) -> list[str]:
-    """Say what is wrong where; an empty list means that a provider will take the conversation."""
+    """List each fault and its place. An empty list means that a provider will take the conversation."""
     problems: list[str] = []
     waiting: OrderedDict[str, None] = OrderedDict()
     seen: set[str] = set()
@@ -320,7 +321,7 @@ _STRICT = json.JSONDecoder(parse_constant=_refuse)
 
 
 def is_json_object(text: object) -> bool:
-    """Whether `text` is a strict JSON object as text, as the arguments of a stored call must be."""
+    """Whether `text` is the text of a strict JSON object. The arguments of a stored call must be one."""
     try:
         return isinstance(text, str) and isinstance(_STRICT.decode(text), dict)
     except (ValueError, RecursionError):
@@ -441,7 +442,7 @@ def _leave_out(message: Message) -> Message:
 
 
 def find_picture_place(messages: Iterable[ReadMessage]) -> PicturePlace | None:
-    """Where these messages, as they were sent, have pictures of results."""
+    """Where these messages of a request have pictures of results; None if they have none."""
     for message in messages:
         if message.get("role") == "tool" and _list_pictures(message):
             return "tool"

@@ -1,4 +1,4 @@
-"""A conversation in a file: written whole, read, and made valid where it comes from elsewhere."""
+"""A conversation in a file: write it, read it, and repair one that comes from elsewhere."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _KEPT_AS_THEY_ARE = ("system", "developer", "user")
 def dump(messages: Sequence[ReadMessage], path: str | Path, turns: Sequence[object] = ()) -> None:
     """Write a conversation as readable JSON, whole or not at all, without the runs' keys.
 
-    `turns` is what a notebook knows of them. Raises OSError with the reason.
+    `turns` is what a notebook keeps of each turn. Raises OSError with the reason.
     """
     known = {"turns": list(turns)} if turns else {}
     data = {"format": FORMAT, **known, "messages": hide_in(list(messages))}
@@ -52,10 +52,10 @@ def load_messages(path: str | Path, *, repaired: bool = False) -> list[Message]:
 def repair(messages: Iterable[ReadMessage]) -> list[Message]:
     """Make a conversation from outside valid, changing as little as possible; returns new messages.
 
-    Calls without a result get one that says so, results are put in the order of their calls, those without a call
-    are dropped. Arguments become a JSON object as text, {} where they are none. Calls without an id, or with one that
-    the conversation has already, get a new one, and so do their results. Empty messages and text blocks go, and so do
-    other roles and OpenAI's old `function_call`; half of a surrogate pair becomes "�".
+    A call without a result gets one that says so. Results are put in the order of their calls; a result without a call is
+    dropped. Arguments become a JSON object as text, {} if they are none. A call whose id is missing or used already gets a new
+    id, and so does its result. Empty messages and text blocks, other roles and OpenAI's old `function_call` are removed. Half
+    of a surrogate pair becomes "�".
     """
     entries: Iterable[object] = list(messages)  # from outside: anything
     if deep := [str(number) for number, message in enumerate(entries) if is_deeper(message)]:
@@ -93,14 +93,14 @@ def repair(messages: Iterable[ReadMessage]) -> list[Message]:
 
 
 def _make_content(content: object) -> object:
-    """Content as providers take it: text or a list of parts, other JSON data as text."""
+    """Content in a form that providers take: text or a list of parts; other JSON data becomes text."""
     if isinstance(content, str | list):
         return content
     return "" if content is None else json.dumps(content, ensure_ascii=False, default=repr)
 
 
 def _repair_parts(message: Message) -> None:
-    """Let each part of a content be an object that says something."""
+    """Make each part of the message's content an object, and remove the empty ones. Changes the message."""
     content = message.get("content")
     if isinstance(content, list) and content:
         parts = [part if isinstance(part, Mapping) else _make_part(part) for part in content]
@@ -113,7 +113,7 @@ def _make_part(part: object) -> Message:
 
 
 def _repair_calls(message: Message) -> list[Message]:
-    """The message's calls, each with a name and a JSON object; their ids may be missing still."""
+    """Give each call of the message a name and a JSON object; returns the calls, whose ids may still be missing."""
     message.pop("function_call", None)
     sent = message.pop("tool_calls", None)
     given = [call for call in sent if _has_name(call)] if isinstance(sent, list | tuple) else []
@@ -134,7 +134,7 @@ def _repair_calls(message: Message) -> list[Message]:
 
 
 def _has_name(call: object) -> bool:
-    """Whether this is a call that says which function it is of."""
+    """Whether this is a call with the name of its function."""
     function = call.get("function") if isinstance(call, Mapping) else None
     return isinstance(function, Mapping) and bool(function.get("name"))
 
@@ -146,7 +146,7 @@ def _list_answers(messages: Sequence[ReadMessage], number: int) -> list[ReadMess
 
 
 def _take_answer(answers: list[ReadMessage], call: Message) -> object:
-    """The content of the first answer to this call; of the first without an id, where ids are missing."""
+    """Take the first answer to this call out of `answers` (else the first without an id), and return its content."""
     found = next((one for one in answers if one.get("tool_call_id") == call.get("id")), None)
     found = found or next((one for one in answers if not one.get("tool_call_id")), None)
     if found is None:

@@ -1,4 +1,4 @@
-"""A request to run a tool, and what was decided about it; JSON data that cannot be changed any more.
+"""A request to run a tool, and the decision about it. Also `freeze`: JSON data that nobody can change.
 
 Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
 with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
@@ -21,15 +21,15 @@ from ..text import hide
 DecidedBy: TypeAlias = Literal[
     "click", "code", "prompt", "policy", "callback", "stream", "unattended", "stop"
 ]
-"""Who has decided. "code": a card's button, which was worked by code of this kernel and by no message of the front-end."""
+"""Who decided. "code": code in this kernel pressed a card's button, and no person did in the front-end."""
 Scope: TypeAlias = Literal["call", "run", "session"]
 _LONGEST_REPR = 500
-"""Characters of a reason that is no text."""
+"""Characters that are kept of a reason that is not a text."""
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided about one call, by whom, when."""
+    """A decision about one call: which, by whom, when."""
 
     allowed: bool
     reason: str = ""
@@ -55,7 +55,7 @@ class Approval:
     tool: str
     input: Mapping[str, object]
     _waiting: list[asyncio.Future[tuple[bool, str]]] = field(default_factory=list, compare=False, repr=False)
-    """One for each `wait()` that goes on, on whatever loop: an Approval itself can be made without any."""
+    """One for each `wait()` that goes on, each on its own loop. An Approval can be made where no loop runs."""
     # ours
     call_id: str = ""
     description: str = ""
@@ -64,20 +64,21 @@ class Approval:
     schema: Mapping[str, object] = field(default_factory=dict, compare=False, repr=False)
     """The JSON schema of the arguments, for an edit form."""
     question: str = ""
-    """What is asked, where it is something else than whether a tool may run: `input` is then a form to fill in and send."""
+    """A question other than whether a tool may run: `input` is then a form to fill in and send. Mostly ""."""
     origin: str = ""
-    """Where the tool runs and what is claimed of it, where that is not this notebook."""
+    """For a tool that runs outside of this notebook: where it runs, and what its server claims of it."""
     why: str = ""
     """Why somebody is asked, e.g. "permissions are 'ask'"."""
     check: Callable[[Mapping[str, object]], object] = field(
         default=_accept_anything, compare=False, repr=False
     )
-    """Validates edited arguments by the code that validates a call, and gives the call that will run (with its arguments
-    as `.json`); raises ValueError with the model's-eye message."""
+    """Validates edited arguments just as those of a model, and returns the call that will run (with its arguments as
+    `.json`). Raises ValueError with the message that a model would get."""
     scopes: tuple[Scope, ...] = field(default=("call", "run"), compare=False, repr=False)
-    """How far it may reach: "session" where the conversation goes on, "call" alone where the function may change unseen."""
+    """The scopes that a person may choose: "session" only if the conversation can go on; "call" alone if the function can
+    change unnoticed."""
     editable: bool = field(default=True, compare=False, repr=False)
-    """Whether edited arguments can reach the tool: those of another runtime's request cannot."""
+    """Whether the tool can get edited arguments; False for a request of another runtime."""
     number: int = field(default=0, compare=False)
     """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
     _state: dict[str, Any] = field(
@@ -95,9 +96,10 @@ class Approval:
         by: DecidedBy = "stream",
         scope: Scope = "call",
     ) -> None:
-        """Let the call run: as shown, or with edited `arguments`. A `scope` that is not among `scopes` is "call".
+        """Let the call run: as shown, or with edited `arguments`. A `scope` that is not among `scopes` counts as "call".
 
-        Raises ValueError, and decides nothing, when these do not validate, or for another scope. From any thread.
+        Raises ValueError, and decides nothing, if the arguments do not validate, or `scope` or `by` is not a known word.
+        May be called from any thread.
         """
         call, edited = None, None
         _check_choice("scope", scope, get_args(Scope))
@@ -107,19 +109,18 @@ class Approval:
         if arguments is not None and not is_same_json(given := thaw(dict(arguments)), self.input):
             try:
                 call = self.check(given)
-            except (
-                ValueError
-            ) as error:  # quotes what was given, for the model: here a person reads it, without keys
+            except ValueError as error:
+                # The message is made for the model and repeats the arguments; a person reads it here, so keys are hidden.
                 raise ValueError(hide(str(error))) from None
             made = getattr(call, "json", None)
-            if made is self.input:  # read as what was shown
+            if made is self.input:  # the edit means the same arguments
                 call = None
             else:
                 edited = freeze(made if isinstance(made, dict) else given)
         self._decide(Decision(True, "", edited, by, scope if scope in self.scopes else "call"), call)
 
     def deny(self, reason: str = "", *, by: DecidedBy = "stream") -> None:
-        """Refuse the call; `reason` reaches the model, as text whatever it is. From any thread."""
+        """Refuse the call. The model is told `reason`, as text. May be called from any thread."""
         _check_choice("by", by, get_args(DecidedBy))
         self._decide(Decision(False, _read_reason(reason), by=by))
 
@@ -135,11 +136,11 @@ class Approval:
 
     @property
     def edited_call(self) -> object:
-        """What `check` made of the edited arguments, the very values that run; None when they are as shown."""
+        """The call that `check` made of the edited arguments, which will run; None if the arguments are as shown."""
         return self._state.get("call")
 
     async def wait(self) -> tuple[bool, str]:
-        """(allowed, reason), once decided."""
+        """Wait for the decision; returns (allowed, reason)."""
         future: asyncio.Future[tuple[bool, str]] = asyncio.get_running_loop().create_future()
         with self._state["lock"]:
             self._waiting.append(future)
@@ -167,7 +168,7 @@ def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
 
 
 def _read_reason(reason: object) -> str:
-    """A reason as an exact text: code that decides gives an error, a number or an object of its own as well."""
+    """The reason as an exact `str`. Code that decides may pass an exception, a number or any other object."""
     if reason is None:
         return ""
     return str.__str__(reason) if isinstance(reason, str) else shorten_repr(reason, _LONGEST_REPR)
@@ -178,13 +179,13 @@ def _wake(future: asyncio.Future[tuple[bool, str]], decision: Decision) -> None:
         future.set_result((decision.allowed, decision.reason))
 
 
-# --- JSON data that cannot be changed any more: what a person was shown is what runs and what stays in the record. ---
+# --- JSON data that nobody can change: the arguments that a person saw are those that run and stay in the record. ---
 #
-# Still dicts and lists for everybody who reads them (`json.dumps`, `==`, `isinstance`); a write raises and says how the
-# call is run with other arguments. `copy.deepcopy`, pickle and `thaw` give plain data that can be changed.
+# Whoever reads such data sees dicts and lists (`json.dumps`, `==`, `isinstance`). A write raises TypeError, which says how
+# to run the call with other arguments. `copy.deepcopy`, pickle and `thaw` give plain data that can be changed.
 
 _ADVICE = (
-    "this is what was shown and what will run, so it cannot be changed; to run the call with other arguments: "
+    "a person was shown these arguments and the call runs with them, so they cannot be changed; to run it with others, write "
     "approval.allow({**approval.input, NAME: VALUE})"
 )
 
@@ -209,13 +210,13 @@ class _FixedList(list[Any]):
 
 
 def freeze(value: Any) -> Any:
-    """A copy of JSON data whose dicts and lists, at every depth, refuse to be changed; itself where it is one already."""
+    """A copy of JSON data whose dicts and lists, at every depth, refuse changes; the value itself if it is such a copy."""
     if isinstance(value, (_FixedDict, _FixedList)):
         return value
     if isinstance(value, dict):
-        return _FixedDict((key, freeze(item)) for key, item in value.items())
+        return _FixedDict({key: freeze(item) for key, item in value.items()})
     if isinstance(value, (list, tuple)):
-        return _FixedList(freeze(item) for item in value)
+        return _FixedList([freeze(item) for item in value])
     return value
 
 

@@ -61,14 +61,14 @@ class OptionsMismatch(HarnessError):
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has an impossible value. One line also under `%xmode Verbose`, whose tracebacks show every argument."""
+    """An argument has an impossible value. Always shown as one line: a traceback of `%xmode Verbose` shows every argument."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"ValueError: {self}"]
 
 
 class ArgumentTypeInvalid(HarnessError, TypeError):
-    """An argument has a type that it does not take. One line, as `ArgumentInvalid`."""
+    """An argument has the wrong type. Shown as one line, like `ArgumentInvalid`."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"TypeError: {self}"]
@@ -79,7 +79,7 @@ class HarnessInstallFailed(HarnessError):
 
 
 class StateIncompatible(HarnessError):
-    """As `HarnessInstallFailed`."""
+    """An error of LiteLLM's other harnesses, like `HarnessInstallFailed`; never raised here."""
 
 
 class SandboxError(HarnessError):
@@ -103,7 +103,7 @@ class OutputInvalid(HarnessError):
 
 
 class HistoryInvalid(HarnessError, ValueError):
-    """Messages that are not a valid OpenAI conversation. `problems` lists what is wrong where."""
+    """Messages that are not a valid OpenAI conversation. `problems` has a line for each fault and its place."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("history is not a valid conversation: " + list_some(problems, 20, "; "))
@@ -111,7 +111,7 @@ class HistoryInvalid(HarnessError, ValueError):
 
 
 class ToolDefinitionError(HarnessError, ValueError):
-    """Functions that cannot be tools as they stand. `problems` has one line for each, with what to write instead."""
+    """Functions that cannot be tools as they are. `problems` has a line for each fault, with what to write instead."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__(
@@ -138,7 +138,7 @@ class RunFailed(HarnessError):
 
 
 class Mistake(HarnessError, ValueError):
-    """Something typed wrong in a magic: one line that says what to type instead. It repeats nothing that looks like a key."""
+    """A mistake in a line typed for a magic. Its one line says what to type instead, and shows nothing that looks like a key."""
 
     def __str__(self) -> str:
         return hide_suspected(super().__str__())
@@ -150,14 +150,14 @@ class Mistake(HarnessError, ValueError):
 STOPPED = "the run was stopped"
 
 
-# --- what the values of a run may be: checked where they come in -----------------------------------------------------
+# --- checks of the values that a run is given ------------------------------------------------------------------------
 
 OnLimit = Literal["stop", "answer"]
 
 
 @dataclass(frozen=True)
 class Check:
-    """What one value may be."""
+    """Which values are allowed for one keyword or option."""
 
     types: Any = str
     words: str = "text"
@@ -199,6 +199,8 @@ CHECKS: Mapping[str, Check] = {
     "output_retries": Check(int, "a whole number", least=0, or_none=False),
     "max_model_calls": Check(int, "a whole number", least=1, or_none=False),
     "max_cost": Check(_NUMBER, "an amount of US dollars", above=0, unit=" US dollars"),
+    "budget": Check(_NUMBER, "an amount of US dollars", above=0, unit=" US dollars"),
+    "fallback": Check((list, tuple), "a list of models", or_none=False),
     "on_limit": Check(choices=get_args(OnLimit)),
     "images": Check(choices=get_args(ImageMode)),
 }
@@ -206,8 +208,8 @@ CHECKS: Mapping[str, Check] = {
 
 
 def check_values(values: Mapping[str, object]) -> None:
-    """Raise for values that a run cannot have, all of them in one line: ArgumentInvalid, or ArgumentTypeInvalid where
-    only types are wrong.
+    """Check the keywords of a run. Raises one error for all faults: ArgumentTypeInvalid if only types are wrong, else
+    ArgumentInvalid.
     """
     faults = []
     for name, value in values.items():

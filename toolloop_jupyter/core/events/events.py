@@ -1,4 +1,4 @@
-"""What a run says while it goes on (text, calls and their results, retries), and a model call with what it brought: plain data."""
+"""The events of a run (text, calls and their results, retries), and a model call's request and reply: plain data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Attachment:
     kind: str
     """"picture", "audio", "source", "file", or the type that the server gave it."""
     name: str
-    """What it is, in a line."""
+    """A description in one line."""
     address: str = field(default="", repr=False)
     """Its data address (`data:image/png;base64,…`), or "". Of a picture of the prompt a small one, for people."""
     is_sent: bool = False
@@ -30,9 +30,9 @@ StopReason: TypeAlias = Literal[
 ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
-"""done: the function returned; failed: it raised, or took too long; invalid: there is no such tool, or the arguments do not
-fit; refused: the loop did not run it (an answer that was cut off, a limit, something that changed after the check); denied:
-by a person, a policy, or because nobody could be asked; cancelled: the turn ended before or while it ran."""
+"""done: the function returned. failed: it raised, or took too long. invalid: there is no such tool, or the arguments do not
+fit. refused: the loop did not run it (the answer was cut off, a limit was reached, or something changed after the check).
+denied: a person or a policy denied it, or nobody could be asked. cancelled: the turn ended before it ran, or while it ran."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +45,9 @@ class Usage:
     """Model calls, not tool calls."""
     # ours
     cache_read_tokens: int | None = None
-    """Of `input_tokens`, those that the provider had in its cache; None where nobody tells."""
+    """How many of `input_tokens` the provider has read from its cache; None if nobody tells."""
     cache_write_tokens: int | None = None
-    """Of `input_tokens`, those that the provider has put into its cache; None where nobody tells."""
+    """How many of `input_tokens` the provider has put into its cache; None if nobody tells."""
 
     @property
     def total_tokens(self) -> int:
@@ -64,7 +64,7 @@ class Usage:
 
 
 def _add_told(one: int | None, other: int | None) -> int | None:
-    """The sum of what is told; None where neither is."""
+    """The sum of two numbers of which each may be unknown; None if both are."""
     return other if one is None else one if other is None else one + other
 
 
@@ -84,21 +84,21 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model asks for a tool. Comes before validation; `input` is what it sent, {} when that was no JSON object."""
+    """The model asks for a tool. Comes before validation: `input` has the arguments as sent, {} if they were no JSON object."""
 
     id: str
     name: str
     """The name in the notebook; for a made-up tool, what the model wrote."""
     native_name: str
-    """The name as it goes over the wire (differs where the notebook's is not a valid tool name)."""
+    """The name that the model uses; another one than `name` if providers do not take that."""
     input: Mapping[str, object]
     builtin: bool = True
-    """Whether it is a tool of the harness itself (LiteLLM's default); the Tool Loop's are functions, and never are."""
+    """Whether the harness brings this tool itself. Always False in the Tool Loop; True is LiteLLM's default."""
 
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What came of one tool call. `output` is exactly the text that the model gets."""
+    """The result of one tool call. `output` is exactly the text that the model gets."""
 
     id: str
     output: str
@@ -117,12 +117,12 @@ class ToolResult:
     pictures: tuple[str, ...] = field(default=(), compare=False, repr=False)
     """Data addresses of the pictures that the model gets beside `output`; empty when it takes none."""
     decision: Decision | None = field(default=None, compare=False, repr=False)
-    """By whose decision it ran or did not, also by an earlier approval of all calls; None when nothing had to be decided."""
+    """The decision to run it or not, perhaps an earlier approval of all calls; None if nothing had to be decided."""
     status: ToolStatus = field(default="done", compare=False)
     printed: str = field(default="", compare=False, repr=False)
-    """What the function printed, as far as it is in `output`."""
+    """The function's prints that are part of `output`."""
     returned: str | None = field(default=None, compare=False, repr=False)
-    """The part of `output` that tells the value or the error, where there is more in it; None when it is all."""
+    """The part of `output` with the value or the error; None if `output` has nothing else."""
 
     def __post_init__(self) -> None:
         if self.is_error and self.status == "done":
@@ -130,7 +130,7 @@ class ToolResult:
 
     @property
     def edited(self) -> Mapping[str, object] | None:
-        """The arguments as a person edited them, which `output` tells the model; None when nobody has, or it did not run."""
+        """The arguments that a person edited (`output` tells the model so); None if nobody edited them, or it did not run."""
         return self.decision.arguments if self.ran and self.decision is not None else None
 
     @property
@@ -150,7 +150,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """A harness has shortened its conversation, from and to so many tokens. LiteLLM's; the Tool Loop never does."""
+    """Another harness of LiteLLM has shortened its conversation. The Tool Loop never sends this event."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -160,7 +160,7 @@ class Compaction:
 class Retry:
     """Ours: a model call failed and is tried again, or its answer did not fit `output=` and is asked for again.
 
-    `discard` is streamed text that is no longer valid. Mostly it is "": a new try that repeats the shown text continues it.
+    `discard` is streamed text that is no longer valid. It is mostly "", since a new try that repeats the shown text continues it.
     """
 
     attempt: int
@@ -170,6 +170,8 @@ class Retry:
     """Seconds until the next try."""
     of_answer: bool = False
     """Whether the call came back whole, but its answer was not accepted: `error` says why. The next answer is a new text."""
+    model: str = ""
+    """The model that is asked from now on (a `fallback`); "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ class Span:
     is_error: bool = False
 
 
-# --- a model call as it goes out, and what it brought ------------------------------------------------------------
+# --- a model call: its request and its reply ---------------------------------------------------------------------
 
 Emit = Callable[[Text | Reasoning | Attachment | Retry], Awaitable[None]]
 
@@ -205,7 +207,7 @@ class Request:
 
     @property
     def address(self) -> str:
-        """The API's address that it goes to; "" for the provider's own."""
+        """The address of the API that gets the request; "" for the provider's own."""
         given = {**self.secrets, **self.options}
         return str(given.get("api_base") or given.get("base_url") or "")
 
@@ -224,7 +226,7 @@ class Request:
         }
 
     def shown(self) -> dict[str, Any]:
-        """The same without keys and headers, as plain data: for step mode, dry runs and recordings."""
+        """The request without keys and headers, as plain data: for step mode, dry runs and recordings."""
         options = {key: _shown_option(value) for key, value in self.options.items()}
         return {
             "model": self.model,
@@ -244,31 +246,31 @@ def _shown_option(value: object) -> object:
 @hide_in_repr
 @dataclass(frozen=True)
 class Reply:
-    """What a model call brought."""
+    """A model's reply to one request."""
 
     message: dict[str, Any]
     finish_reason: str | None
     usage: Usage
     cost: float | None
-    """US dollars, or None when neither the provider nor LiteLLM's price list tells all of it."""
+    """US dollars; None if neither the provider nor LiteLLM's price list tells the whole cost."""
     known_cost: float = 0.0
-    """What is known of it: an answer's own cost, without that of the tries before it which broke off."""
+    """The part of the cost that is known: that of the answer itself, without earlier tries that broke off."""
     refusal: str = ""
     attachments: tuple[Attachment, ...] = ()
     seconds: float = 0.0
 
 
-# --- The fields of a delta or a message, whether LiteLLM made an object of it or it is a plain dict. ----------
+# --- the fields of a delta or a message, which may be an object of LiteLLM's or a plain dict -------------------
 
 Fields: TypeAlias = Mapping[str, Any]
-"""The fields of one of them by their names."""
+"""The fields of a delta or a message, by their names."""
 
 
 def read_fields(source: object) -> Fields:
-    """Read the fields of LiteLLM's objects and of plain dicts alike; what is neither has none.
+    """The fields of an object of LiteLLM's, of a plain dict or of any other object; {} for a value that has none.
 
-    A pydantic object's own dicts are read: its `__getattr__` takes some 3 µs to say that a field is absent, as most
-    of them are in most deltas.
+    A pydantic object's own dicts are read: its `__getattr__` takes some 3 µs for an absent field, and most fields are
+    absent in most deltas.
     """
     if type(source) is dict:
         return source

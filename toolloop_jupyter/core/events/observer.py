@@ -1,4 +1,4 @@
-"""Who looks on while a run goes on, and where the run lives: the two seams around the loop's steps."""
+"""The two seams around the loop's steps: an `Observer` sees them, and a `Host` is the place where the run goes on."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Sink: TypeAlias = Callable[[str, Any], None]
-"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle), from whatever thread it comes."""
+"""Takes ("stdout" or "stderr", text) or ("display", MIME bundle); called from any thread."""
 RunSync: TypeAlias = Callable[[Callable[[], Coroutine[object, None, Any]]], Any]
-"""Runs what it is given to its end from sync code, and returns its value."""
+"""Runs the coroutine of a function to its end from sync code, and returns its value."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Observer:
     wants_deltas = False
     """Whether `delta` is called: it costs something for each piece of an answer."""
     wants_output = False
-    """Whether `output` is called. What a tool prints then goes there, and nowhere else."""
+    """Whether `output` is called. A tool's output then goes there, and nowhere else."""
 
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
@@ -56,7 +56,7 @@ class Observer:
         """The model call came back whole."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """The model call failed for good; this is what the person is told."""
+        """The model call failed after its retries; `error` is the error that the person sees."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """A call with these validated arguments (JSON form) is about to be asked about, or else to run."""
@@ -74,6 +74,41 @@ class Observer:
         """A tool has reported how far it is. May be called from the tool's thread."""
 
 
+class Gate:
+    """What runs that go on side by side share: how fast they ask a model, what they may cost, whose turn it is with a tool
+    and with the person. This one shares nothing.
+    """
+
+    retries: int | None = None
+    """How often a failed model call is tried again where `num_retries` does not say; None leaves it to LiteLLM."""
+
+    def find_limit(self) -> str:
+        """Why no further model call may be made, or ""."""
+        return ""
+
+    async def enter(self) -> None:
+        """Wait until a request may go out. `leave` follows, however the request ends."""
+
+    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+        """A request has ended: answered (status 200), failed, or cut (None).
+
+        `wait`: the seconds that the server asks for; `said`: its error's text. The seconds after which `enter` lets the same
+        request go out once more, where that is no try of the call: all runs wait then. None mostly.
+        """
+        return None
+
+    def add_cost(self, cost: float) -> None:
+        """A model call has cost so many US dollars, as far as they are known."""
+
+    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of this tool."""
+        return nullcontext()
+
+    def ask_person(self) -> AbstractAsyncContextManager[object]:
+        """Entered around each request to a person."""
+        return nullcontext()
+
+
 class PrintKeeper:
     """Keeps what one call prints, for `@tool(capture_output=True)`. str() is the text for the model."""
 
@@ -81,7 +116,7 @@ class PrintKeeper:
         self._texts: list[str] = []
 
     def take(self, kind: str, payload: Any) -> None:
-        """Take a piece, from whatever thread it comes."""
+        """Take a piece of output, as a `Sink` does."""
         if kind != "display":
             self._texts.append(payload)
 
@@ -95,19 +130,19 @@ class PrintKeeper:
 
 
 class Host(Presenter):
-    """Where runs live. This one is plain Python; a notebook's knows its kernel, its cells and who sits before them."""
+    """The place where runs go on. This one is plain Python. A notebook's host knows the kernel, its cells and its person."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         """Run `make()` to its end from sync code and return what it returns."""
         return asyncio.run(make())
 
     def one_loop(self) -> RunSync:
-        """As `run_sync`, for several steps that must share a loop: those of one stream."""
+        """A function like `run_sync`, whose calls all use one event loop: for the steps of one stream."""
         loop = asyncio.new_event_loop()
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: it may have to show a request."""
+        """Entered around each turn: a notebook lets clicks and interrupts arrive. `may_ask`: the turn may show a request."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
@@ -124,16 +159,16 @@ class Host(Presenter):
         """Ask that person, until the request is decided."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Give `sink` what the code inside prints and displays; here nothing is captured.
+        """Give `sink` the prints and displays of the code inside; here nothing is captured.
 
-        `shown=False`: nobody shows what `sink` gets, so it also goes where it would go without the capture.
+        `shown=False`: nobody shows the output that `sink` gets, so it also goes where it would go without the capture.
         """
         return nullcontext()
 
     def keeper(self) -> PrintKeeper:
-        """What keeps the output of one call for the model."""
+        """A new keeper, for the output of one call."""
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """A traceback with the names that a person knows for code that is in no file; a notebook has cells."""
+        """The traceback with names that a person knows for code without a file; a notebook names its cells."""
         return traceback

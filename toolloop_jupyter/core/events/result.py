@@ -1,4 +1,4 @@
-"""What a turn leaves: its Result, how that looks to people, and checks of it for exercises.
+"""The Result of a turn, how people see it, and checks of it for exercises.
 
 Names, fields and meanings are those of `litellm.harness` 1.110; fields after the comment "ours" are additions
 with defaults, so code written for LiteLLM's events reads these, and `show()` reads LiteLLM's.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Presenter:
-    """How a Result looks to people. This one is plain text; a notebook's shows the run's transcript."""
+    """Shows a Result to people. This one writes plain text; a notebook's shows the run's transcript."""
 
     def display(self, result: Result) -> None:
         """Show it as the value of a cell."""
@@ -46,13 +46,13 @@ class Presenter:
         return hide(result.text)
 
     def diagram(self, result: Result) -> object:
-        """A picture of who spoke when. Raises RuntimeError where there is none."""
+        """The picture of the run's time line. Raises RuntimeError if there is none."""
         raise RuntimeError("diagram() needs a notebook: run it by agent() or %%toolloop of toolloop_jupyter")
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a turn leaves. `text` is the final answer, or the partial one; the error where the model said nothing (as LiteLLM)."""
+    """The result of a turn. `text` is the final or the partial answer, or the error if the model said nothing (as in LiteLLM)."""
 
     text: str
     output: Any
@@ -61,7 +61,7 @@ class Result:
     events: list[Event]
     usage: Usage
     cost: float | None
-    """US dollars; None when nobody told the price (never 0.0 for "unknown")."""
+    """US dollars; None if the cost is not known (0.0 never means "unknown")."""
     stop_reason: StopReason
     session_id: str
     # ours
@@ -74,7 +74,7 @@ class Result:
     """How many answers were read before `output` validated (0 without `output=`)."""
 
     presenter: Presenter = field(default=Presenter(), compare=False, repr=False)
-    """How it looks: as where it was run."""
+    """Shows the Result as the place does in which it was run."""
 
     @property
     def calls(self) -> list[ToolCall]:
@@ -112,19 +112,19 @@ class Result:
         named = [call for call in self.calls if call.name == name]
         fitting = [call for call in named if _fits(call, wanted)]
         if times is not None and len(fitting) != times and (fitting or not times):
-            raise _fault(
-                f"{name} was called {_times(len(fitting))}{_with(wanted)}, expected {_times(times)}: {_shown(fitting)}"
+            raise _make_failure(
+                f"{name} was called {_count_times(len(fitting))}{_write_arguments(wanted)}, expected {_count_times(times)}: {_list_calls(fitting)}"
             )
         if fitting or times == 0:
             return
-        often = f" (expected {_times(times)})" if times is not None else ""
+        often = f" (expected {_count_times(times)})" if times is not None else ""
         if named:
-            raise _fault(
-                f"{name} was called, but never{_with(wanted)}{often}. It was called as: {_shown(named)}"
+            raise _make_failure(
+                f"{name} was called, but never{_write_arguments(wanted)}{often}. It was called as: {_list_calls(named)}"
             )
         called = ", ".join(call.name for call in self.calls)
         did = f"It called: {called}." if called else "It called no tool at all."
-        raise _fault(f"the model never called {name}{often}. {did}")
+        raise _make_failure(f"the model never called {name}{often}. {did}")
 
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
@@ -134,7 +134,9 @@ class Result:
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
         if found:
-            raise _fault(f"{name} should not have been called{_with(unwanted)}, but it was: {_shown(found)}")
+            raise _make_failure(
+                f"{name} should not have been called{_write_arguments(unwanted)}, but it was: {_list_calls(found)}"
+            )
 
     def assert_order(self, *tools: Tool) -> None:
         """Check that these tools were called in this order, others between them or not."""
@@ -146,7 +148,7 @@ class Result:
                 left.pop(0)
         if left:
             order = ", ".join(call.name for call in self.calls) or "nothing"
-            raise _fault(
+            raise _make_failure(
                 f"expected {' → '.join(names)}; {left[0]} is missing at its place. The order was: {order}"
             )
 
@@ -155,7 +157,7 @@ class Result:
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
-        """What a model is told of it, where it is in a prompt or a tool returns it: the answer."""
+        """The text for a model, if a Result is in a prompt or is a tool's result: the answer."""
         return self.text
 
     def _ipython_display_(self) -> None:
@@ -209,13 +211,13 @@ ANY: Any = object()
 
 
 class _CheckFailed(AssertionError):
-    """An exercise is not done yet, which is no fault of the code: one line in a notebook, as for `HarnessError`."""
+    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line, as for `HarnessError`."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]
 
 
-def _fault(message: str) -> AssertionError:
+def _make_failure(message: str) -> AssertionError:
     return _CheckFailed(hide(message))
 
 
@@ -241,23 +243,23 @@ def _fits(call: ToolCall, wanted: Mapping[str, object]) -> bool:
     )
 
 
-def _with(wanted: Mapping[str, object]) -> str:
-    return " with " + ", ".join(f"{key}={_short(value)}" for key, value in wanted.items()) if wanted else ""
+def _write_arguments(wanted: Mapping[str, object]) -> str:
+    return " with " + ", ".join(f"{key}={_shorten(value)}" for key, value in wanted.items()) if wanted else ""
 
 
-def _shown(calls: Sequence[ToolCall]) -> str:
+def _list_calls(calls: Sequence[ToolCall]) -> str:
     return "; ".join(
-        f"{call.name}({', '.join(f'{key}={_short(value)}' for key, value in call.input.items())})"
+        f"{call.name}({', '.join(f'{key}={_shorten(value)}' for key, value in call.input.items())})"
         for call in calls[:5]
     )
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     if value is ANY:
         return "anything"
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= 60 else text[:57] + "…"
 
 
-def _times(count: int) -> str:
+def _count_times(count: int) -> str:
     return {0: "never", 1: "once", 2: "twice"}.get(count, f"{count} times")

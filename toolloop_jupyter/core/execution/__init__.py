@@ -1,4 +1,4 @@
-"""Running code that is not ours: what it raises is returned, and a cancel can stop its thread."""
+"""Run code that is not ours: its exceptions are returned, and a cancel can stop its thread."""
 
 from .guard import (
     MISSING,

@@ -1,7 +1,7 @@
-"""Running code of other people's classes: a value's `__repr__`, a model's serialiser, a type's validator.
+"""Call code of other people's classes: a value's `__repr__`, a model's serialiser, a type's validator.
 
-Such code may raise anything, and none of it may end a run. This is the one place of the core that catches it all,
-beside the one that runs a tool's own body.
+Such code may raise any exception, and none may end a run. Only `attempt_call` here, and `runner.py` for a tool's body,
+catch every exception.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class _Missing:
 
 
 MISSING: Any = _Missing()
-"""Stands where there is no value: None is one."""
+"""Stands for a missing value, since None is a value."""
 
 
 class ToolStopped(BaseException):
@@ -28,13 +28,16 @@ class ToolStopped(BaseException):
 
 @dataclass(frozen=True)
 class Raised:
-    """What the code raised instead of returning."""
+    """The exception that the code raised instead of returning."""
 
     error: BaseException
 
 
 def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
-    """What `code(*arguments)` returns, or what it raised; only what stops it from outside goes through."""
+    """Call `code(*arguments)`: returns its value, or its exception as `Raised`.
+
+    KeyboardInterrupt and ToolStopped are raised: they come from outside.
+    """
     try:
         return code(*arguments)
     except BaseException as error:
@@ -64,13 +67,13 @@ def is_exactly(value: object, *texts: str) -> bool:
 
 
 def shorten_repr(value: object, most: int = 80) -> str:
-    """A value as its own `__repr__` tells it, cut; its type's name where that raises."""
+    """The value's `repr`, cut to `most` characters; its type's name if `repr` raises."""
     text = attempt_call(repr, value)
     return f"<{type(value).__name__}>" if isinstance(text, Raised) else _cut(text, most)
 
 
 def get_message(error: BaseException, most: int | None = None) -> str:
-    """An error's own text, at most so many characters of it; never raises, whatever its `__str__` does."""
+    """An error's own text, cut to `most` characters. Never raises, whatever the error's `__str__` does."""
     message = attempt_call(str, error)
     if isinstance(message, Raised):
         return f"<without a text: {type(message.error).__name__}>"
@@ -78,18 +81,18 @@ def get_message(error: BaseException, most: int | None = None) -> str:
 
 
 def describe_error(error: BaseException, most: int | None = None) -> str:
-    """An error in one text, "Name: message" or "Name", with at most so many characters of the message; never raises."""
+    """An error as one text, "Name: message" or "Name", the message cut to `most` characters. Never raises."""
     message = get_message(error, most)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__
 
 
 _MOST_PARTS = 10
-"""Notes and inner errors of one error that are told."""
+"""Notes, and inner errors, of one error that are shown."""
 _MOST_LEVELS = 4
 
 
 def explain_error(error: BaseException) -> str:
-    """An error in words with its notes, the errors of its group and the cause that it was raised from; never raises."""
+    """An error as text, with its notes, the errors of its group and the cause that it was raised from. Never raises."""
     return "\n".join(_explain_lines(error, 0))
 
 

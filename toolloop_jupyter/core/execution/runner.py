@@ -1,10 +1,11 @@
 """Run code that is not ours (a tool's body, a callback, a provider's adapter) without letting it break the loop.
 
-`attempt` is the one place of the package that catches every exception. What is not async runs in a thread.
+`attempt` and `_Job.outcome` catch every exception. Sync code runs in a thread.
 
-The threads are daemons and not asyncio's pool: one that a cancelled run leaves behind must neither use up the pool nor
-keep the interpreter from ending (the pool's threads are joined at exit). One that has done its work waits a while for
-more, since to start a thread costs more than all else in a step of the loop; one that was asked to stop never gets more.
+The threads are daemons, and not those of asyncio's pool. A thread that a cancelled run leaves behind must neither use up
+the pool nor keep the interpreter from ending (Python joins the pool's threads at exit). A thread that has done its work
+waits a while for more, since starting a thread costs more than all else in a step of the loop. A thread that was asked to
+stop gets no more work.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class ToolTimeout(Exception):
 
 
 class Outcome(NamedTuple):
-    """What came of foreign code: `value`, or the `error` that it raised."""
+    """How foreign code ended: the `value` that it returned, or the `error` that it raised."""
 
     value: Any = None
     error: BaseException | None = None
@@ -89,7 +90,7 @@ async def attempt_apart(
     try:
         await asyncio.wait({task})
     except asyncio.CancelledError:
-        if not task.cancel():  # it has come to its end by itself
+        if not task.cancel():  # the work had already ended
             raise
         await asyncio.wait({task}, timeout=STOP_WAIT)
         if not task.done() and on_left_behind is not None:
@@ -100,7 +101,7 @@ async def attempt_apart(
 
 
 def _is_at_work(task: asyncio.Task[object] | None) -> bool:
-    """Whether this is a step of the task; else its coroutine is being closed, which raises GeneratorExit in it."""
+    """Whether the task runs now. If not, its coroutine is being closed, and that raises GeneratorExit in it."""
     try:
         return asyncio.current_task() is task
     except RuntimeError:  # no loop is running any more
@@ -160,9 +161,9 @@ async def run_function(
 ) -> Outcome:
     """Run a tool's function (its arguments are bound already), whatever kind of function it is.
 
-    With `thread` it is called in a worker thread, else here. What it returns is awaited if it can be. The items of a
-    generator are the value, a list (`FirstItems` where it gave more than are kept); each is told to `on_item` as it
-    comes. After `limit` seconds the error is ToolTimeout.
+    With `thread` it is called in a worker thread, else here. An awaitable that it returns is awaited. The value of a
+    generator is the list of its items (`FirstItems` if it gave more than are kept); `on_item` gets each item as it comes.
+    After `limit` seconds the outcome is the error ToolTimeout.
     """
 
     def start() -> object:
@@ -179,14 +180,14 @@ async def run_function(
         return await attempt_apart(_limit(work(), limit), on_left_behind)
     if not thread:
         return await attempt_apart(work(), on_left_behind)
-    outcome = await attempt_in_thread(start, on_left_behind)  # nobody can cancel this task from there
+    outcome = await attempt_in_thread(start, on_left_behind)  # code in a thread cannot cancel this task
     value = outcome.value
     return await attempt_apart(value.finish(on_item), on_left_behind) if type(value) is _Awaited else outcome
 
 
 @dataclass(frozen=True)
 class _Awaited:
-    """What a function has returned that has to be awaited still."""
+    """A value that a function returned and that has yet to be awaited."""
 
     value: Any
 
@@ -221,20 +222,20 @@ async def _limit(running: Awaitable[object], limit: float) -> object:
 # --- generators -----------------------------------------------------------------------------------------------
 
 KEPT_ITEMS = 20_000
-"""Items of a generator that are its result; of more the first ones, and how many there were."""
+"""Items of a generator that are kept as its result. If it gives more, the first ones are kept, and the number of all."""
 KEPT_BYTES = 100_000_000
-"""About so many bytes of them, as the items and their parts say."""
+"""About how many bytes of items are kept, by the sizes that the items and their parts report."""
 MOST_ITEMS = 1_000_000
-"""Items after which a generator is ended."""
+"""A generator that gives more items than this is ended."""
 _BREATH = 100
-"""Items of an async generator after which the loop has a turn: one that awaits nothing would hold it."""
+"""After so many items of an async generator the event loop gets a turn: a generator that awaits nothing would block it."""
 
 
 class FirstItems(list[Any]):
     """The first items of a generator that gave more than are kept."""
 
     given: int = 0
-    """How many it gave."""
+    """How many items it gave in all."""
 
 
 class TooManyItems(Exception):
@@ -254,7 +255,7 @@ def _take_some(items: Iterable[object], most: int) -> list[object]:
 
 
 def _measure(item: object) -> int:
-    """About how many bytes an item holds: what it says itself, and so the first parts of lists, dicts and plain objects."""
+    """About how many bytes an item takes: its own `getsizeof`, and those of the first parts of lists, dicts and plain objects."""
     total, parts = 0, [item]
     for part in parts:  # grows
         size = attempt_call(sys.getsizeof, part)
@@ -268,7 +269,7 @@ def _measure(item: object) -> int:
 
 
 class _Items:
-    """Collects what a generator gives, within bounds."""
+    """Collects a generator's items, within bounds."""
 
     def __init__(self, on_item: Callable[[object], None]) -> None:
         self._on_item = on_item
@@ -277,7 +278,7 @@ class _Items:
         self.count = 0
 
     def take(self, item: object) -> None:
-        """Take one more. Raises TooManyItems."""
+        """Take one more item. Raises TooManyItems."""
         self.count += 1
         if self.count > MOST_ITEMS:
             raise TooManyItems
@@ -288,7 +289,7 @@ class _Items:
         self._kept.append(item)
 
     def value(self) -> list[Any]:
-        """All of them, or `FirstItems`."""
+        """All items, or `FirstItems` if some were not kept."""
         if self.count == len(self._kept):
             return self._kept
         first = FirstItems(self._kept)
@@ -345,9 +346,8 @@ async def attempt_in_thread(
     and reports through `on_left_behind(stopped)` whether it ended or runs on. Its result is dropped then.
     """
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
-    future: asyncio.Future[Outcome] = (
-        loop.create_future()
-    )  # one that raised GeneratorExit would end all that awaits it
+    # It gets an Outcome: a future that raised GeneratorExit would end everything that awaits it.
+    future: asyncio.Future[Outcome] = loop.create_future()
 
     def settle(outcome: Outcome) -> None:
         if not future.done():
@@ -371,7 +371,7 @@ async def attempt_in_thread(
 
 @dataclass(eq=False)
 class _Job:
-    """One function to call, and what takes its value or what it raised."""
+    """One function to call, and a callback that takes its outcome."""
 
     function: Callable[[], object]
     deliver: Callable[[Outcome], None]
@@ -388,9 +388,9 @@ class _Job:
 
 
 _waiting: list[_Worker] = []
-"""Those without work, the one that got free last at the end."""
+"""The workers without work; the one that became free last is at the end."""
 _lock = threading.Lock()
-"""Held when a worker joins or leaves those waiting, and when one is asked to stop."""
+"""Held while a worker enters or leaves `_waiting`, and while one is asked to stop."""
 
 
 class _Worker:
@@ -416,11 +416,11 @@ class _Worker:
         return worker
 
     def _run(self) -> None:
-        with contextlib.suppress(ToolStopped):  # one that was sent before the job's end may come after it
+        with contextlib.suppress(ToolStopped):  # one that was sent before the job ended may arrive later
             while (job := self._next()) is not None:
                 self.thread.name = TOOL_THREAD
                 outcome = job.outcome()
-                asyncio.set_event_loop(None)  # a tool may have set one: not for the next
+                asyncio.set_event_loop(None)  # a tool may have set one; the next tool must not get it
                 with _lock:
                     job.ended = True
                     goes_on = not self._asked_to_stop
@@ -428,7 +428,7 @@ class _Worker:
                         self.thread.name = IDLE_THREAD
                         _waiting.append(self)
                 job.deliver(outcome)
-                del job, outcome  # a waiting thread keeps nothing of a tool's alive
+                del job, outcome  # a waiting thread keeps no object of a tool alive
                 if not goes_on:
                     return
 
@@ -440,7 +440,7 @@ class _Worker:
                 if self in _waiting:
                     _waiting.remove(self)
                     return None
-            return self.jobs.get()  # it was given one just now
+            return self.jobs.get()  # somebody has just given it a job
 
     async def stop(self, job: _Job) -> bool:
         """Ask the thread's Python code to stop; True when it did within the grace time.

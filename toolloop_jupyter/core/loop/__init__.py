@@ -4,7 +4,9 @@ from .config import (
     Approver,
     Config,
     ToolLoopOptions,
+    asks_nobody,
     find_approver,
+    find_fallbacks,
     find_route,
     may_ask,
     read_gateway,
@@ -19,9 +21,11 @@ from .permissions import (
     check_policy,
     read_mode,
 )
+from .spending import SPENDING
 from .turn import Turn, TurnEnd, make_request
 
 __all__ = [
+    "SPENDING",
     "Allowed",
     "ApprovalHandler",
     "Approver",
@@ -32,9 +36,11 @@ __all__ = [
     "Turn",
     "TurnCancelled",
     "TurnEnd",
+    "asks_nobody",
     "check_names",
     "check_policy",
     "find_approver",
+    "find_fallbacks",
     "find_route",
     "make_request",
     "may_ask",

@@ -1,4 +1,4 @@
-"""Ask about a call: a handler, a person where the run lives, or the reader of the stream; and tell the model of a denial."""
+"""Ask whether a call may run (`on_approval`, the person at the host, or the stream's reader), and tell the model of a denial."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .permissions import ApprovalHandler
 from .turn import Turn
 
 HANDLER_GRACE = 1.0
-"""Seconds that a handler which is no longer asked gets to clean up."""
+"""Seconds that a cancelled handler gets to clean up."""
 
 
 async def ask(turn: Turn, approval: Approval) -> Decision:
-    """Ask whoever is there, and wait for the decision."""
+    """Ask the turn's approver, and wait for the decision."""
     began = turn.spent.now()
     await turn.outlet.emit(approval)
     if turn.approver == "nobody":
@@ -30,11 +30,11 @@ async def ask(turn: Turn, approval: Approval) -> Decision:
 
 
 async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
-    """Let `on_approval` decide: a sync one in a thread, an async one awaited; one that raises denies (as LiteLLM).
+    """Let `on_approval` decide. A sync handler runs in a thread, an async one is awaited; one that raises denies (as in LiteLLM).
 
-    Only True allows: a text such as "n" (of an `input()`) is true for Python, and no approval.
+    Only True allows: a text such as "n" (from `input()`) is true for Python, but it is no approval.
     """
-    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - its kind is asked, not whether it is there
+    call: object = getattr(type(handler), "__call__", None)  # noqa: B004 - the question is whether it is async
     is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
     answer: Awaitable[object] = handler(approval) if is_async else in_thread(lambda: handler(approval))  # type: ignore[assignment]
     outcome = await attempt_apart(answer)
@@ -57,7 +57,7 @@ async def ask_handler(handler: ApprovalHandler, approval: Approval) -> None:
 
 
 async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decision:
-    """The decision on `approval`: asked of the handler, or awaited from whoever reads the stream."""
+    """Wait for the decision on `approval`, by the handler or, without one, by the reader of the stream."""
     asking = asyncio.ensure_future(ask_handler(handler, approval)) if handler is not None else None
     if asking is not None:
         asking.add_done_callback(lambda ended: _deny_unanswered(approval, ended))
@@ -67,7 +67,7 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
         approval.deny("the turn ended before a decision", by="stop")  # only counts when nobody has decided
         if asking is not None and not asking.done():
             asking.cancel()
-            # A card is taken down now: after a sync run nobody may turn the loop again before the next cell.
+            # A card is removed now: after a sync run, the loop may not run again before the next cell.
             await asyncio.wait({asking}, timeout=HANDLER_GRACE)
     if asking is not None and asking.done() and not asking.cancelled():
         error = asking.exception()
@@ -79,14 +79,14 @@ async def wait_for(approval: Approval, handler: ApprovalHandler | None) -> Decis
 
 
 def _deny_unanswered(approval: Approval, ended: asyncio.Future[None]) -> None:
-    """A handler that came to an end, however it did, has decided: nobody waits for it any more."""
+    """Deny a request that its handler has left without a decision, so that the turn does not wait for ever."""
     error = None if ended.cancelled() else ended.exception()
     why = "" if error is None else f": {get_message(error, 500)}"
     approval.deny(f"on_approval gave no answer{why}", by="callback")  # only counts when nobody has decided
 
 
 def explain_denial(decision: Decision) -> str:
-    """What the model is told of a denial: that somebody decided it, or that nobody could. Models repeat what looks like a failure."""
+    """The message to the model about a denial. It says that this was a decision: models repeat calls that seem to have failed."""
     who = {
         "unattended": "denied",
         "policy": "denied by the notebook's permissions",

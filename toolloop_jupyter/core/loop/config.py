@@ -1,22 +1,22 @@
-"""What a run is made with: checked, once, before anything starts."""
+"""The configuration of a run, which is checked once, before the run starts."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
-from ..models import MANAGED, PROXY, Answers, is_ours, proxy_in_use
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
+from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
 from .permissions import ApprovalHandler, read_mode
 
 TAGS = "harness,tool_loop"
-"""What LiteLLM's own Tool Loop tags its gateway requests with."""
+"""The tags of LiteLLM's own Tool Loop on its requests to a gateway."""
 _GATEWAY_HEADERS = frozenset(
     {"x-litellm-tags", "x-litellm-spend-logs-metadata", "authorization", "x-litellm-api-key"}
 )
@@ -25,13 +25,13 @@ _GATEWAY_HEADERS = frozenset(
 @hiding.hide_in_repr
 @dataclass(frozen=True)
 class ToolLoopOptions:
-    """Options of the Tool Loop. LiteLLM's own `ToolLoopOptions` is taken wherever this one is.
+    """Options of the Tool Loop. Every function that takes them also takes LiteLLM's own `ToolLoopOptions`.
 
-    Raises ArgumentInvalid or ArgumentTypeInvalid for values that no run can have.
+    Raises ArgumentInvalid or ArgumentTypeInvalid for a value that is not allowed.
     """
 
     completion_kwargs: Mapping[str, object] = field(default_factory=dict)
-    """Sent with every model call; overruled by what the loop manages (model, messages, tools, routing, tags,
+    """Options of every model call. The loop overrules those that it sets itself (model, messages, tools, routing, tags,
     `response_format`). `{"stream": False}` turns streaming off."""
     # ours
     output_retries: int = 2
@@ -39,13 +39,17 @@ class ToolLoopOptions:
     max_model_calls: int = 100
     """Model calls in one turn (LiteLLM's limit, there a runtime error)."""
     max_cost: float | None = None
-    """US dollars in one turn; checked between model calls. What is not told (a gateway without prices, an answer that broke
-    off) does not count: `max_model_calls` limits that."""
+    """US dollars in one turn, checked between model calls. A cost that nobody tells (of a gateway without prices, of an answer
+    that broke off) does not count; `max_model_calls` limits such calls."""
     on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
+    fallback: Sequence[object] = ()
+    """Models (names or ScriptedModels) that are asked, in this order, if the one before has failed after its retries. The rest of
+    the turn stays with the model that answers; the next turn begins with `model=` again. A fallback of the same provider
+    ("openai/…", or a group of the gateway) uses the run's address and key; any other uses its own environment variables."""
     images: ImageMode = "auto"
-    """Whether pictures among the tools' results go to the model, and those of prompts with their files: "auto" asks LiteLLM
-    what it takes; "always" is for gateway groups and servers that LiteLLM does not know."""
+    """Whether pictures among the tools' results go to the model, and the pictures and files of prompts. "auto" asks LiteLLM what
+    the model takes; "always" is for gateway groups and servers that LiteLLM does not know."""
 
     def __post_init__(self) -> None:
         check_values(vars(self))
@@ -61,18 +65,25 @@ class ToolLoopOptions:
 
 @dataclass(frozen=True)
 class Route:
-    """Where the model calls go."""
+    """The address that model calls go to: the model, its options, its keys."""
 
     model: str
     options: Mapping[str, object] = field(default_factory=dict)
     secrets: Mapping[str, Any] = field(default_factory=dict, repr=False)
     answers: Answers | None = field(default=None, repr=False)
-    """The ScriptedModel (or the like) behind the name: it lives as long as somebody holds it."""
+    """The ScriptedModel (or the like) behind the name. The route keeps it alive."""
+    has_own_options: bool = True
+    """Whether the run's options for a route (keys, headers, an account) are sent to this model."""
 
     @property
     def title(self) -> str:
         """The model as a person knows it."""
         return self.model if self.answers is None else self.answers.title or self.model
+
+    @property
+    def next_title(self) -> str:
+        """The same for the call that comes next."""
+        return self.title if self.answers is None else self.answers.next_title or self.title
 
 
 def find_route(
@@ -95,7 +106,7 @@ def find_route(
             "Harness.TOOL_LOOP needs model=, for example model='anthropic/claude-sonnet-4-6' or 'toolloop/demo'"
         )
     if not name.startswith(PROXY) and (is_ours(name) or not proxy_in_use()):
-        options, secrets = _address(api_base)
+        options, secrets = _split_address(api_base)
         return Route(name, options, {**secrets, **({"api_key": api_key} if api_key else {})}, answers)
     base, key = read_gateway(api_base, api_key)
     if not base:
@@ -109,19 +120,45 @@ def find_route(
     headers = {"x-litellm-tags": TAGS}
     if metadata:
         headers["x-litellm-spend-logs-metadata"] = json.dumps(dict(metadata), default=str)
-    options, secrets = _address(base)
+    options, secrets = _split_address(base)
     secrets.update(api_key=key, extra_headers=headers)
     return Route(PROXY + name.removeprefix(PROXY), options, secrets)
 
 
+def find_fallbacks(
+    models: Sequence[object],
+    first: object,
+    api_key: str | None,
+    api_base: str | None,
+    metadata: Mapping[str, object],
+) -> tuple[Route, ...]:
+    """The routes of the models to ask if `first` fails. Only models of the same provider get the run's address and key.
+
+    Raises the errors of `find_route`.
+    """
+    made = []
+    for model in models:
+        shares = _find_provider(model) == _find_provider(first) != ""
+        route = find_route(model, api_key if shares else None, api_base if shares else None, metadata)
+        made.append(route if shares else replace(route, has_own_options=False))
+    return tuple(made)
+
+
+def _find_provider(model: object) -> str:
+    """The provider in a model's name; "" for a name without a provider, and for a model of ours."""
+    if not isinstance(model, str) or is_ours(model):
+        return ""
+    return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
+
+
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """(address, key) of LiteLLM's gateway: what is given, else what LITELLM_PROXY_API_BASE and _KEY say; "" for neither."""
+    """(address, key) of LiteLLM's gateway: those given, else LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY, else ""."""
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 
 
-def _address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:
-    """(options, secrets) with the address: among the secrets where it has a password or a key in it."""
+def _split_address(base: str | None) -> tuple[dict[str, object], dict[str, object]]:
+    """(options, secrets), one of them with the address: the secrets, if the address contains a password or a key."""
     if not base:
         return {}, {}
     return ({}, {"api_base": base}) if hiding.holds_key("api_base", base) else ({"api_base": base}, {})
@@ -133,6 +170,8 @@ class Config:
     """A checked run configuration."""
 
     route: Route
+    fallbacks: tuple[Route, ...] = ()
+    """The routes that are tried, in this order, if calls of `route` fail."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     permissions: object = "full"
@@ -144,15 +183,18 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
+    gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
-        """(options to show, secrets to hide) of every model call. A managed option is not taken from `completion_kwargs`.
+        """(options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
 
-        Managed are the names in MANAGED and those that the route sets. With `api_base`, so is its other name `base_url`;
-        for a gateway or a model of ours, so is `custom_llm_provider`, which would choose another provider. Names inside a
-        body, a query or headers may not overrule the loop, either (`messages`, a `model`, another key).
+        The names in MANAGED, and those that the route sets, are managed. If `api_base` is managed, its other name `base_url`
+        is, too. For a gateway or a model of ours, `custom_llm_provider` is managed, since it would choose another provider.
+        Managed names inside a body, a query or headers are ignored, too (`messages`, a `model`, another key).
         """
         route, given = self.route, self.options.completion_kwargs
+        if not route.has_own_options:
+            given = {k: v for k, v in given.items() if not (is_of_route(k) or hiding.holds_key(k, v))}
         on_gateway, stream = route.model.startswith(PROXY), given.get("stream") is not False
         managed = set(MANAGED if self.output is not None else MANAGED - {"response_format"})
         managed |= {*route.options, *route.secrets} - {"extra_headers"}
@@ -184,7 +226,7 @@ Approver: TypeAlias = Literal["callback", "reader", "host", "nobody"]
 
 
 def find_approver(config: Config, *, streamed: bool) -> Approver:
-    """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else a person where the run lives."""
+    """Who is asked about a call: `on_approval`, else the reader of the turn's stream, else the person at the host, else nobody."""
     if config.on_approval is not None:
         return "callback"
     if streamed:
@@ -192,8 +234,19 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
     return "host" if config.host.can_ask() else "nobody"
 
 
+def asks_nobody(config: Config) -> bool:
+    """Whether no call can come to a person: all is allowed or denied by rules that say so, or a callback decides."""
+    policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
+    rules: list[object] = []
+    for policy in policies:
+        rules += policy.values() if isinstance(policy, Mapping) else [] if policy is None else [policy]
+        if isinstance(policy, Mapping) and "*" not in policy:
+            rules += [] if {tool.name for tool in config.tools} <= {*policy} else ["ask"]
+    return config.on_approval is not None or all(read_mode(rule) in ("full", "deny") for rule in rules)
+
+
 def may_ask(config: Config) -> bool:
-    """Whether a person may have to be asked: by the run's policy or by a tool's own."""
+    """Whether some call may have to be asked about, by the policy of the run or of a tool."""
     return read_mode(config.permissions) not in ("full", "deny") or any(
         tool.settings.permissions is not None and read_mode(tool.settings.permissions) != "full"
         for tool in config.tools

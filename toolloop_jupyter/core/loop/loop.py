@@ -1,4 +1,4 @@
-"""The loop itself: `run_turn` calls the model until it answers; `call_tool` takes one call from the ask to the result."""
+"""The loop itself: `run_turn` calls the model until it answers; `call_tool` takes one tool call to its result."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ TAKEN = "Taken as the final answer."
 
 
 class TurnCancelled(asyncio.CancelledError):
-    """The turn was cancelled while a tool ran; str() is what a person should know of it, or ""."""
+    """The turn was cancelled while a tool ran. str() tells a person what became of the tool's thread, or is ""."""
 
 
 async def run_turn(turn: Turn) -> TurnEnd:
-    """Run one turn to its end, and tell how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
+    """Run one turn to its end; returns how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
     turn.history.begin_turn(turn.config.instructions)
     turn.history.add_user(turn.prompt.content)
     for one in turn.prompt.attached:
@@ -54,15 +54,17 @@ async def run_turn(turn: Turn) -> TurnEnd:
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:
-        if end := _limit_of_model_calls(turn):
+        if end := _find_limit(turn):
             return await _close(turn, end)
         reply, calls = await ask_model(turn)
-        if _is_answer_as_call(turn, tools, calls):
+        if _accept_call_as_answer(turn, tools, calls):
             return TurnEnd()
         for sent in calls:
             if turn.tool_calls == turn.config.max_turns:
                 return await _close(turn, TurnEnd("max_turns"))
-            await _answer_call(turn, tools.get(sent.wire_name), sent, _why_not(turn, reply, sent, calls))
+            await _answer_call(
+                turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
+            )
         if end := forced.find_end(calls):
             return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
@@ -70,19 +72,19 @@ async def run_turn(turn: Turn) -> TurnEnd:
 
 
 class ForcedCalls:
-    """Notices that a model which must call a tool in each answer (`tool_choice`) only repeats itself: it cannot end the turn."""
+    """Ends a turn whose model must call a tool in each answer (`tool_choice`), so that it can only repeat itself."""
 
     MOST = 3
-    """So often the same call may bring the same result."""
+    """The turn ends when the same call has brought the same result so many times."""
 
     def __init__(self, turn: Turn) -> None:
         self._turn = turn
         self._choice = turn.completion_options[0].get("tool_choice")
         self._counts: Counter[tuple[str, str, str]] = Counter()
-        """By tool, arguments and result."""
+        """How often each (tool, arguments, result) has come."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
-        """The end of the turn when one of these calls, which have been answered, has come MOST times."""
+        """The end of the turn, if one of these answered calls has come MOST times with the same result; else None."""
         if self._choice in (None, "auto", "none"):
             return None
         history = self._turn.history
@@ -99,26 +101,30 @@ class ForcedCalls:
         )
 
 
-def _limit_of_model_calls(turn: Turn) -> TurnEnd | None:
-    """The end of a turn that may make no further model call."""
+def _find_limit(turn: Turn) -> TurnEnd | None:
+    """The end of a turn that may make no further model call; None if it may."""
     limits, spent = turn.config.options, turn.spent
     if spent.usage.calls >= limits.max_model_calls:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
     if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
         return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
+        return TurnEnd("max_cost", used_up)
     return None
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
-    """End at a limit: at once, or with one last call without tools. When that fails, the reason stays and says so."""
-    if turn.config.options.on_limit != "answer":
+    """End the turn at a limit: at once, or after one last model call without tools. If that fails, the end's error says so."""
+    if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
+        if not turn.spent.usage.calls:  # nobody was asked: the question is as if it had not been
+            turn.history.withdraw_question()
         return end
     output = turn.config.output
     turn.tools_closed = True
     turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
     try:
         reply, calls = await ask_model(turn)
-        problem = _fault_of(turn, reply, calls)
+        problem = _find_fault(turn, reply, calls)
     except ModelCallFailed as error:
         reply, problem = None, str(error)
     if reply is not None:
@@ -132,8 +138,8 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     return end
 
 
-def _why_not(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
-    """Why a call of this reply is not run, or "": tools are closed, or it is the one that was being written at a cut."""
+def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]) -> str:
+    """The reason not to run a call of this reply, or "": tools are closed, or the reply was cut off within this call."""
     if turn.tools_closed:
         return CLOSED
     if reply.finish_reason in ("length", "content_filter") and sent is calls[-1]:
@@ -144,8 +150,8 @@ def _why_not(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[SentCall]
 # --- what ends a turn: an answer ------------------------------------------------------------------------------
 
 
-def _is_answer_as_call(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
-    """Take a call of no tool of ours whose arguments are the wanted output: some models answer so."""
+def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
+    """Take the output from a call of an unknown tool whose arguments are that output: some models answer so. True if taken."""
     output = turn.config.output
     if output is None or len(calls) != 1 or calls[0].wire_name in tools:
         return False
@@ -161,10 +167,10 @@ def _is_answer_as_call(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[Se
 
 
 def _accept(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> TurnEnd | None:
-    """Take an answer; None when the model has to try again (structured output)."""
+    """Take an answer; returns the end of the turn, or None if the model has to answer again (structured output)."""
     answer, output = turn.answer, turn.config.output
     answer.text = reply.message.get("content") or ""
-    if problem := _fault_of(turn, reply, calls):
+    if problem := _find_fault(turn, reply, calls):
         answer.text = answer.text.strip()
         return TurnEnd("runtime_error", problem)
     cut = reply.finish_reason == "length" and not calls
@@ -201,14 +207,14 @@ CUT_ANSWER = f"the answer was cut off by the token limit. {RAISE}"
 
 
 def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | None:
-    """What a person should know of an answer without a word: its work is done, and nothing is said of it."""
+    """A note for a person about an empty answer after tool calls; None if there is nothing to note."""
     if calls or turn.answer.text.strip() or reply.attachments or turn.config.output is not None:
         return None
     return f"the model ended without a word after its tool calls (finish_reason {reply.finish_reason!r})."
 
 
-def _fault_of(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Why a reply without calls is no answer, or "". If nothing of it can be kept, its question is withdrawn, too."""
+def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
+    """Why a reply without calls is no answer, or "". If it is also empty, its question is taken out of the history."""
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
@@ -235,8 +241,8 @@ def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
 # --- one call -------------------------------------------------------------------------------------------------
 
 
-async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, why_not: str) -> None:
-    """Emit a call, see to it, emit its result; at each await the history has an answer to it."""
+async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
+    """Emit a call, run or refuse it, emit its result. At each await the history has an answer to it."""
     turn.tool_calls += 1
     try:
         shown: dict[str, object] = parse_arguments(sent.arguments)
@@ -244,13 +250,13 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, why_not: s
         shown = {}
     name = tool.name if tool else sent.wire_name
     call = Call(ToolCall(sent.id, name, sent.wire_name, shown, builtin=False), sent, tool, turn.tool_calls)
-    turn.history.answer(sent.id, CANCELLED_BEFORE)  # until there is something else to say
+    turn.history.answer(sent.id, CANCELLED_BEFORE)  # until the result is known
     turn.outlet.checkpoint()
     began = turn.spent.now()
     try:
         await turn.outlet.emit(call.asked)
-        result = call.not_run(Refusal(why_not)) if why_not else await call_tool(turn, call)
-    except BaseException as error:  # cut: what is known of it is told all the same
+        result = call.not_run(Refusal(reason)) if reason else await call_tool(turn, call)
+    except BaseException as error:  # cut short: observers still get a result
         _tell_result(turn, call, call.cut_short(turn.history.answer_of(sent.id)), began)
         if isinstance(error, asyncio.CancelledError):
             raise TurnCancelled(call.left_behind) from None
@@ -267,7 +273,10 @@ def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> No
 
 
 async def call_tool(turn: Turn, call: Call) -> ToolResult:
-    """Bind -> permit -> run -> result: nobody is asked about a call that cannot run, and only what was permitted runs."""
+    """Take one call to its result: bind its arguments, get the permit, run the function.
+
+    Nobody is asked about a call that cannot run, and the function gets exactly the arguments that were permitted.
+    """
     if call.tool is None:
         return call.not_run(Refusal(suggest(call.asked.name, turn.config.tools), "invalid"))
     try:
@@ -279,11 +288,13 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         return call.not_run(permit)
     for one in turn.observers:
         await one.before_tool(call.asked, permit.bound.json)
-    turn.history.answer(call.asked.id, CANCELLED)
-    call.began = time.monotonic()
-    capture, keeper = _prepare_capture(turn, call, call.tool)
-    with capture:
-        outcome = await _run(turn, call, permit)
+    async with turn.config.gate.use_tool(call.tool.name, parallel=call.tool.settings.parallel):
+        turn.outlet.checkpoint()
+        turn.history.answer(call.asked.id, CANCELLED)
+        call.began = time.monotonic()
+        capture, keeper = _prepare_capture(turn, call, call.tool)
+        with capture:
+            outcome = await _run(turn, call, permit)
     if isinstance(outcome.error, Changed):
         return call.not_run(outcome.error.refusal)
     if isinstance(outcome.error, RunEnded):
@@ -294,13 +305,13 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         permit.bound,
         outcome,
         keeper,
-        see=lambda: turn.picture_way is not None,
+        see=lambda: turn.picture_place is not None,
         name_code=turn.config.host.name_code,
     )
 
 
 class Changed(Exception):
-    """What was permitted is not what would run any more."""
+    """The function or its arguments have changed since the call was permitted."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -308,7 +319,7 @@ class Changed(Exception):
 
 
 async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
-    """Run the function; the error is what it raised, ToolTimeout or Changed."""
+    """Run the function. The outcome's error is the function's own exception, ToolTimeout or Changed."""
     bound, settings = permit.bound, permit.bound.tool.settings
 
     def report(progress: Progress) -> None:
@@ -322,11 +333,11 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
         keywords[bound.tool.context_parameter] = ToolContext(
-            call.asked.id, report, lambda approval: ask(turn, approval)
+            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval)
         )
 
     def start() -> object:
-        if refusal := permit.refuse_if_changed():  # nothing comes between this look and the call
+        if refusal := permit.refuse_if_changed():  # nothing happens between this check and the call
             raise Changed(refusal)
         return bound.tool.function(*bound.args, **keywords)
 
@@ -350,7 +361,7 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
 def _prepare_capture(
     turn: Turn, call: Call, tool: Tool
 ) -> tuple[AbstractContextManager[object], PrintKeeper | None]:
-    """What takes all that the function prints to whoever shows it, and what keeps it for the model, if it is kept."""
+    """(the context that passes the function's output to the observers, the keeper of its prints for the model or None)."""
     host, listeners = turn.config.host, [one.output for one in turn.observers if one.wants_output]
     keeper = host.keeper() if tool.settings.capture_output else None
     if keeper is None and not listeners:
@@ -375,23 +386,23 @@ CHANGED = (
     "Call it again, and they will be asked about the new one."
 )
 MEANWHILE = (
-    "The call was not run: after it was checked, something else changed what it was to run with ({names}). "
-    "Call it again, and it will be checked anew."
+    "The call was not run: some arguments were changed by other code after they were checked ({names}). "
+    "Call it again, and they will be checked anew."
 )
-UNCHECKED = "The call was not run: the arguments that it was allowed with were not checked."
+UNCHECKED = "The call was not run: its edited arguments were not checked."
 
 
 class Permit(NamedTuple):
-    """That a call may run: with what, by whose decision."""
+    """The permission to run a call: with which arguments, by which decision."""
 
     bound: BoundCall
     decision: Decision | None = None
-    """None where nothing had to be decided."""
+    """None if nothing had to be decided."""
     shown: Version | None = None
-    """The function as it was when somebody decided."""
+    """The version of the function that a person was shown."""
 
     def refuse_if_changed(self) -> Refusal | None:
-        """Why it may not run any more: something has changed since the decision."""
+        """The refusal of a call whose function or arguments have changed since the decision; None if nothing has."""
         if self.decision is None:
             return None
         if self.shown is not None and not self.shown.is_still(Version.of(self.bound.tool.function)):
@@ -410,7 +421,7 @@ def _deny(decision: Decision) -> Refusal:
 
 
 async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refusal:
-    """Decide about a call whose arguments are valid: the policy, an earlier "all", or a person who is asked."""
+    """Decide whether a call with valid arguments may run: by the policy, by an earlier approval of all calls, or by asking."""
     is_open = is_exactly(turn.config.permissions, "full")
     mode: Mode = "full"
     why = ""
@@ -421,13 +432,20 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
     for one in turn.observers:
         await one.before_call(call.asked, bound.json)
     if mode == "ask":
-        permit = await _permit_by_a_person(turn, call, bound, why)
+        async with turn.config.gate.ask_person():
+            permit = await _permit_by_a_person(turn, call, bound, why)
     elif is_open:
         permit = Permit(bound)
     else:
         permit = Permit(bound, Decision(allowed=True, reason=why, by="policy"))
     call.decision = permit.decision
     return permit
+
+
+async def _ask_in_turn(turn: Turn, approval: Approval) -> Decision:
+    """Ask what a tool itself wants to know."""
+    async with turn.config.gate.ask_person():
+        return await ask(turn, approval)
 
 
 async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str) -> Permit | Refusal:
@@ -454,12 +472,12 @@ async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str
     try:
         decision = await ask(turn, approval)
     finally:
-        call.decision = approval.decision  # also of one that is cut before it runs
+        call.decision = approval.decision  # also if the call is cut before it runs
     if not decision.allowed:
         turn.permissions.denied[same] += 1
         return _deny(decision)
     made = bound if decision.arguments is None else approval.edited_call
-    if type(made) is not BoundCall:  # what ran would not be what the person has made of it
+    if type(made) is not BoundCall:  # nobody has checked the edited arguments
         return _overrule(decision, UNCHECKED)
     permit = Permit(made, decision, shown)
     if refusal := permit.refuse_if_changed():

@@ -1,4 +1,4 @@
-"""What came of a tool's run -> the ToolResult: the model's text and pictures, the person's value and traceback."""
+"""The outcome of a tool's function -> its ToolResult: text and pictures for the model, value and traceback for the person."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ async def make_result(
     see: Callable[[], bool],
     name_code: Callable[[str], str],
 ) -> ToolResult:
-    """What came of a function's run, for the model and for the person.
+    """Make the result of a call from the `outcome` of its function.
 
-    `keeper` has kept what it printed; `see` says whether the model takes pictures, and is asked only when there are some.
+    `keeper` has kept the function's prints. `see` says whether the model takes pictures; it is called only if there are some.
     `name_code` gives a traceback the names that a person knows.
     """
     seconds, error = call.seconds, outcome.error
@@ -71,18 +71,18 @@ async def make_result(
 
 
 def _tell_edits(bound: BoundCall) -> str:
-    """What the model reads of a call whose arguments a person has edited."""
+    """The sentence that tells the model how a person has edited the arguments."""
     now = json.dumps(bound.json, ensure_ascii=False, default=repr)
     return f"{EDITED} the arguments to {now if len(now) <= EDITS_TOLD else cut(now, EDITS_TOLD)}."
 
 
 def _tell_error(call: Call, bound: BoundCall, error: BaseException, described: str) -> str:
-    """The error's type and text, what became of a thread that did not end in time, and a hint."""
+    """The error's type and text, with the fate of a thread that did not end in time, and a hint."""
     message = described  # "Name: message", by code that never raises
     if isinstance(error, ToolTimeout):
         message = f"TimeoutError: {described.partition(': ')[2]}"
         message += f"; {call.left_behind}" if call.left_behind else ""
-    return message + _thread_hint(bound, message)
+    return message + _hint_at_thread(bound, message)
 
 
 _WRONG_THREAD = re.compile(
@@ -90,8 +90,8 @@ _WRONG_THREAD = re.compile(
 )
 
 
-def _thread_hint(bound: BoundCall, message: str) -> str:
-    """What to write when something must not be used in a worker thread (sqlite connections, GUI toolkits, signals)."""
+def _hint_at_thread(bound: BoundCall, message: str) -> str:
+    """How to run a tool on the main thread, if the error is about threads (sqlite connections, GUI toolkits, signals); else ""."""
     if bound.tool.kind != "sync" or not bound.tool.settings.thread or not _WRONG_THREAD.search(message):
         return ""
     return f" (Tools run in a worker thread; mark {bound.tool.name} with @tool(thread=False) to run it on the notebook's own.)"

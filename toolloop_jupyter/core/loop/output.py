@@ -1,7 +1,7 @@
-"""Structured output: ask for it, read it, say what was wrong with it.
+"""Structured output: ask the model for it, read it from the answer, explain the faults of an answer.
 
-Where the model takes `response_format` together with tools, the answer comes as JSON by itself. Where it does not
-(`model.takes_response_format` tells), the model works as usual, and is asked for the JSON in words at the end.
+If the model takes `response_format` together with tools, its answer is JSON. If not (`models.takes_response_format` tells),
+the model works as usual, and at the end a user message asks it for the JSON.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
 _OPENING = re.compile(r"[{\[]")
 MOST_ERRORS = 8
 MOST_TRIES = 200
-"""Places in an answer where JSON is looked for: a hostile answer stays cheap."""
+"""Places in an answer that are tried as the beginning of JSON: so reading a hostile answer stays cheap."""
 
 
 class OutputProblem(ValueError):
-    """An answer that does not validate; str() is what the model is told."""
+    """An answer that does not validate. str() is the message for the model."""
 
 
 class Output:
-    """What `output=` asks for: a pydantic model, a dataclass, a list, a union, …"""
+    """The type that `output=` names: a pydantic model, a dataclass, a list, a union, …"""
 
     def __init__(self, kind: Any) -> None:
         """Raises ValueError for something that pydantic cannot describe."""
@@ -66,9 +66,9 @@ class Output:
     def response_format(self) -> object:
         """The value of `response_format`.
 
-        A plain model goes as its class, as LiteLLM's own loop sends it. What strict mode refuses (free-form dicts,
-        `default`: OpenAI's rules) goes as a schema of ours, with strict off where it cannot be met; what is no object
-        at its top is wrapped in one, which all providers want.
+        A plain model is sent as its class, as LiteLLM's own loop does. A type that strict mode refuses (by OpenAI's rules:
+        free-form dicts, `default`) is sent as a schema of ours, with strict off if it cannot be met. A type that is not an
+        object is wrapped in one, since all providers want an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -103,7 +103,7 @@ class Output:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
-        """The value; raises ValidationError, or OutputProblem for anything else that a validator of the person's raises."""
+        """The validated value. Raises ValidationError, or OutputProblem for any other error of a person's own validator."""
         # As JSON: so a strict model takes a date's text, and an array for a tuple.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
@@ -113,7 +113,7 @@ class Output:
         raise OutputProblem(describe_error(value.error)) from value.error
 
     def _explain_no_field(self, candidate: object) -> str:
-        """What is wrong with an object that has none of our fields, or "". With defaults for all, it validates as empty."""
+        """The fault of an object that has none of the fields, or "". Such an object validates if all fields have defaults."""
         if (
             not self._fields
             or not isinstance(candidate, dict)
@@ -137,7 +137,7 @@ class Output:
 
 
 def _find_candidates(text: str) -> Iterator[object]:
-    """The JSON values in an answer, most likely first; of several in prose the last."""
+    """The JSON values in an answer, the most likely first; of several values in prose, the last one first."""
     for source in (text, *reversed([match.strip() for match in _FENCE.findall(text)])):
         value = _parse(source)
         if value is not MISSING:
@@ -147,7 +147,7 @@ def _find_candidates(text: str) -> Iterator[object]:
 
 
 def _look_inside(value: object) -> Iterator[object]:
-    """The value, and what is inside where it looks like a tool call, our own wrapping, or {"Review": {...}}."""
+    """The value, and the value inside it if it looks like a tool call, like our own wrapping, or like {"Review": {...}}."""
     if isinstance(value, str) and (decoded := _parse(value)) is not MISSING:
         yield decoded
     yield value
@@ -184,7 +184,7 @@ def _find_embedded(text: str) -> list[object]:
             found.append(value)
         except ValueError:
             position = match.start() + 1
-        except RecursionError:  # nobody's answer
+        except RecursionError:  # no sensible answer is nested so deep
             break
     return found
 
@@ -198,11 +198,11 @@ def _explain(error: ValidationError) -> str:
     return "; ".join(lines)
 
 
-# JSON schemas as providers' strict modes want them: OpenAI's rules, which the others have taken over.
+# JSON schemas for the strict modes of providers: OpenAI's rules, which the others have adopted.
 #
-# Every object closed and all its properties required; no `default`; an object, not a reference, at the top; `anyOf`
-# instead of `oneOf`; nothing beside a `$ref`. What cannot be said so (a free-form dict, a tuple, a set) is sent with
-# strict off.
+# Every object is closed and all its properties are required; there is no `default`; an object, not a reference, is at the
+# top; `anyOf` stands for `oneOf`; nothing stands beside a `$ref`. A type that cannot be described so (a free-form dict, a
+# tuple, a set) is sent with strict off.
 
 _NOT_STRICT = frozenset(
     {
@@ -220,19 +220,19 @@ _NOT_STRICT = frozenset(
 
 
 def put_object_on_top(schema: JsonSchema) -> JsonSchema:
-    """The schema with a reference at its top (a recursive model's) replaced by what it refers to."""
+    """The schema with an object at its top: a reference there (of a recursive model) is replaced by the schema it names."""
     definitions = schema.get("$defs")
     top = resolve_reference({"$ref": schema.get("$ref", "")}, definitions)
     return schema if "$ref" in top else {**top, "$defs": definitions}
 
 
 def can_be_strict(schema: JsonSchema) -> bool:
-    """Whether strict mode can say all of a cleaned schema."""
+    """Whether strict mode can express the whole cleaned schema."""
     return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Whether LiteLLM's own conversion of the model's class, to which strict is always true, is right for it."""
+    """Whether LiteLLM may convert the model's class itself. It always sets strict, so the schema must fit strict mode."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)
@@ -241,7 +241,7 @@ def is_plain(schema: JsonSchema) -> bool:
 
 
 def close_schema(schema: JsonSchema) -> JsonSchema:
-    """The schema closed, with every property required and without what strict mode refuses."""
+    """The schema with every object closed, every property required, and without keywords that strict mode refuses."""
     return map_schema(schema, _close)
 
 

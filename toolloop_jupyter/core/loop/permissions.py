@@ -1,4 +1,4 @@
-"""Who may let a call run: the permission policy, and what was allowed for good."""
+"""Permissions: what the policy says about a call, and what a person has allowed for more than one call."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ _STRICTNESS = {"full": 0, "ask": 1, "deny": 2}
 @hide_in_repr
 @dataclass(frozen=True)
 class PolicyCall:
-    """What a policy callable sees of a validated call."""
+    """A validated call as a policy callable gets it."""
 
     name: str
     input: Mapping[str, object]
 
 
 def read_mode(answer: object) -> Mode | None:
-    """The mode that user code's answer means; None for one that means none.
+    """The mode that an answer of user code means; None if it means no mode.
 
-    Only an exact text or bool counts. Any other object says itself what it is equal to and whether it is true (a NumPy
-    array of one text, a subclass of `str`), so it is never compared.
+    Only an exact text or bool counts. Any other object (a NumPy array of one text, a subclass of `str`) defines itself what
+    it equals and whether it is true, so it is never compared.
     """
     if type(answer) is bool:
         return "full" if answer else "deny"
@@ -47,7 +47,7 @@ def read_mode(answer: object) -> Mode | None:
 
 
 def check_policy(policy: object) -> None:
-    """Raise for a `permissions=` that is none, naming what would be."""
+    """Check the value of `permissions=`. Raises ValueError or CapabilityUnsupported with the values that are allowed."""
     if isinstance(policy, str) and type(policy) is not str:
         raise ValueError(
             f"permissions must be plain text, got {shorten_repr(policy)} of type {type(policy).__name__}; write 'full' or 'ask'"
@@ -77,10 +77,10 @@ def check_policy(policy: object) -> None:
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:
-    """Raise ValueError for a rule that misspells the name of a tool, if that leaves the tool freer than the rule says.
+    """Raise ValueError for a rule that misspells a tool's name, if the tool could then run more freely than the rule says.
 
     A mapping may serve many runs, so a rule for a tool that this run does not have is allowed. But with
-    `{"delte": "ask", "*": "full"}` a run with `delete` would run it unasked. A tool that has its own rule is left out.
+    `{"delte": "ask", "*": "full"}`, `delete` would run unasked. A tool that has a rule of its own is not compared.
     """
     if not isinstance(policy, Mapping):
         return
@@ -101,14 +101,14 @@ def check_names(policy: object, tools: Sequence[Tool]) -> None:
 
 
 def _may_mean(key: object, tool: Tool) -> bool:
-    """Whether a rule's key is a slip for this tool: its Python name, a dotted name of it, or a typo."""
+    """Whether a rule's key may mean this tool: its Python name, a dotted name of it, or a typo."""
     names = (tool.name, tool.wire_name, get_python_name(tool.function))
     text = str(key)
     return any(text.rpartition(".")[2] == name or _is_typo(text, name) for name in names)
 
 
 def _is_typo(typed: str, name: str) -> bool:
-    """Compare word by word: of `read_file` and `delete_file` half the letters are the same, and one is not meant by the other."""
+    """Compare word by word: `read_file` and `delete_file` share half their letters, but neither is a typo of the other."""
     one, other = (re.findall(r"[^\W_]+", text.casefold()) for text in (typed, name))
     if "".join(one) == "".join(other):
         return True
@@ -118,7 +118,7 @@ def _is_typo(typed: str, name: str) -> bool:
 
 
 async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
-    """(mode, why) by a mapping or a callable, whose code is not ours."""
+    """(mode, why) from a mapping or a callable. Its code is not ours: if it raises, the mode is "ask"."""
     outcome = await attempt_apart(
         _look_up(policy, call) if isinstance(policy, Mapping) else _call(policy, call)
     )
@@ -133,7 +133,7 @@ async def _ask_policy(policy: Any, call: BoundCall) -> tuple[Mode, str]:
 
 async def _look_up(policy: Mapping[str, object], call: BoundCall) -> tuple[Mode, str]:
     key = call.tool.name if call.tool.name in policy else "*"
-    if key not in policy:  # a tool that a policy forgot is asked about, not let through
+    if key not in policy:  # a tool that the policy does not name is asked about
         return "ask", f"permissions name neither {call.tool.name!r} nor '*'"
     return _read_answer(policy[key], f"permissions[{key!r}] is")
 
@@ -146,7 +146,7 @@ async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tupl
 
 
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """(mode, why) for an answer; one that means no mode asks, and `why` says so."""
+    """(mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
     why = f"{said} {shorten_repr(answer)}"
     mode = read_mode(answer)
     if mode is None:
@@ -176,7 +176,7 @@ async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
 
 @dataclass
 class Allowed:
-    """What a person allowed for more than one call: by the tool's name *and* the very function it was."""
+    """Decisions of a person that hold for more than one call: by the tool's name *and* the version of its function."""
 
     _kept: dict[str, tuple[Version, Decision, int]] = field(default_factory=dict)
 
@@ -190,21 +190,21 @@ class Allowed:
         return kept[1] if kept is not None and kept[0].fixed and kept[0].is_still(now) else None
 
     def copy(self) -> Allowed:
-        """What is allowed now, for later."""
+        """A copy of the decisions that hold now."""
         return Allowed(dict(self._kept))
 
     def forget_from(self, turn: int) -> None:
-        """Take back what was allowed in this turn and later ones: they are taken back themselves."""
+        """Forget the decisions of turn number `turn` and later turns, since the session forgets these turns."""
         self._kept = {name: kept for name, kept in self._kept.items() if kept[2] < turn}
 
 
 @dataclass
 class Permissions:
-    """What was decided in a turn for more than one call."""
+    """A turn's decisions that hold for more than one call."""
 
     in_session: Allowed
     lasting: bool = True
-    """Whether the session goes on after this turn, so that something can be allowed for all of it."""
+    """Whether the session goes on after this turn, so that a call can be allowed for the whole session."""
     in_run: Allowed = field(default_factory=Allowed)
     denied: Counter[str] = field(default_factory=Counter)
     """How often the same call was denied."""
@@ -214,7 +214,7 @@ class Permissions:
         return self.in_session.decision_on(tool, now) or self.in_run.decision_on(tool, now)
 
     def remember(self, tool: Tool, shown: Version, decision: Decision, turn: int) -> None:
-        """Keep a decision for as long as it says."""
+        """Keep a decision for its scope, the run or the session."""
         if decision.scope != "call":
             kept = self.in_session if decision.scope == "session" else self.in_run
             kept.remember(tool, shown, decision, turn)

@@ -1,4 +1,4 @@
-"""One turn's state, and its model calls: the request, the reply into the history, what it has cost."""
+"""The state of one turn, and its model calls: make the request, put the reply into the history, count the cost."""
 
 from __future__ import annotations
 
@@ -17,31 +17,41 @@ from ..events import (
     Observer,
     Reply,
     Request,
+    Retry,
     Span,
     StopReason,
     ToolCall,
     ToolResult,
     ToolStatus,
-    Usage,
 )
-from ..models import ModelCall, find_cache_marks, note, takes_no_tool_choice, takes_response_format, way_for
+from ..models import (
+    ModelCall,
+    await_litellm,
+    choose_picture_place,
+    find_cache_marks,
+    must_load,
+    note,
+    takes_response_format,
+    takes_tool_choice_none,
+)
 from ..results import PicturePlace
 from ..tools import SentArguments, Tool
 from .config import Approver, Config
 from .permissions import Permissions
+from .spending import Spent
 
 
 class Outlet(Protocol):
-    """Where a turn's events go, and where it learns that it is to stop."""
+    """Takes a turn's events, and tells the turn when it has to stop."""
 
     def checkpoint(self) -> None:
-        """Raises CancelledError when the turn is to stop: a tool may have swallowed the one that it was sent."""
+        """Raise CancelledError if the turn has to stop. A tool may have swallowed an earlier CancelledError."""
 
     async def emit(self, event: Event) -> None:
-        """Send an event, or raise CancelledError when the turn is to stop."""
+        """Send an event, or raise CancelledError if the turn has to stop."""
 
     def record(self, event: Event) -> None:
-        """Send an event that has to be told in any case; never waits."""
+        """Send an event in any case, also if the turn has to stop. Never waits."""
 
 
 class TurnEnd(NamedTuple):
@@ -49,11 +59,11 @@ class TurnEnd(NamedTuple):
 
     reason: StopReason = "done"
     error: str | None = None
-    """What a person should know of it: what failed, what was cut off."""
+    """What a person should know of the end: a failure, an answer that was cut off."""
 
 
 class Refusal(NamedTuple):
-    """Why a call is not run, as the model is told."""
+    """Why a call is not run: the message for the model, the result's status, the decision."""
 
     message: str
     status: ToolStatus = "refused"
@@ -76,13 +86,13 @@ class Call:
     sent: SentCall
     tool: Tool | None
     number: int
-    """Which of the turn it is, from 1."""
+    """The number of the call in its turn, from 1."""
     decision: Decision | None = None
-    """What was decided about it; None when nothing had to be, or has been yet."""
+    """The decision about it; None if none was needed, or none has been made yet."""
     began: float | None = None
     """When its function was started, by the monotonic clock."""
     left_behind: str = ""
-    """What became of a thread that did not end with the call."""
+    """A sentence on the fate of a thread that did not end with the call; else ""."""
 
     @property
     def seconds(self) -> float:
@@ -103,7 +113,7 @@ class Call:
         )
 
     def cut_short(self, said: str) -> ToolResult:
-        """The result of a call that the turn's end has cut, with what the history says of it."""
+        """The result of a call that the end of the turn has cut; `said` is the call's answer in the history."""
         return ToolResult(
             self.asked.id,
             said,
@@ -118,47 +128,18 @@ class Call:
 
 @dataclass
 class Answer:
-    """The answer of a turn, as far as there is one."""
+    """The answer of a turn, as far as it has come."""
 
     text: str = ""
     output: object = None
     problem: str | None = None
-    """Why the last one does not fit `output=`."""
+    """Why the last answer does not fit `output=`; None if it fits."""
     attempts: int = 0
 
 
 @dataclass
-class Spent:
-    """What a turn has cost so far: time, tokens, dollars."""
-
-    started: float = field(default_factory=time.monotonic)
-    usage: Usage = Usage()
-    cost: float | None = 0.0
-    """US dollars; None as soon as one request's are not known."""
-    known_cost: float = 0.0
-    """What is known of it, for `max_cost`."""
-    spans: list[Span] = field(default_factory=list)
-
-    def now(self) -> float:
-        """Seconds since the turn began."""
-        return time.monotonic() - self.started
-
-    def add(self, reply: Reply) -> None:
-        """Count a model call that came back whole."""
-        self.usage += reply.usage
-        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
-        self.known_cost += reply.known_cost
-
-    def add_untold(self, call: ModelCall) -> None:
-        """Count a call that was cut: it has been made, and is paid for, though nobody tells how much it was."""
-        self.usage += Usage(calls=call.untold)
-        if call.untold and not call.is_free:
-            self.cost = None
-
-
-@dataclass
 class Turn:
-    """The state of one turn, filled as it goes, so that a cancelled turn leaves what it had."""
+    """The state of one turn. The loop fills it step by step, so a cancelled turn still has its state up to then."""
 
     config: Config
     history: History
@@ -166,17 +147,28 @@ class Turn:
     outlet: Outlet
     permissions: Permissions
     observers: tuple[Observer, ...] = ()
-    """Who looks on, each called in order."""
+    """Called around each step, in this order."""
     approver: Approver = "nobody"
-    """Who is asked about its calls."""
+    """Who is asked about the turn's calls."""
     spent: Spent = field(default_factory=Spent)
     answer: Answer = field(default_factory=Answer)
     tool_calls: int = 0
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
 
+    def switch_to_fallback(self) -> bool:
+        """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
+        if not self.config.fallbacks:
+            return False
+        route, *others = self.config.fallbacks
+        self.config = replace(self.config, route=route, fallbacks=tuple(others))
+        for found in ("completion_options", "cache_marks", "asks_in_words", "picture_place"):
+            vars(self).pop(found, None)
+        self.__post_init__()
+        return True
+
     def __post_init__(self) -> None:
-        """Remember the keys of this turn, so that everything that shows it leaves them out."""
+        """Remember the keys of this turn, so that no text that leaves the run contains them."""
         hiding.remember(hiding.find_environment_keys())
         _, secrets = self.completion_options
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
@@ -188,7 +180,7 @@ class Turn:
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:
-        """What lets the provider keep the beginning of the requests; nothing where no later request is likely to read it.
+        """The options that let the provider cache the beginning of the requests; {} if no later request is likely to read it.
 
         Writing into a cache costs more than not to. The next request that begins so is that of the next step, which there
         is with tools, or of the next turn, which there may be where there was one before.
@@ -209,14 +201,14 @@ class Turn:
         return not takes_response_format(self.config.route.model, specs, output.response_format())
 
     @functools.cached_property
-    def picture_way(self) -> PicturePlace | None:
+    def picture_place(self) -> PicturePlace | None:
         """Where this turn's model reads pictures of results, or None."""
         config = self.config
-        return way_for(config.route.model, config.options.images, config.route.answers)
+        return choose_picture_place(config.route.model, config.options.images, config.route.answers)
 
 
 def make_request(turn: Turn) -> Request:
-    """The next model call, exactly as it will be sent."""
+    """Make the request of the next model call, exactly as it will be sent."""
     shown, secrets = turn.completion_options
     options = {name: dict(value) if type(value) is dict else value for name, value in shown.items()}
     model, tools = turn.config.route.model, [tool.spec for tool in turn.config.tools]
@@ -225,32 +217,47 @@ def make_request(turn: Turn) -> Request:
     if turn.tools_closed and tools:
         # The tools stay in the request: Anthropic refuses a history with calls without them.
         options.pop("tool_choice", None)
-        if takes_no_tool_choice(model, tools):
+        if takes_tool_choice_none(model, tools):
             options["tool_choice"] = "none"
     options |= turn.cache_marks
     sends_prompts = turn.config.options.images != "never"
-    messages = turn.history.for_request(lambda: turn.picture_way, sends_prompts=sends_prompts)
+    messages = turn.history.for_request(lambda: turn.picture_place, sends_prompts=sends_prompts)
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 
 async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
-    """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed."""
-    request = make_request(turn)
-    for one in turn.observers:
-        await one.before_model(request)
-    turn.outlet.checkpoint()
-    call, began = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn)), turn.spent.now()
-    try:
-        reply = await call.run()
-    except BaseException as error:
-        turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), is_error=True))
-        turn.spent.add_untold(call)
-        _keep_partial(turn, call, failed=isinstance(error, ModelCallFailed))
-        if isinstance(error, ModelCallFailed):
+    """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed when no fallback is left, either."""
+    gate = turn.config.gate
+    while True:
+        request = make_request(turn)
+        for one in turn.observers:
+            await one.before_model(request)
+        turn.outlet.checkpoint()
+        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        began = turn.spent.now()
+        try:
+            reply = await call.run()
+            break
+        except ModelCallFailed as error:
+            _count_failed(turn, call, began)
+            failed = turn.config.route.title
+            goes_on = turn.switch_to_fallback()
+            if not goes_on:
+                _keep_partial(turn, call, failed=True)
             for one in turn.observers:
                 await one.model_failed(error)
-        raise
+            if not goes_on:
+                raise
+            told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.next_title)
+        except BaseException:
+            _count_failed(turn, call, began)
+            _keep_partial(turn, call, failed=False)
+            raise
+        turn.outlet.record(told)
+        if must_load(turn.config.route.model):
+            await await_litellm()
     turn.spent.add(reply)
+    gate.add_cost(reply.known_cost)
     turn.spent.spans.append(Span("model", request.model, began, turn.spent.now(), reply.usage, reply.cost))
     calls = _make_arguments_valid(reply.message)
     text = (reply.message.get("content") or "").strip()
@@ -258,12 +265,17 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         noted = {} if calls or text else {"content": note(reply.attachments)}
         turn.history.add_assistant({**reply.message, **noted})
     for one in turn.observers:
-        await one.after_model(_as_it_came(reply, calls))
+        await one.after_model(_restore_raw_arguments(reply, calls))
     return reply, calls
 
 
+def _count_failed(turn: Turn, call: ModelCall, began: float) -> None:
+    turn.spent.spans.append(Span("model", call.request.model, began, turn.spent.now(), is_error=True))
+    turn.spent.add_untold(call)
+
+
 def _tell_delta(turn: Turn) -> Callable[[float, Mapping[str, object]], None] | None:
-    """What tells a piece of an answer to those who want it; None when nobody does."""
+    """A function that passes each delta to the observers that want deltas; None if there are none."""
     readers = [one for one in turn.observers if one.wants_deltas]
 
     def tell(at: float, delta: Mapping[str, object]) -> None:
@@ -287,7 +299,7 @@ def _keep_partial(turn: Turn, call: ModelCall, *, failed: bool) -> None:
 
 
 def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
-    """Let every stored call have a JSON object for arguments, since they are replayed; returns the calls as they were sent."""
+    """Give every call of a message a JSON object as arguments, since later requests send it again; returns the calls as sent."""
     calls: list[SentCall] = []
     for call in message.get("tool_calls", ()):
         sent = SentArguments(call["function"]["arguments"])
@@ -296,8 +308,8 @@ def _make_arguments_valid(message: dict[str, Any]) -> list[SentCall]:
     return calls
 
 
-def _as_it_came(reply: Reply, calls: list[SentCall]) -> Reply:
-    """The reply with its calls' arguments as the model wrote them, for whoever shows or records it."""
+def _restore_raw_arguments(reply: Reply, calls: list[SentCall]) -> Reply:
+    """The reply with the arguments of its calls as the model wrote them, for observers that show or record it."""
     stored = reply.message.get("tool_calls") or []
     pairs = list(zip(stored, calls, strict=True))
     if all(call["function"]["arguments"] == sent.arguments.raw for call, sent in pairs):

@@ -1,13 +1,13 @@
-"""One model call, straight to a model of ours or through LiteLLM: capabilities, the message out of its deltas, retries, failures."""
+"""One model call, to a model of ours or through LiteLLM: capabilities, assembly of the message, retries, failures."""
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
 from .capabilities import (
+    choose_picture_place,
     find_cache_marks,
     find_untaken,
-    takes_no_tool_choice,
     takes_response_format,
-    way_for,
+    takes_tool_choice_none,
 )
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
@@ -18,6 +18,7 @@ from .options import (
     explain_switch,
     find_completion_option,
     is_completion_option,
+    is_of_route,
     proxy_in_use,
 )
 from .parts import note
@@ -28,6 +29,7 @@ from .providers import (
     ProviderError,
     ProviderRequest,
     ensure,
+    find_responder,
     is_ours,
     must_load,
     provide,
@@ -46,12 +48,15 @@ __all__ = [
     "ProviderRequest",
     "await_litellm",
     "check_completion_options",
+    "choose_picture_place",
     "ensure",
     "explain_switch",
     "find_cache_marks",
     "find_completion_option",
+    "find_responder",
     "find_untaken",
     "is_completion_option",
+    "is_of_route",
     "is_ours",
     "leave_out_price_list",
     "litellm_loaded",
@@ -65,8 +70,7 @@ __all__ = [
     "redact",
     "split_objects",
     "start_loading",
-    "takes_no_tool_choice",
     "takes_response_format",
+    "takes_tool_choice_none",
     "was_one_asked",
-    "way_for",
 ]

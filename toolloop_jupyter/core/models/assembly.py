@@ -1,19 +1,20 @@
-"""Deltas -> one assistant message, whatever shape the provider sends them in.
+"""Deltas -> one assistant message, in whatever form the provider sends them.
 
-LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a call whose id never comes and merges two calls that
-share an index, so tool calls are put together here, by these rules:
+LiteLLM's `stream_chunk_builder` (seen on 1.110.2) loses a call whose id never comes, and merges two calls with the same
+index. So tool calls are put together here, by these rules:
 
-- a fragment belongs to the call with its id; without a known id, to the last call at its index; one without id and
-  name whose call there is whole already, or whose index is unknown, goes on with the newest call: its index was lost;
-- a known id opens a new call where the fragment names another tool, or begins new arguments at another index;
-- a new id *with a name* opens a new call at the same index, unless the call there is in the middle of its arguments
-  under that very name (some servers make up an id for each fragment);
-- without an id, another name opens a new call where the call there has begun its arguments or both are tools;
-- a name that is repeated counts once, a name that is cut in two (before any arguments) is joined;
-- several whole JSON objects in one call's arguments are several calls; an identical one sent again counts once, and
-  an empty one in front of another is a placeholder;
-- a call of OpenAI's old `function_call` field that `tool_calls` tell as well is one call;
-- a call without an id, with one of absurd length or already used (by another call, or earlier), gets one of ours.
+- a fragment belongs to the call with its id; if it has no known id, to the last call at its index;
+- a fragment without id and name has lost its index if that index is unknown, or if the call there is complete. It then
+  belongs to the newest call;
+- a known id opens a new call if the fragment names another tool, or begins new arguments at another index;
+- a new id *with a name* opens a new call at the same index, unless the call there has the same name and incomplete
+  arguments (some servers make up an id for each fragment);
+- without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
+- a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
+- several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
+  object before another one is a placeholder;
+- a call that comes both in `tool_calls` and in OpenAI's old `function_call` field is one call;
+- a call gets a new id if it has none, an absurdly long one, or one that is already used in the conversation.
 
 Thinking blocks, reasoning items and provider-specific fields are kept as they are, since providers refuse a
 history without them (Anthropic's signatures, Gemini's thought signatures).
@@ -43,7 +44,7 @@ _ESCAPED = re.compile(r"\\.", re.DOTALL)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_-]")
 _READ = frozenset({"index", "id", "type", "function", "custom"})
 _READ_OF_FUNCTION = frozenset({"name", "arguments", "input"})
-"""Fields of a call's fragment, and of the function in it, that are read; all others of a fragment go back untouched."""
+"""Fields of a call's fragment, and of the function in it, that are read. All other fields go back to the provider untouched."""
 _ATTACHED = frozenset({*ATTACHED, *SOURCES, "audio"})
 _RETURNED = frozenset({"thinking_blocks", "reasoning_items", "reasoning_details"})
 
@@ -57,13 +58,13 @@ class Assembly:
     """One assistant message while it arrives. `add` takes deltas (or a whole message) of the first choice."""
 
     def __init__(self, names: Collection[str] = ()) -> None:
-        """`names` are the tools' wire names, where they are known: they tell a name cut in two from two names."""
+        """`names` are the tools' wire names, if known: with them, a name cut in two can be told from two names."""
         self.calls = Calls(frozenset(names))
         self.words = Words()
         self.attachments = Attachments()
         self.refusal = ""
         """The provider's own refusal text (OpenAI's `refusal` field)."""
-        self._refusal_is_told = False
+        self._has_ended = False
         self._returned: ReturnedFields | None = None
         self.usage: object = None
         self.finish_reason: str | None = None
@@ -72,12 +73,12 @@ class Assembly:
 
     @property
     def text(self) -> str:
-        """All text so far; a refusal in the provider's own field counts when there is no other."""
-        return self.words.text or (self.refusal if self._refusal_is_told else "")
+        """All text so far; the text of the provider's `refusal` field, if there is no other."""
+        return self.words.text or (self.refusal if self._has_ended else "")
 
     @property
     def keeps_data(self) -> bool:
-        """Whether the message has data that is kept as its provider sent it: no other part of it is nested."""
+        """Whether the message keeps data unchanged from its provider. Only such data may be nested deep."""
         return self._returned is not None or self.calls.keep_data
 
     @property
@@ -86,26 +87,26 @@ class Assembly:
         return not (self.text or self.refusal or self.words.thought or self.calls or self.attachments)
 
     def read_chunk(self, chunk: object) -> object:
-        """Note what a chunk, or a whole response, says of the answer; returns its delta (or message), None without one.
+        """Note the usage, the sources and the finish reason of a chunk or a whole response; returns its delta or message.
 
-        Of several choices one counts. The usage-only chunk of OpenAI's include_usage has none.
+        Of several choices one counts. Returns None for a chunk without that choice, such as OpenAI's usage-only chunk.
         """
         fields = read_fields(chunk)
         if (usage := fields.get("usage")) is not None:
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
-        choices = fields.get("choices") or ()
+        choices = [read_fields(one) for one in fields.get("choices") or ()]
         if self._choice is None and choices:
-            self._choice = min(map(_read_index, choices)) if len(choices) > 1 else _read_index(choices[0])
-        for choice in map(read_fields, choices):
+            self._choice = min([choice.get("index") or 0 for choice in choices])
+        for choice in choices:
             if (choice.get("index") or 0) == self._choice:
                 self.finish_reason = choice.get("finish_reason") or self.finish_reason
                 return choice.get("delta", choice.get("message"))
         return None
 
     def add(self, delta: object, *, whole: bool = False) -> tuple[str, str]:
-        """Take one delta in, or a `whole` message; returns (text, reasoning) that it added."""
+        """Take in one delta, or a `whole` message; returns the (text, reasoning) that it added."""
         fields = read_fields(delta)
         content = fields.get("content")
         text, reasoning = self.words.add(
@@ -129,21 +130,23 @@ class Assembly:
     def cut(self) -> tuple[str, str]:
         """The message broke off: returns the (text, reasoning) that was held back."""
         text, reasoning = self.words.cut()
-        return text + self._tell_refusal(), reasoning
+        return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """The message is whole: returns the text that was held back, or that is no reasoning after all."""
+        """The message is whole: returns the text that was held back, or that is no reasoning after all, the first time."""
+        if self._has_ended:
+            return ""
         self.attachments.end()
-        return self.words.end() + self._tell_refusal()
+        return self.words.end() + self._end_refusal()
+
+    def _end_refusal(self) -> str:
+        """The refusal as text, once, if no other text has come. Called at the end, when that is known."""
+        told, self._has_ended = self._has_ended, True
+        return "" if told or self.words.text else self.refusal
 
     def refuse(self, refusal: str) -> None:
-        """Take in what the provider said in its field for refusals, where the deltas have lost it."""
+        """Take in the text of the provider's `refusal` field, which the deltas have lost."""
         self.refusal = self.refusal or refusal
-
-    def _tell_refusal(self) -> str:
-        """A refusal as text, once, where no other text came: that is known at the end."""
-        told, self._refusal_is_told = self._refusal_is_told, True
-        return "" if told or self.words.text else self.refusal
 
     def message(self, used_ids: Collection[str] = ()) -> dict[str, Any]:
         """The assistant message in OpenAI format, with the fields that the provider wants back.
@@ -151,11 +154,9 @@ class Assembly:
         A call whose id is among `used_ids` gets another one: a conversation has no id twice.
         """
         self.end()
-        calls, text = (
-            list(self.calls.as_sent(set(used_ids))) if self.calls else [],
-            join_surrogates(self.text),
-        )
-        # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
+        calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
+        text = join_surrogates(self.text)
+        # None next to calls: litellm's converters (1.110) drop both "" and None there, but some servers refuse "".
         message: dict[str, Any] = {
             "role": "assistant",
             "content": text if not calls or text.strip() else None,
@@ -173,23 +174,19 @@ class Assembly:
         return message
 
 
-def _read_index(choice: object) -> int:
-    return read_fields(choice).get("index") or 0
-
-
 @dataclass
 class _Call:
     id: str = ""
     name: str = ""
     extra: dict[str, Any] = field(default_factory=dict)
-    """What else the provider said of the call (`provider_specific_fields`, `extra_content`): goes back untouched."""
+    """The provider's other fields of the call (`provider_specific_fields`, `extra_content`), which go back untouched."""
     _parts: list[str] = field(default_factory=list)
     _depth: int = 0
     _in_string: bool = False
     _escape: str = ""
-    """A backslash at the end of a fragment: what it escapes comes with the next one."""
+    """A backslash at the end of a fragment; the character that it escapes comes with the next fragment."""
     _room: int = LONGEST_ARGUMENTS + 1
-    """Characters that are still taken: with the last of them the arguments are too long, and are refused."""
+    """How many more characters are taken. When it is 0, the arguments are too long and will be refused."""
     begun: bool = False
     """Whether the arguments have more than blanks."""
 
@@ -203,7 +200,7 @@ class _Call:
         return self.begun and ((self._depth <= 0 and not self._in_string) or self._room <= 0)
 
     def extend(self, text: str) -> None:
-        """Append to the arguments; looks at each character once, however they are cut, and in C."""
+        """Append to the arguments. Reads each character once, in C, however the arguments are cut."""
         text = text[: self._room]
         self._room -= len(text)
         self._parts.append(text)
@@ -229,27 +226,28 @@ class Calls:
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
         self._legacy: Calls | None = None
-        """What OpenAI's old `function_call` field says, put together apart from `tool_calls`."""
-        self.are_too_many = False
-        """Whether there are more than are taken; those that come behind them are not looked at."""
+        """The calls of OpenAI's old `function_call` field, which are put together apart from `tool_calls`."""
+        self.has_too_many = False
+        """Whether there are more than MOST_CALLS calls; further fragments are then ignored."""
         self.keep_data = False
-        """Whether a call has fields that go back as they came."""
+        """Whether a call has fields that go back to the provider unchanged."""
 
     def __bool__(self) -> bool:
         return bool(self._all) or self._legacy is not None
 
     @property
-    def are_half_sent(self) -> bool:
-        """Whether a call stops in the middle of its arguments, or the last one before them."""
+    def has_unfinished_call(self) -> bool:
+        """Whether the arguments of a call are incomplete, or those of the last call have not begun."""
         cut = any(not call.whole and (call.begun or call is self._all[-1]) for call in self._all)
-        return cut or (self._legacy is not None and self._legacy.are_half_sent)
+        return cut or (self._legacy is not None and self._legacy.has_unfinished_call)
 
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
-        """Take in the fragments of one delta, or the calls of a `whole` message. Those are no fragments: each is a call
-        of its own, unless it repeats a known one (same id, name and arguments).
+        """Take in the fragments of one delta, or the calls of a `whole` message.
+
+        Each call of a whole message is a call of its own, unless it repeats a known one (same id, name and arguments).
         """
         for fragment in map(read_fields, fragments):
-            if self.are_too_many:
+            if self.has_too_many:
                 break
             body = read_fields(fragment.get("function") or fragment.get("custom"))
             name = (body.get("name") or "").strip()
@@ -266,7 +264,7 @@ class Calls:
             if call is None:
                 call = _Call()
                 self._all.append(call)
-                self.are_too_many = len(self._all) > MOST_CALLS
+                self.has_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
             if call_id and not call.id:
                 call.id = call_id
@@ -304,7 +302,7 @@ class Calls:
         return None if name and self._opens_new(here, call_id, name, arguments) else here
 
     def _shares_id(self, known: _Call, here: _Call | None, name: str, arguments: str) -> bool:
-        """Whether a fragment under the id of a known call is of another one: some servers give all calls one id."""
+        """Whether a fragment with the id of a known call belongs to another call: some servers give all calls the same id."""
         if not (name and known.name):
             return False
         if name != known.name:
@@ -313,7 +311,7 @@ class Calls:
         return here is not known and in_the_middle and arguments.lstrip().startswith("{")
 
     def _are_two(self, first: str, second: str) -> bool:
-        """Whether these are the names of two tools, and not one name in two pieces or as it grows."""
+        """Whether these are the names of two tools, and not one name that comes in pieces."""
         both = first in self._names and second in self._names
         return both and first + second not in self._names and not second.startswith(first)
 
@@ -342,15 +340,17 @@ class Calls:
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
-                several = [call.arguments]  # refused as what is no single object
+                several = [call.arguments]  # they will be refused: they are no single object
             written += [(call, (call.name, text)) for text in several]
+        if self._legacy is None:
+            return written
         own = len(written)
         places: dict[
             Writing, int
-        ] = {}  # most are told in the same letters: no need to compare each with each
+        ] = {}  # most repeated calls are written alike: then it is not necessary to compare all pairs
         for number, (_, (name, arguments)) in enumerate(written):
             places.setdefault((name, arguments.strip()), number)
-        for old, (name, arguments) in self._legacy.written() if self._legacy is not None else ():
+        for old, (name, arguments) in self._legacy.written():
             same = places.get((name, arguments.strip()))
             if same is None:
                 same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
@@ -391,10 +391,10 @@ Some servers write a call both in `tool_calls` and in OpenAI's old `function_cal
 
 
 def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
-    """The place of the call that `old` is a second writing of; None where it is a call of its own.
+    """The index of the call that `old` repeats; None if `old` is another call.
 
-    A writing without a name may be of any. One whose arguments are only the beginning of the other's was cut, or its
-    server writes them in one of the two places only.
+    A writing without a name may repeat any call. If its arguments are only the beginning of the call's arguments, it was cut
+    off, or its server writes the arguments in one of the two places only.
     """
     name, arguments = old
     named = [n for n, call in enumerate(calls) if not name or call[0] in ("", name)]
@@ -406,7 +406,7 @@ def find_same_call(old: Writing, calls: Sequence[Writing]) -> int | None:
 
 
 def _choose_fuller(one: str, other: str) -> str:
-    """Of two writings of a call's arguments, the one that says more; `one` where they say the same."""
+    """The longer of two writings of a call's arguments, if the other is its beginning; else `one`."""
     return other if len(one.strip()) < len(other.strip()) and _is_beginning(one, other) else one
 
 
@@ -425,11 +425,14 @@ def _is_beginning(one: str, other: str) -> bool:
 
 
 _SEAM = re.compile(r"\}\s*\{")
-"""Without this there can be no second object, and most arguments need not be parsed for it."""
+"""Arguments without this contain no second object, so most arguments need not be parsed."""
 
 
 def split_objects(arguments: str) -> list[str]:
-    """Split `{..}{..}` into its objects, each once and the empty ones only when alone; all else comes back unchanged."""
+    """Split `{..}{..}` into its objects, without repeated ones, and without empty ones unless all are empty.
+
+    Any other text comes back unchanged, as the only item.
+    """
     if len(arguments) > LONGEST_ARGUMENTS or _SEAM.search(arguments) is None:
         return [arguments]
     decoder, position, several = json.JSONDecoder(), 0, False

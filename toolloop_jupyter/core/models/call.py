@@ -1,12 +1,12 @@
-"""One streamed model call: the request, its retries, and out of the deltas the whole message, its usage and its cost.
+"""One streamed model call: the request, its retries, and the reply: message, usage and cost.
 
-A model of ours is asked straight, every other through LiteLLM; their chunks have one form.
+A model of ours is called directly, every other model through LiteLLM. Their chunks have the same form.
 
-With `num_retries` in `completion_kwargs`, a call that fails on its way is tried again here, at most so many times, when
-`Retry-After` says or a little later each time: no tool has run by then, and text already shown is not shown twice.
-LiteLLM (1.110) would multiply that number with the provider's client's own retries, cannot retry a stream that breaks
-in the middle, and shows nobody what it waits for; so it gets none to do. Without `num_retries`, LiteLLM and the
-provider's client do what they do by default: retry a refused call twice, mostly.
+With `num_retries` in `completion_kwargs`, a failed call is tried again here, at most so many times. The wait is that of
+`Retry-After`, or a little longer each time. No tool has run by then, and text that was shown is not shown twice. LiteLLM's own
+retries are turned off: LiteLLM (1.110) would multiply the number with the retries of the provider's client, cannot retry a
+stream that breaks off, and tells nobody that it waits. Without `num_retries`, LiteLLM and the provider's client do as they do
+by default: mostly, they retry a refused call twice.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from ..events import (
     Attachment,
     Emit,
     Fields,
+    Gate,
     ModelCallFailed,
     Reasoning,
     Reply,
@@ -34,8 +35,17 @@ from ..execution import RunEnded, attempt, get_message
 from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
-from .capabilities import is_free, price_of, read_cached
-from .failures import CLEAN_END, StreamCut, explain, is_cut, is_final, refused_option, retry_after
+from .capabilities import find_price, is_free, read_cached
+from .failures import (
+    CLEAN_END,
+    StreamCut,
+    explain,
+    find_refused_option,
+    is_cut,
+    is_final,
+    read_retry_after,
+    read_status,
+)
 from .options import explain_switch
 
 OnDelta: TypeAlias = Callable[[float, Fields], None]
@@ -45,37 +55,37 @@ _WITHOUT = {
     "stream": "the server does not stream when there are tools; asked again for the whole answer",
     "any stream": "the server does not stream; asked again for the whole answer",
 }
-"""What only a streaming client sends and some servers refuse, and what is said of it."""
+"""Options of streaming that some servers refuse -> the message about the request that is sent without them."""
 _TOO_DEEP = f"the answer holds data nested more than {DEEPEST} levels deep, which no conversation can keep."
 _refused: dict[tuple[str, str], set[str]] = {}
-"""What of it the server at an address has refused for a model: not sent again."""
+"""(address, model) -> the options of `_WITHOUT` that the server has refused; they are not sent again."""
 
 
 class Shown:
-    """What the reader has seen of a call, over all its tries. Each method returns the events that bring it up to date.
+    """What the reader has seen of a call, over all its tries. Each method returns the events that the reader gets next.
 
-    After a retry the beginning that was shown already is skipped; where the second try says something else, the shown
-    text is taken back.
+    After a retry, text that was shown already is skipped. If the second try says something else, the shown text is taken
+    back.
     """
 
     def __init__(self) -> None:
         self.before = ""
-        """The text that a broken try has shown, until the next one has caught up with it."""
+        """The text that a broken try has shown, until the next try has repeated it."""
         self._caught = 0
-        """How many characters of it the next try has repeated."""
+        """How many characters of that text the next try has repeated."""
         self._reasoning = False
-        """Whether a broken try has shown a thought: no other is shown."""
+        """Whether a broken try has shown a thought; that of the next try is then not shown."""
         self._attached: set[Attachment] = set()
 
     def start_again(self, broken: Assembly) -> None:
-        """The try that has brought `broken` has failed, and there will be another."""
+        """Note that a try has failed, with `broken` as its message so far, and that another one follows."""
         self.before, self._caught = self.before or broken.text, 0
         self._reasoning = self._reasoning or bool(broken.words.thought)
 
     def add(
         self, assembly: Assembly, text: str, reasoning: str
     ) -> list[Text | Reasoning | Attachment | Retry]:
-        """Show the words that a try has just brought, and each attachment once."""
+        """Show the text and reasoning that have just come, and each attachment once."""
         events: list[Text | Reasoning | Attachment | Retry] = []
         if reasoning and not self._reasoning:
             events.append(Reasoning(reasoning))
@@ -100,11 +110,11 @@ class Shown:
         return [Text(text[len(repeated) :])] if len(text) > len(repeated) else []
 
     def end(self, assembly: Assembly) -> list[Text | Retry]:
-        """The try is whole, and there will be no other."""
+        """End the call: the last try is complete."""
         return self._take_back("the second try says less", assembly) if self.before else []
 
     def _take_back(self, why: str, assembly: Assembly) -> list[Text | Retry]:
-        """Take back what a broken try has shown and this one has not repeated, and show this one's text instead."""
+        """Take back the text of a broken try that this try has not repeated, and show this try's text instead."""
         gone, self.before = self.before, ""
         return [Retry(0, why, discard=gone), *([Text(assembly.text)] if assembly.text else [])]
 
@@ -112,8 +122,11 @@ class Shown:
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
-    def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
+    def __init__(
+        self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None, gate: Gate | None = None
+    ) -> None:
         self.request = request
+        self._gate = gate or Gate()
         self._server = request.address, request.model
         self._is_ours = providers.is_ours(request.model)
         self.assembly = self._make_assembly()
@@ -122,39 +135,39 @@ class ModelCall:
         self._shown = Shown()
         self._cost: float | None = None
         self._under_way: Literal["", "asking", "answering"] = ""
-        """How far the request is that has been sent last; "" when its answer is here, or there will be none."""
+        """The state of the last request: not answered yet, being answered, or "" if it has ended."""
         self._broken = 0
-        """Requests whose answers broke off: what they have cost is not known."""
+        """Requests whose answers broke off; their cost is not known."""
 
     def _make_assembly(self) -> Assembly:
         return Assembly({tool["function"]["name"] for tool in self.request.tools})
 
     @property
     def untold(self) -> int:
-        """How many requests were sent and ended, or were cut, before their usage was told."""
+        """How many requests were sent whose usage nobody has told."""
         return self._broken + bool(self._under_way)
 
     @property
     def is_free(self) -> bool:
-        """Whether it costs nothing, whatever comes of it: a model of ours."""
+        """Whether the call costs nothing, even if it fails: it goes to a model of ours."""
         return is_free(self.request.model)
 
     @property
     def shown(self) -> str:
-        """The text that the reader has seen and that still holds."""
+        """The text that the reader has seen and that was not taken back."""
         return self._shown.before or self.assembly.text
 
     async def run(self) -> Reply:
-        """Make the call. Raises ModelCallFailed when it failed for good, with what to set in its text."""
+        """Make the call. Raises ModelCallFailed if it fails after its retries; the error says what to set."""
         if not self._is_ours:
             await client.await_litellm()
             base, model = self._server
             if wrong := explain_switch(model, base):  # set since the run's options were checked
                 raise ModelCallFailed(wrong)
-        again = self.request.options.get("num_retries") or 0
+        again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
         while True:
-            error = (await attempt(self._ask(keywords))).error
+            error, pause = await self._send(keywords)
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
@@ -165,41 +178,59 @@ class ModelCall:
                 if self.assembly.keeps_data and is_deeper(reply.message):
                     raise ModelCallFailed(_TOO_DEEP, "Run again.")
                 return reply
-            if self._under_way == "asking" and (option := refused_option(error, keywords)):
-                # It is no try: what only streaming needs is left out, and the server is asked again at once.
+            if self._under_way == "asking" and (option := find_refused_option(error, keywords)):
+                # This does not count as a try: the server gets the request again at once, without the refused option.
                 _refused.setdefault(self._server, set()).add(option)
                 await self._emit(Retry(1, _WITHOUT[option]))
             else:
-                # A request costs nothing that the server has refused, or has never got.
+                # A request that the server has refused, or has never got, costs nothing.
                 self._broken += self._under_way == "answering" or is_cut(error)
                 self._under_way = ""
                 await self._show(*self.assembly.cut())
-                tries += 1
-                if tries > again or is_final(error):
-                    raise ModelCallFailed(*explain(error, self.request)) from None
-                await self._wait(tries, error)
+                if pause is None:
+                    tries += 1
+                    if tries > again or is_final(error):
+                        raise ModelCallFailed(*explain(error, self.request)) from None
+                await self._wait(tries, error, pause)
             keywords = self._keywords()
+
+    async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
+        """(what a request raised, for how long all wait before it is sent again as the same try), as the gate says."""
+        await self._gate.enter()
+        status: int | None = None
+        wait, said, error = None, "", None
+        try:
+            error = (await attempt(self._ask(keywords))).error
+            status = 200 if error is None else read_status(error)
+            if error is not None and status is not None:
+                wait, said = read_retry_after(error), get_message(error)
+        finally:
+            pause = self._gate.leave(status, wait, said)
+        return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
         """Whether only the finish_reason is missing: some servers send none, and LiteLLM (1.110) then reports a cut
         stream. Whole calls can run in spite of that.
         """
         calls = self.assembly.calls
-        return bool(calls) and not calls.are_half_sent and CLEAN_END in get_message(error)
+        return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
-    async def _wait(self, number: int, error: BaseException) -> None:
-        """Make ready for another try, say so, and wait as long as the server wants."""
+    async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
+        """Prepare another try, emit a Retry, and wait as long as the server asks. After a `pause` the gate itself waits."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
-        asked = retry_after(error)
+        if pause is not None:
+            await self._emit(Retry(number, explain(error, self.request)[0], wait=pause))
+            return
+        asked = read_retry_after(error)
         seconds = min(0.25 * 2 ** (number - 1), 4.0) if asked is None else asked
         await self._emit(Retry(number, explain(error, self.request)[0], wait=seconds))
         await asyncio.sleep(seconds)
 
     def _keywords(self) -> dict[str, Any]:
-        """What is sent, without what this server has refused."""
+        """The keywords of the request, without the options that this server has refused."""
         keywords = self.request.keywords()
-        if keywords.get("num_retries") is not None:
+        if keywords.get("num_retries", self._gate.retries) is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
         refused = _refused.get(self._server, set()) if _refused else set()
         if "any stream" in refused or ("stream" in refused and "tools" in keywords):
@@ -209,7 +240,7 @@ class ModelCall:
         return keywords
 
     async def _ask(self, keywords: dict[str, Any]) -> None:
-        """Send one request and take its answer in. Where a server sends a stream as one JSON document, it is asked again."""
+        """Send one request and take in its answer. If a server answers a stream with one JSON document, it is asked again."""
         self._under_way = "asking"
         if self._is_ours:
             response: Any = await providers.ask(keywords)
@@ -239,20 +270,20 @@ class ModelCall:
             await self._ask({**keywords, "stream": False})
 
     async def _end(self, stream: client.LiteLLMStream) -> bool:
-        """Take in what LiteLLM hides of a stream that has ended; False where it was one JSON document, of which nothing is read."""
+        """Take in what LiteLLM hides of a stream that has ended. False if it was one JSON document, which LiteLLM did not read."""
         assembly = self.assembly
         assembly.refuse(stream.refusal)
         if stream.ended_early:
             assembly.finish_reason = None
-            if assembly.calls.are_half_sent:
+            if assembly.calls.has_unfinished_call:
                 raise StreamCut("the stream ended in the middle of a tool call")
         self._cost = stream.cost
         return not (stream.is_json and assembly.is_empty)
 
     async def _take(self, chunk: object, *, whole: bool = False) -> None:
-        """Take a chunk in, or a whole response as one big delta, and show what is new of it.
+        """Take in a chunk, or a whole response as one big delta, and show its new text.
 
-        Raises TooManyCalls, so that no more of the answer is read.
+        Raises TooManyCalls, so that the rest of the answer is not read.
         """
         assembly = self.assembly
         delta = assembly.read_chunk(chunk)
@@ -267,7 +298,7 @@ class ModelCall:
         if text or reasoning or assembly.attachments.new:
             for event in self._shown.add(assembly, text, reasoning):
                 await self._emit(event)
-        if assembly.calls.are_too_many:
+        if assembly.calls.has_too_many:
             raise TooManyCalls
 
     async def _show(self, text: str, reasoning: str) -> None:
@@ -277,7 +308,7 @@ class ModelCall:
     def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
-        cost = self._cost if self._cost is not None else price_of(self.request.model, assembly.usage)
+        cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         return Reply(
             message=assembly.message(self._ids_before() if assembly.calls else ()),

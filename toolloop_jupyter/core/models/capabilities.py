@@ -1,4 +1,4 @@
-"""What a model takes and what its calls cost: asked of LiteLLM's own tables, without a network. Models of ours need no LiteLLM."""
+"""What a model supports, and what its calls cost, by LiteLLM's own tables (no network). Models of ours need no LiteLLM."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from ..results import PicturePlace
 
 REPLAY = "toolloop/replay"
-"""Recordings say themselves what their calls have cost, if that was known."""
+"""The beginning of the names of recordings. A recording tells the cost of its calls, if that was known."""
 UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
-"""What LiteLLM's mappings and price list raise for a model or an option that they do not know."""
+"""Errors of LiteLLM's mappings and price list for an unknown model or option."""
 _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
 """The providers that read pictures in a tool's result."""
 
 
 def takes_response_format(model: str, tools: Sequence[object], response_format: object) -> bool:
-    """Whether the model really takes `response_format` and stays free to call the tools.
+    """Whether the model really takes `response_format`, and can still call the tools.
 
-    Asked of LiteLLM's own parameter mapping (`get_optional_params`, 1.110), without a network: it raises for
-    groq/llama-3.3 and cohere, and forces a hidden `json_tool_call` on older Claudes, which could call no tool any more.
-    Known from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and
-    Ollama's `format` constrains the very first token, so that no tool is ever called.
+    LiteLLM's own parameter mapping tells (`get_optional_params`, 1.110, no network): it raises for groq/llama-3.3 and
+    cohere, and forces older Claudes to call a hidden `json_tool_call`, so that they could call no other tool. Two facts come
+    from the providers, not from LiteLLM: Gemini before 3 refuses JSON answers together with functions, and Ollama's `format`
+    constrains the very first token, so that no tool is ever called.
     """
     if providers.is_ours(model):
         return True
@@ -47,7 +47,7 @@ def takes_response_format(model: str, tools: Sequence[object], response_format: 
     return mapped is not None and not (tools and "json_tool_call" in str(mapped.get("tool_choice")))
 
 
-def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
+def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
     """Whether the model takes `tool_choice="none"`; LiteLLM's mapping (1.110) raises for Bedrock and some others."""
     if providers.is_ours(model):
         return True
@@ -56,7 +56,7 @@ def takes_no_tool_choice(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """(name, provider) of a model, as LiteLLM reads its name; None where it knows no provider for it."""
+    """(name, provider) of a model, as LiteLLM reads its name; None if LiteLLM knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -66,7 +66,7 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 
 def _map_options(name: str, where: str, **options: object) -> Fields | None:
-    """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    """A provider's form of completion options, by LiteLLM; None if LiteLLM refuses them."""
     litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
@@ -76,21 +76,20 @@ def _map_options(name: str, where: str, **options: object) -> Fields | None:
 
 
 _MARKED = frozenset({"anthropic", "azure_ai", "bedrock", "bedrock_converse", "vertex_ai"})
-"""The providers whose requests have to be marked for a prompt cache: where they serve Claude. OpenAI's and Gemini's caches
-need no marks."""
+"""Providers whose requests need marks for a prompt cache, if they serve Claude. OpenAI's and Gemini's caches need none."""
 _OWN_MARKS = ("enable_prompt_caching", "cache_control_injection_points", "cache_control")
-"""Completion options by which a user says what is cached."""
+"""Completion options by which users control the cache themselves."""
 _POINTS: tuple[Fields, ...] = (
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
 )
-"""What LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last message."""
+"""Messages that LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last one."""
 
 
 def find_cache_marks(
     model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
 ) -> dict[str, object]:
-    """The completion options with which a provider keeps the beginning of a request for the next one; {} where none are needed.
+    """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
 
     LiteLLM (1.110) does the marking: for a direct route by `enable_prompt_caching`, which a gateway does not take from its
     clients. So a gateway gets the marks themselves, which its LiteLLM passes to the provider or leaves out: for a group that
@@ -118,7 +117,7 @@ def _is_marked(message: Fields) -> bool:
 
 
 def read_cached(usage: object) -> tuple[int | None, int | None]:
-    """(read, written): input tokens from and into the provider's cache, as a usage tells them; None for what it does not tell.
+    """(read, written): input tokens read from and written to the provider's cache, by a usage; None for a number it lacks.
 
     Anthropic's, OpenAI's, Gemini's (as LiteLLM 1.110 hands it on) and DeepSeek's fields.
     """
@@ -138,9 +137,7 @@ def read_cached(usage: object) -> tuple[int | None, int | None]:
 
 
 def _first_count(values: Sequence[object]) -> int | None:
-    counts = (
-        int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)
-    )
+    counts = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
     return next((max(0, count) for count in counts), None)
 
 
@@ -149,8 +146,8 @@ def is_free(model: str) -> bool:
     return providers.is_ours(model) and not model.startswith(REPLAY)
 
 
-def price_of(model: str, usage: object) -> float | None:
-    """The cost in US dollars by what the usage itself tells, or by LiteLLM's price list; None, not 0, where neither knows."""
+def find_price(model: str, usage: object) -> float | None:
+    """The cost in US dollars, from the usage itself or from LiteLLM's price list; None, not 0, if neither tells it."""
     told = read_fields(usage).get("cost")
     if isinstance(told, int | float) and not isinstance(told, bool):
         return float(told)
@@ -162,7 +159,7 @@ def price_of(model: str, usage: object) -> float | None:
     if place is None:
         return None
     (name, where), litellm = place, load_litellm()
-    # Asked first: what is not in the price list raises ModelNotMappedError, or comes back as free (1.110).
+    # Checked first: a model that is not in the price list raises ModelNotMappedError, or counts as free (1.110).
     if name not in litellm.model_cost and f"{where}/{name}" not in litellm.model_cost:
         return None
     try:
@@ -172,14 +169,14 @@ def price_of(model: str, usage: object) -> float | None:
     return float(sum(parts))
 
 
-def way_for(
+def choose_picture_place(
     model: str, wish: ImageMode = "auto", answers: providers.Answers | None = None
 ) -> PicturePlace | None:
-    """Where this model's provider reads pictures of results; None when it gets none.
+    """Where this model's provider reads pictures of results; None if the model gets none.
 
-    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own: for
-    these "always" says that the model sees. `answers` is the object behind a model of ours, which says so itself:
-    its `takes_images` is a truth value, or the way.
+    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own; for these,
+    "always" says that the model can see. `answers` is the object behind a model of ours: its `takes_images` is True, False
+    or the place.
     """
     if wish == "never":
         return None
@@ -201,13 +198,13 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""What a prompt may hold beside text, and LiteLLM's function that says whether a model takes it."""
+"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
-    """What of `needs` ("pictures", "PDF files", "sound") the model is not known to take in a prompt.
+    """Those of `needs` ("pictures", "PDF files", "sound") that the model, as far as is known, does not take in a prompt.
 
-    `wish` "always" says that it takes all of them, "never" that it takes none. A model of ours takes all: it reads the text.
+    `wish` "always" means that it takes all, "never" that it takes none. A model of ours takes all, and reads only the text.
     """
     if wish != "auto":
         return [] if wish == "always" else list(needs)

@@ -1,6 +1,6 @@
-"""LiteLLM, and nothing else imports it: the import itself, one streamed request, and what its stream wrapper hides.
+"""The only module that imports LiteLLM: the import itself, one streamed request, and facts that its stream wrapper hides.
 
-The import takes seconds and 200 MB, so it comes late, in a thread, and not at all for models of our own.
+The import takes seconds and 200 MB. So it comes late, in a thread, and not at all for models of our own.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _WITH_THE_FIRST_CALL = (
     "litellm._service_logger",
     "anyio._backends._asyncio",
 )
-"""What LiteLLM (1.110.2) imports in its first call, on the caller's event loop; it builds a large pydantic model there as well.
-Both take another second, a tokenizer most of it."""
+"""Modules that LiteLLM (1.110.2) imports in its first call, on the caller's event loop. It builds a large pydantic model there,
+too. Both take another second, most of it for a tokenizer."""
 
 
 def load_litellm() -> ModuleType:
     """Import litellm (seconds, the first time) and return the module.
 
-    Set before the import, and only where the user has not: `LITELLM_LOCAL_MODEL_COST_MAP=True`, without which the
-    import fetches a price list from the network and waits for it offline (seen on 1.110.2).
+    Sets `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without it, the import fetches a
+    price list from the network, and offline waits for it (seen on 1.110.2).
     """
     with _importing:
         if not litellm_loaded():
@@ -50,15 +50,15 @@ def load_litellm() -> ModuleType:
                 import litellm
     import litellm
 
-    _quieten(litellm)
+    _silence_litellm(litellm)
     module: ModuleType = litellm
     return module
 
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    """Hold the garbage collector during an import: it would look at the same new objects again and again, a third of the
-    import's time, and find nothing.
+    """Stop the garbage collector during an import. It would search the same new objects again and again, find nothing, and
+    take a third of the import's time.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -70,13 +70,14 @@ def _without_collecting() -> Iterator[None]:
 
 
 @functools.cache
-def _quieten(litellm: Any) -> None:
-    """Set, once and also where the user has imported litellm first, what a cell must not meet (seen on 1.110.2).
+def _silence_litellm(litellm: Any) -> None:
+    """Keep LiteLLM's own messages and downloads out of the cells. Done once, also if the user has imported litellm first.
 
-    Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a provider list into the
-    cell. Without `disable_hf_tokenizer_download`, the end of a stream that tells no usage downloads a tokenizer to
-    estimate it (Llama, Cohere), on the event loop, with long retries offline; so it is estimated with the bundled one.
-    Where somebody's root logger shows INFO, LiteLLM tells each call twice; a level that was set for its own loggers stays.
+    All seen on 1.110.2. Without `suppress_debug_info`, an error or an unknown model prints "Give Feedback" and a list of
+    providers into the cell. Without `disable_hf_tokenizer_download`, the end of a stream without a usage downloads a
+    tokenizer (Llama, Cohere) to estimate the usage: on the event loop, and offline with long retries. With it, the bundled
+    tokenizer serves. If the root logger shows INFO, LiteLLM logs each call twice, so its loggers get the level WARNING, unless
+    somebody has set their level.
     """
     leave_out_price_list()
     for name in ("LiteLLM", "LiteLLM Router", "LiteLLM Proxy"):
@@ -88,7 +89,7 @@ def _quieten(litellm: Any) -> None:
 
 
 class _WithoutPriceList(logging.Filter):
-    """Lets no line on LiteLLM's price list pass, unless somebody has set the logger to tell more."""
+    """Drops log lines about LiteLLM's price list, unless somebody has set the logger to INFO or DEBUG."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         asked = logging.getLogger(record.name).level in (logging.DEBUG, logging.INFO)
@@ -99,23 +100,23 @@ _WITHOUT_PRICE_LIST = _WithoutPriceList()
 
 
 def leave_out_price_list() -> None:
-    """Keep LiteLLM's log lines on its price list out of the cells. Works before the import, too, whoever imports LiteLLM.
+    """Keep LiteLLM's log lines about its price list out of the cells. May be called before anybody imports LiteLLM.
 
-    If the user imports LiteLLM, a thread tries for ten seconds to load a newer list. When it cannot, it warns four times
+    If the user imports LiteLLM, a thread tries for ten seconds to load a newer list. If it cannot, it warns four times
     (1.110.2), in whichever cell runs then. The local list serves as well.
     """
-    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # the same one a second time is none more
+    logging.getLogger("LiteLLM").addFilter(_WITHOUT_PRICE_LIST)  # a second call adds nothing
 
 
 def litellm_loaded() -> bool:
-    """Whether litellm is imported already, by whomever."""
-    # Not by `hasattr`: in the middle of the import the module's `__getattr__` would start imports in this thread, too.
+    """Whether anybody has imported litellm already."""
+    # Not by `hasattr`: during the import, the module's `__getattr__` would start imports in this thread, too.
     return "acompletion" in vars(sys.modules.get("litellm", sys))
 
 
 @functools.cache
 def _make_ready() -> None:
-    """Import litellm and what its first call would import."""
+    """Import litellm, and the modules that its first call would import."""
     load_litellm()
     with _importing, _without_collecting():
         for name in _WITH_THE_FIRST_CALL:
@@ -126,27 +127,27 @@ def _make_ready() -> None:
 
 
 def is_ready() -> bool:
-    """Whether a request can go out at once: litellm is imported, with what its first call needs."""
+    """Whether a request can go out at once: litellm is imported, with the modules that its first call needs."""
     return _make_ready.cache_info().currsize > 0
 
 
 async def await_litellm() -> None:
-    """Make ready for a request, in a thread, so that the loop (a Stop button) stays alive."""
+    """Wait until a request can go out. The import runs in a thread, so that the loop (a Stop button) stays alive."""
     if not is_ready():
         await asyncio.shield(asyncio.to_thread(_make_ready))
 
 
 def start_loading() -> None:
-    """Begin to make ready for a request in a thread, and do not wait for it."""
+    """Begin LiteLLM's import in a thread, and do not wait for it."""
     if not is_ready() and not _importing.locked():
         threading.Thread(target=_make_ready, name="toolloop-import-litellm", daemon=True).start()
 
 
 class LiteLLMStream:
-    """What LiteLLM's stream wrapper hides of one streamed answer; to be made before the answer is read.
+    """Facts about one streamed answer that LiteLLM's stream wrapper hides. Make it before the answer is read.
 
-    Reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2), and does nothing where
-    they are absent, as in the answer of a model of ours.
+    Reads attributes of `litellm.CustomStreamWrapper` that are not documented (seen on 1.110.2). Does nothing if they are
+    absent.
     """
 
     def __init__(self, response: Any) -> None:
@@ -162,17 +163,17 @@ class LiteLLMStream:
 
     @property
     def is_json(self) -> bool:
-        """Whether a server that was asked for a stream has sent one JSON document instead, of which nothing is read."""
+        """Whether the server has sent one JSON document instead of a stream; LiteLLM reads nothing of it."""
         return self._is_json
 
     @property
     def refusal(self) -> str:
-        """What the provider has said in OpenAI's `refusal` field, which LiteLLM's chunks lose."""
+        """The text of OpenAI's `refusal` field, which LiteLLM's chunks lose."""
         return "".join(self._refusals)
 
     @property
     def ended_early(self) -> bool:
-        """Whether it ended without a finish reason: LiteLLM makes up "stop" for most providers."""
+        """Whether the stream ended without a finish reason; LiteLLM makes up "stop" for most providers."""
         told = ("received_finish_reason", "intermittent_finish_reason", "received_any_finish_reason")
         return hasattr(self._response, told[0]) and not any(
             getattr(self._response, name, None) for name in told
@@ -180,7 +181,7 @@ class LiteLLMStream:
 
     @property
     def cost(self) -> float | None:
-        """What the provider's headers say that it has cost."""
+        """The cost by the provider's headers; None if they do not tell it."""
         return cost_in_headers(self._hidden)
 
 
@@ -194,7 +195,7 @@ async def close_stream(response: object) -> None:
 
 
 class Breath:
-    """Gives the event loop (a Stop button, other cells' tasks) a turn when `SECONDS` of work have gone by without one."""
+    """Gives the event loop (a Stop button, tasks of other cells) a turn after each `SECONDS` of work."""
 
     SECONDS = 0.004
 
@@ -211,10 +212,10 @@ class Breath:
 
 
 class _WatchedStream:
-    """A provider's own stream, as LiteLLM reads it: deltas of types that LiteLLM would drop are made readable, and what is in
-    OpenAI's `refusal` field is collected on the side.
+    """Stands between a provider's own stream and LiteLLM. It changes deltas that LiteLLM would drop, and collects the texts of
+    OpenAI's `refusal` field.
 
-    If LiteLLM's own deltas had a `refusal`, it need not be collected here.
+    If LiteLLM's own deltas had a `refusal`, it would not be needed for that.
     """
 
     def __init__(self, stream: Any, refusals: list[str]) -> None:
@@ -230,7 +231,7 @@ class _WatchedStream:
         return self
 
     async def __anext__(self) -> object:
-        # Here too: LiteLLM asks for the next chunk by itself after one that says nothing.
+        # Here too: after an empty chunk LiteLLM asks for the next one by itself.
         if self._breath.is_due:
             await self._breath.take()
         chunk = await self._iterator.__anext__()
@@ -244,8 +245,8 @@ class _WatchedStream:
 
 
 def _make_readable(delta: object) -> None:
-    """Make text of what LiteLLM (1.110) drops without a word when it is none: content in parts (Mistral's form, with
-    its thinking beside it), ids that are numbers, arguments that are JSON data.
+    """Turn fields of a delta into text that LiteLLM (1.110) would silently drop otherwise: content in parts (Mistral's form,
+    with thinking among them), ids that are numbers, arguments that are JSON data.
     """
     fields = getattr(delta, "__dict__", None)
     if fields is None:
@@ -275,9 +276,7 @@ def _make_arguments_text(function: Any) -> None:
 
 
 def _carry_attachments(delta: object) -> None:
-    """Put what a delta has beside words and calls into `images`, the one of these fields that LiteLLM (1.110) passes on
-    in a delta of its own.
-    """
+    """Move a delta's attachments into its field `images`: of such fields, LiteLLM (1.110) passes on only that one."""
     extra = getattr(delta, "__pydantic_extra__", None)
     if extra is None:
         return
@@ -291,7 +290,7 @@ def _carry_attachments(delta: object) -> None:
 
 
 def cost_in_headers(hidden: object) -> float | None:
-    """The cost that a gateway tells in `x-litellm-response-cost`, or that LiteLLM has worked out, from a response's `_hidden_params`."""
+    """The cost in a response's `_hidden_params`: from a gateway's `x-litellm-response-cost`, or by LiteLLM; or None."""
     if not hidden:
         return None
     fields = read_fields(hidden)

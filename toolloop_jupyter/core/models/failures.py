@@ -1,6 +1,7 @@
-"""What an error of a model call means: whether another try may help, and one line that says what to set, without a key in it.
+"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no key.
 
-The errors are LiteLLM's, told by the names of their classes so that LiteLLM need not be loaded, or those of models of ours.
+The errors are LiteLLM's, or those of models of ours. LiteLLM's are recognised by the names of their classes, so that LiteLLM
+need not be loaded.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 CLEAN_END = "Stream ended before a finish_reason was received"
 """How LiteLLM words the end of a stream that sent no finish_reason."""
 LONGEST_WAIT = 60.0
-"""Seconds; a provider that wants more is asked again all the same."""
-_FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
+"""Seconds. If a provider asks for a longer wait, it is asked again after this time."""
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """Statuses of refusals that another try would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _NEVER_SENT = re.compile(
@@ -36,7 +37,7 @@ _NEVER_SENT = re.compile(
 _WENT_OUT = re.compile(
     "ReadError|ReadTimeout|RemoteProtocolError|WriteError|ServerDisconnectedError|ClientOSError|ClientPayloadError"
 )
-"""Errors of HTTP clients after it has."""
+"""Errors of HTTP clients after a request has gone out."""
 _REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
@@ -45,17 +46,17 @@ MOST = 600
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
 _BESIDE_TOOLS = re.compile("tool|function")
 _AT_ALL = re.compile("support|allow|availab|enabl|implement|disable|must be verified to stream")
-"""What is in the text of servers (llama.cpp, older gateways, OpenAI for organizations that it does not know) that do not
-stream, or not beside tools, in lower case."""
+"""Words, in lower case, in the errors of servers that do not stream, or not together with tools (llama.cpp, older gateways,
+OpenAI for organizations that it has not verified)."""
 _BUSY = frozenset({408, 429, 502, 503, 504})
-"""Statuses that say nothing of what a server can do."""
+"""Statuses of servers that are busy; they say nothing about what the server supports."""
 
 
 class StreamCut(Exception):
     """A stream that ended, without an error, in the middle of a tool call."""
 
 
-def retry_after(error: BaseException) -> float | None:
+def read_retry_after(error: BaseException) -> float | None:
     """Seconds that the provider asks to wait (`Retry-After`, also in ms as OpenAI sends it), at most `LONGEST_WAIT`."""
     if isinstance(error, ProviderError):
         headers: Mapping[str, str] = error.headers
@@ -72,11 +73,17 @@ def retry_after(error: BaseException) -> float | None:
     return None
 
 
-def is_cut(error: BaseException) -> bool:
-    """Whether a request that brought no answer may have been worked on all the same: no answer in time, or the connection
-    broke. Not one that was refused, and not one for which there was no connection at all.
+def read_status(error: BaseException) -> int | None:
+    """The HTTP status that a request was answered with; None where there was no answer."""
+    status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
 
-    LiteLLM (1.110) has one class for both kinds of failed connections. The cause (of httpx, requests or aiohttp) tells which.
+
+def is_cut(error: BaseException) -> bool:
+    """Whether the server may have worked on a request without an answer: none came in time, or the connection broke.
+
+    False for a request that was refused, or for which there was no connection at all. LiteLLM (1.110) has one class for both
+    kinds of failed connections; the cause (an error of httpx, requests or aiohttp) tells which it is.
     """
     if isinstance(error, ProviderError):
         return error.kind == "Timeout"
@@ -85,21 +92,21 @@ def is_cut(error: BaseException) -> bool:
     while cause is not None and cause not in causes:
         causes.append(cause)
         cause = getattr(cause, "original_exception", None) or cause.__cause__ or cause.__context__
-    names = {name for each in causes for name in _names(each)}
-    went_out = "Timeout" in _names(error) or any(map(_WENT_OUT.fullmatch, names))
+    names = {name for each in causes for name in _list_class_names(each)}
+    went_out = "Timeout" in _list_class_names(error) or any(map(_WENT_OUT.fullmatch, names))
     return went_out and not any(map(_NEVER_SENT.fullmatch, names))
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether another try would get the same: the request itself is refused, also in the middle of the stream."""
+    """Whether another try would fail in the same way: the request itself is refused, perhaps in the middle of the stream."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
-    return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _names(cause))
+    return getattr(cause, "status_code", None) in _FINAL or bool(_FINAL_KINDS & _list_class_names(cause))
 
 
-def refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
-    """Which option of streaming, of those that were sent, a server has refused by its name; "" for any other error."""
+def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
+    """The key of `call._WITHOUT` for the streaming option that the server has refused; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
     text = get_message(error).lower()
@@ -112,22 +119,22 @@ def refused_option(error: BaseException, sent: Mapping[str, object]) -> str:
     return "any stream" if _AT_ALL.search(text) and error.status_code not in _BUSY else ""  # type: ignore[attr-defined]
 
 
-def _names(error: BaseException) -> set[str]:
+def _list_class_names(error: BaseException) -> set[str]:
     return {kind.__name__ for kind in type(error).__mro__}
 
 
-def _kind_of(error: BaseException) -> str:
-    """The name of the error's class, of an error of ours that of LiteLLM's class for it."""
+def _get_kind(error: BaseException) -> str:
+    """The name of the error's class; for a ProviderError, the name of LiteLLM's class for it."""
     return error.kind if isinstance(error, ProviderError) else type(error).__name__
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """A provider's text without keys: those of runs, `secrets`, those of the environment, and whatever looks like one."""
+    """A provider's text without keys: those of runs, of `secrets` and of the environment, and all texts that look like keys."""
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
-def secrets_of(request: Request) -> list[object]:
-    """Every text among the request's secrets that must not be seen; the gateway's tags are none."""
+def list_secrets(request: Request) -> list[object]:
+    """The texts among the request's secrets that must not be shown. The gateway's tags may be."""
     return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
 
 
@@ -139,12 +146,12 @@ _SERVER_FAILED = re.compile(
     "InternalServerError|ServiceUnavailableError|BadGatewayError|MidStreamFallbackError|StreamCut"
 )
 _BEHIND = re.compile(r"model group '|(?<!Litellm_proxy)Exception - ")
-"""What is in a gateway's error (1.106 to 1.110) when it quotes the provider behind it."""
+"""Words in a gateway's error (1.106 to 1.110) that quotes an error of the provider behind the gateway."""
 _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header value|codec can't encode")
 
 
-def _behind_gateway(kind: str, text: str, request: Request) -> str:
-    """What to do about an error of the provider behind a gateway, where that is not the same as without one; else ""."""
+def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
+    """The advice for an error of the provider behind a gateway, if it differs from that without a gateway; else ""."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
@@ -156,8 +163,8 @@ def _behind_gateway(kind: str, text: str, request: Request) -> str:
     return ""
 
 
-def _not_sent(text: str, request: Request) -> str:
-    """What is wrong with an address or a key with which nothing could be sent, or ""."""
+def _explain_unsendable(text: str, request: Request) -> str:
+    """The fault of an address or a key that kept the request from being sent, or ""."""
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
@@ -165,23 +172,21 @@ def _not_sent(text: str, request: Request) -> str:
     return ""
 
 
-def _advice(kind: str, text: str, request: Request) -> str:
+def _advise(kind: str, text: str, request: Request) -> str:
     """What to set or try, by the class of the error (LiteLLM's names) and its text."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
         return ""  # these models say themselves what to do
-    if not_sent := _not_sent(text, request):
+    if not_sent := _explain_unsendable(text, request):
         return not_sent
-    if behind := _behind_gateway(kind, text, request):
+    if behind := _advise_behind_gateway(kind, text, request):
         return behind
     if gateway and kind == "NotFoundError" and text.endswith(("Error code: 404", "Not Found")):
-        return (
-            f"There is no gateway at {_host(request)}: api_base is its address without a path, or with /v1."
-        )
+        return f"There is no gateway at {_name_host(request)}: api_base is its address without a path, or with /v1."
     if gateway and (kind in _REFUSED or "No connected db" in text):
         return "The gateway refused the key: set LITELLM_PROXY_API_KEY (or api_key=) to a virtual key that may use it."
     if kind == "AuthenticationError":
-        return f"Set the provider's key: api_key=, or the environment variable {key_name(model)}."
+        return f"Set the provider's key: api_key=, or the environment variable {name_key_variable(model)}."
     if kind == "PermissionDeniedError":
         return f"The key may not use {model!r}: pick another model or key."
     if kind == "BadRequestError" and "/" not in model:
@@ -206,55 +211,55 @@ def _advice(kind: str, text: str, request: Request) -> str:
     return ""
 
 
-def _host(request: Request) -> str:
+def _name_host(request: Request) -> str:
     base = request.address
-    return repr(redact(base, secrets_of(request))) if base else f"the provider of {request.model!r}"
+    return repr(redact(base, list_secrets(request))) if base else f"the provider of {request.model!r}"
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """(what happened, what to do) for an error of a model call: each one line, but for what our own models say."""
-    if said := _said_by_ours(error):
-        return redact(plain(said), secrets_of(request)), ""
+    """(what happened, what to do) for an error of a model call. Each is one line, except the words of our own models."""
+    if said := _find_own_words(error):
+        return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):
         return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
-    kind = _kind_of(error)
-    text = redact(plain(get_message(error)), secrets_of(request))
-    if unset := what_is_not_set(request.model, text):
+    kind = _get_kind(error)
+    text = redact(plain(get_message(error)), list_secrets(request))
+    if unset := explain_first_mistake(request.model, text):
         return unset
-    for name in (kind, _kind_of(original) if original is not None else kind):
+    for name in (kind, _get_kind(original) if original is not None else kind):
         text = text.replace(f"litellm.{name}: ", "").replace(f"{name}: ", "")
     text = " ".join(text.split("Traceback (most recent call last)")[0].split())
     short = text if len(text) <= MOST else text[:MOST] + " …"
     if isinstance(error, StreamCut | AnswerBroken) or (
         kind == "MidStreamFallbackError" and original is not None
     ):
-        cause = _kind_of(original or error)
+        cause = _get_kind(original or error)
         once = short.partition(" Original exception: ")[0]  # LiteLLM says everything twice
         happened = f"the connection broke in the middle of the answer ({cause}): {once}"
         broke = cause in ("StreamCut", "APIConnectionError", "RemoteProtocolError", "ReadError")
-        if behind := _behind_gateway(cause, text, request):
+        if behind := _advise_behind_gateway(cause, text, request):
             return happened, behind
-        return happened, _advice("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
+        return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _REFUSALS:  # what LiteLLM has no class for, with some providers
+    if kind == "APIError" and status in _REFUSALS:  # for some providers LiteLLM has no class of its own
         kind = EXCEPTIONS[status]
-    advice = _advice(kind, text, request)
+    advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
-        return f"Could not reach {_host(request)} ({kind}: {short.rstrip('.')}).", advice
+        return f"Could not reach {_name_host(request)} ({kind}: {short.rstrip('.')}).", advice
     return f"{kind}: {short}", advice
 
 
 def log_unexpected(error: BaseException) -> str:
-    """One line for an error of a turn that is nobody's to expect; its traceback goes to the log. Both without keys."""
-    lines = attempt_call(traceback.format_exception, error)  # asks the error for its notes
+    """Log the traceback of a turn's unexpected error; returns one line about the error. Both without keys."""
+    lines = attempt_call(traceback.format_exception, error)  # runs the error's own code, for its notes
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
     return hide(describe_error(error))
 
 
-def _said_by_ours(error: BaseException | None) -> str:
-    """What a ScriptedModel or a Replay has to say to the person, as it was written, or ""."""
+def _find_own_words(error: BaseException | None) -> str:
+    """The message of a ScriptedModel or a Replay to the person, unchanged, or ""."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
             return str(error)
@@ -272,17 +277,18 @@ _NO_PROVIDER = "LLM Provider NOT provided"
 _COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_proxy toolloop"
 
 
-def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for the two first mistakes with a real model: no key, and a name that LiteLLM cannot place.
+def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
+    """(what happened, what to do) for the two first mistakes with a real model: no key, or a name without a known provider.
 
-    None for any other. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) words them in a
-    paragraph that names six variables, as an `InternalServerError` for one provider and as an `APIConnectionError` for another.
+    None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
+    these mistakes in a paragraph that names six variables, as an `InternalServerError` or as an `APIConnectionError`,
+    depending on the provider.
     """
     if _NO_PROVIDER in text:
-        return f"LiteLLM knows no provider for the model {model!r}.", _other_name(model)
+        return f"LiteLLM knows no provider for the model {model!r}.", _suggest_name(model)
     if _NO_KEY.search(text):
         named = _VARIABLE.search(text)
-        variable = named[0] if named else key_name(model)
+        variable = named[0] if named else name_key_variable(model)
         return f"There is no key for {model!r}.", (
             f'Set the environment variable {variable}, in a cell: import os, getpass; os.environ["{variable}"] = getpass.getpass() '
             "- or run without a key: model='toolloop/demo'"
@@ -290,13 +296,13 @@ def what_is_not_set(model: str, text: str) -> tuple[str, str] | None:
     return None
 
 
-def key_name(model: str) -> str:
+def name_key_variable(model: str) -> str:
     """The environment variable that holds the key of this model's provider."""
     return f"{_provider(model).upper()}_API_KEY"
 
 
 def _provider(model: str) -> str:
-    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-6")."""
+    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")
@@ -304,7 +310,7 @@ def _provider(model: str) -> str:
     return str(facts.get("litellm_provider") or "openai")
 
 
-def _other_name(model: str) -> str:
+def _suggest_name(model: str) -> str:
     before, slash, rest = model.partition("/")
     if slash:
         providers = getattr(sys.modules.get("litellm"), "provider_list", ())
@@ -313,7 +319,7 @@ def _other_name(model: str) -> str:
         if near:
             return f"Did you mean {f'{near[0]}/{rest}'!r}?"
         return "The part before the slash names the provider, for example anthropic/claude-sonnet-4-6."
-    if full := _full_name(model):
+    if full := _find_full_name(model):
         return f"Did you mean {full!r}?"
     return (
         f"Write provider/name, for example 'openai/{model}' or 'litellm_proxy/{model}'. A ScriptedModel goes by the name of "
@@ -321,8 +327,8 @@ def _other_name(model: str) -> str:
     )
 
 
-def _full_name(begun: str) -> str:
-    """The newest model of a common provider whose name begins so ("claude-sonnet"), with the provider; "" for none."""
+def _find_full_name(begun: str) -> str:
+    """The newest model of a common provider whose name begins with `begun` ("claude-sonnet"), as provider/name; or ""."""
     known = getattr(sys.modules.get("litellm"), "model_cost", {})
     names = [
         f"{facts['litellm_provider']}/{name}"

@@ -1,9 +1,9 @@
-"""Each option that LiteLLM's `acompletion` knows, and what becomes of it in `completion_kwargs`.
+"""The options of LiteLLM's `acompletion`, and what happens to each of them in `completion_kwargs`.
 
-A run stays with the model, the address and the key that it was started with. LiteLLM (1.110) has options that take a
-call elsewhere, with the same key and in silence: `fallbacks`, `client`, `model_list`, … They are refused by name before
-anything starts. On a gateway so are those that only a provider's own route should have, also inside `extra_body`: the
-proxy reads it as it reads the request. A name that is not here is an option of one provider; it is passed on.
+A run stays with the model, the address and the key that it was started with. LiteLLM (1.110) has options that silently send a
+call elsewhere, with the same key: `fallbacks`, `client`, `model_list`, … Such an option is refused by name before the run
+starts. For a gateway, options of a provider's own route are refused, too, also inside `extra_body`, which the proxy reads
+like the request itself. A name that is not listed here is an option of one provider; it is passed on.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from enum import Enum
 
 MANAGED = frozenset({"model", "messages", "tools", "response_format", "stream"})
-"""What the loop decides, whatever `completion_kwargs` says."""
+"""Options that the loop sets itself, whatever `completion_kwargs` says."""
 
 
 class Kind(Enum):
-    """What becomes of an option."""
+    """What happens to an option."""
 
     PASSED = "goes to every model call, and in extra_body to a gateway"
-    MANAGED = "the loop or the route says it; this one counts where they say nothing"
+    MANAGED = "the loop or the route sets it; the person's value counts where they set nothing"
     LOCAL = "goes to LiteLLM in this process; refused in the extra_body of a gateway run"
     DIRECT = "the address, account or key of a provider; refused on a gateway"
     REFUSED = "refused on every route"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """The kind of an option and, for a refused one, why, and what to write instead."""
+    """The kind of an option and, if it is refused, the reason and what to write instead."""
 
     kind: Kind
     instead: str = ""
@@ -42,8 +42,11 @@ class Option:
 
 
 _ELSEWHERE = "it would take the conversation to another model, address or key"
-_NAME_ONE = f"{_ELSEWHERE}; name one model with model="
-_RUN_AGAIN = f"{_ELSEWHERE}; run again with another model=, or try the same one again with num_retries"
+_FALLBACK = "--fallback MODEL (in Python ToolLoopOptions(fallback=[MODEL]))"
+_NAME_ONE = f"{_ELSEWHERE}; name one model with model=, and others for when it fails with {_FALLBACK}"
+_RUN_AGAIN = (
+    f"{_ELSEWHERE}; name the models to ask then with {_FALLBACK}, or try the same one again with num_retries"
+)
 _NOT_ASKED = "the model would not be asked; use model='toolloop/demo' or a ScriptedModel"
 _AZURE = f"{_ELSEWHERE}; write model='azure/DEPLOYMENT'"
 _GATEWAY = f"{_ELSEWHERE}; write model='litellm_proxy/GROUP'"
@@ -141,21 +144,21 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
         (Option(Kind.DIRECT), "^openai_(identity|service_account)_"),
     )
 )
-"""Names that LiteLLM has many of, and gets more of. The first expression that is found in a name counts."""
+"""Families of names, to which LiteLLM adds new ones. The first expression that is found in a name counts."""
 
 PROXY = "litellm_proxy/"
 """How the names of a gateway's groups begin."""
 _KEYWORDS = "completion_kwargs"
 _ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
-"""Options that hold what a request carries beside LiteLLM's own; none of them inside another."""
+"""Options for other parts of a request, beside LiteLLM's own. None of them may stand inside another."""
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
 )
-"""Headers by which a gateway, or what stands in front of it, picks another host or model, or keeps no log."""
+"""Headers that make a gateway, or a proxy in front of it, choose another host or model, or write no log."""
 
 
-def option_of(name: str) -> Option | None:
-    """What becomes of an option of this name; None for one that LiteLLM does not know itself: it is passed."""
+def find_option(name: str) -> Option | None:
+    """The entry of an option with this name; None for a name that LiteLLM does not know, which is passed on."""
     if known := _KNOWN.get(name):
         return known
     return next((option for option, names in _FAMILIES if names.search(name)), None)
@@ -164,18 +167,37 @@ def option_of(name: str) -> Option | None:
 @functools.lru_cache(maxsize=1024)
 def is_kept(name: str) -> bool:
     """Whether LiteLLM keeps an option of this name to itself."""
-    option = option_of(name)
+    option = find_option(name)
     return option is not None and option.is_kept
 
 
+def is_of_route(name: str) -> bool:
+    """Whether an option of this name belongs to a provider's route: its address, account or keys, or data beside the request.
+
+    A fallback at another provider gets none of them.
+    """
+    option = find_option(name)
+    return name in (*_ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
+
+
+_OF_ROUTE = (
+    "api_base",
+    "base_url",
+    "api_key",
+    "api_version",
+    "custom_llm_provider",
+    "cache_control_injection_points",
+)
+
+
 def is_completion_option(name: str) -> bool:
-    """Whether LiteLLM knows this name as something that a person may say of a model call (or is refused by name)."""
-    option = option_of(name)
+    """Whether LiteLLM knows this name as an option that a person may set for a model call, or that is refused by name."""
+    option = find_option(name)
     return option is not None and option.kind in (Kind.PASSED, Kind.MANAGED, Kind.REFUSED)
 
 
 def find_completion_option(typed: str) -> str:
-    """The option of a model call that this is the beginning of, or nearly the name of; "" for none."""
+    """The option of a model call whose name begins with `typed`, or is nearly that; "" if there is none."""
     names = [name for name, option in _KNOWN.items() if option.kind is Kind.PASSED]
     begun = [name for name in names if len(typed) > 2 and name.startswith(typed.lower())]
     near = difflib.get_close_matches(typed.lower(), names, n=1, cutoff=0.8)
@@ -183,7 +205,7 @@ def find_completion_option(typed: str) -> str:
 
 
 def check_completion_options(options: Mapping[str, object], *, gateway: bool) -> None:
-    """Raise ValueError, in one line, for an option that would take the run elsewhere. None is no option."""
+    """Raise ValueError (its message is one line) for an option that would send the run elsewhere. A value of None is ignored."""
     for where, name, value in _list_given(options, gateway=gateway):
         if value is not None and (why := _explain_refusal(where, name, value, gateway=gateway)):
             place = f"{where} (--set)" if where == _KEYWORDS else where
@@ -191,9 +213,9 @@ def check_completion_options(options: Mapping[str, object], *, gateway: bool) ->
 
 
 def explain_switch(model: str, api_base: object = None) -> str:
-    """What is wrong with a switch on LiteLLM's module that takes calls of this model elsewhere, or "". Does not import it.
+    """The fault of a switch on LiteLLM's module that sends calls of this model elsewhere, or "". Does not import LiteLLM.
 
-    `api_base` is the run's own address, where it has one: some providers (Ollama's) go by `litellm.api_base` all the same.
+    `api_base` is the run's own address, if it has one: for some providers (Ollama), `litellm.api_base` wins all the same.
     """
     litellm = sys.modules.get("litellm")
     elsewhere = getattr(litellm, "api_base", None)
@@ -218,7 +240,7 @@ def proxy_in_use() -> bool:
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """(where, name, value) of each option; of a gateway run also what is inside its body, query and headers."""
+    """(where, name, value) of each option; for a gateway run, also of those inside its body, query and headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
         if gateway and name in _ENVELOPE and isinstance(value, Mapping):
@@ -226,13 +248,13 @@ def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tup
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
-    """Why an option may not be there and what to write instead, or ""."""
+    """Why an option is refused, and what to write instead; "" if it is allowed."""
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS
     if within and name in _ENVELOPE:
         return _ON_GATEWAY
-    option = option_of(name)
+    option = find_option(name)
     if option is None:
         return ""
     if option.kind is Kind.REFUSED:

@@ -1,4 +1,4 @@
-"""The parts of a message while it arrives: its words, its attachments, and what goes back to the provider as it came."""
+"""The parts of a message while it arrives: its words, its attachments, and the fields that go back to the provider unchanged."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CLOSING = re.compile("|".join(_CLOSINGS))
 class Words:
     """The text and the thought of a message.
 
-    A thought comes in a field of its own, or in text that begins `<think>…</think>`, however the text is cut. For the
-    tags LiteLLM (1.110, `parse_content_for_reasoning`) has a rule for whole responses and none for streams, and that
-    rule counts here: the tag is the very first thing, any of the closing ones ends it, and one that nobody closes is
-    text. Since a thought is shown as it comes, that text comes once more at the end.
+    A thought comes in a field of its own, or in text that begins with `<think>…</think>`, in whatever pieces. LiteLLM (1.110,
+    `parse_content_for_reasoning`) has a rule for these tags in whole responses, and none for streams. The same rule is used
+    here: the opening tag must come first, any of the closing tags ends the thought, and a thought without a closing tag is
+    text. Such a thought has been shown as it came, so it comes once more, as text, at the end.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class Words:
         self._tagged: list[str] = []
         """The thought in tags."""
         self._opening = ""
-        """The tag that a thought is in."""
+        """The opening tag of the thought that is being read."""
         self._held = ""
-        """The beginning of what may become a tag."""
+        """Text that may be the beginning of a tag."""
         self._is_plain = False
-        """Whether all that follows is text."""
+        """Whether all text from here on is plain text."""
 
     @property
     def text(self) -> str:
@@ -50,7 +50,7 @@ class Words:
         return "".join(self._tagged) + "".join(self._thought)
 
     def add(self, content: str, reasoning: str) -> tuple[str, str]:
-        """Take in the next pieces of the answer; returns the (text, thought) that is certain now."""
+        """Take in the next pieces of the answer; returns the (text, thought) that can be shown now."""
         text = ""
         if reasoning:
             reasoning, self._thought_half = cut_half(self._thought_half + reasoning)
@@ -78,7 +78,7 @@ class Words:
         return "", held
 
     def end(self) -> str:
-        """The message is whole: returns the rest of its text. A thought that nobody closed is none."""
+        """The message is whole: returns the rest of its text. A thought without a closing tag counts as text."""
         rest, self._held, self._is_plain = self._held, "", True
         if self._opening:
             rest = self._opening + "".join(self._tagged) + rest
@@ -116,20 +116,20 @@ def _may_become(text: str, tags: tuple[str, ...]) -> bool:
 
 
 class ReturnedFields:
-    """Fields of a message without which its provider refuses it in the history: thinking blocks, reasoning items, its own."""
+    """Fields that a provider wants back with its message in the history: thinking blocks, reasoning items, fields of its own."""
 
     def __init__(self) -> None:
         self._blocks: list[tuple[dict[str, object], list[str]]] = []
         """Thinking blocks in their order, with the pieces of each one's text; blocks of other types as they are."""
         self._is_open = False
-        """Whether the last block may go on: its signature ends it."""
+        """Whether the last block may still grow. Its signature ends it."""
         self._lists: dict[str, list[object]] = {}
         self._provider: dict[str, object] = {}
         self._in_provider: dict[str, set[str]] = {}
-        """What the lists among the provider's own fields have, as JSON."""
+        """The items of the lists among the provider's own fields, as JSON."""
 
     def add(self, delta: Fields) -> None:
-        """Take in what a delta has of them."""
+        """Take in a delta's fields of these kinds."""
         for block in delta.get("thinking_blocks") or ():
             self._add_block(make_plain(block))
         for name in ("reasoning_items", "reasoning_details"):
@@ -177,11 +177,11 @@ _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
 """Parts of a content that are read elsewhere."""
 ATTACHED = ("images", "annotations", "files")
-"""Fields of a delta, or of its provider's own fields, with what an answer has beside words and calls."""
+"""Fields of a delta, or of its provider's own fields, with parts of an answer that are neither words nor calls."""
 _KINDS = {"images": "image_url", "files": "file"}
-"""What a mere address in one of them is of."""
+"""The kind of a mere address in such a field."""
 SOURCES = frozenset({"citations", "citation", "search_results"})
-"""Fields with its sources: of a chunk (Perplexity's), or of the provider's own fields (Anthropic's)."""
+"""Fields with an answer's sources, in a chunk (Perplexity) or in the provider's own fields (Anthropic)."""
 
 
 hide_in_repr(Attachment)
@@ -195,13 +195,13 @@ class Attachments:
         self._left_out = 0
         self._audio: dict[str, str] = {}
         self.new: list[Attachment] = []
-        """Those that nobody has shown yet: whoever shows one takes it out."""
+        """Those that nobody has shown yet. Whoever shows them empties this list."""
 
     def __bool__(self) -> bool:
         return bool(self._found or self._audio)
 
     def take(self, delta: Fields) -> None:
-        """Take in what a delta (or a whole message) has."""
+        """Take in the attachments of a delta or a whole message."""
         content = delta.get("content")
         for part in content if isinstance(content, list) else ():
             if is_attached(part):
@@ -314,5 +314,5 @@ def _size(encoded: str) -> str:
 
 
 def note(attachments: Sequence[Attachment]) -> str:
-    """What stands in the history for an answer that has no text."""
+    """The text that stands in the history for an answer that has only attachments."""
     return "\n".join(f"[{attachment.name}]" for attachment in attachments)

@@ -1,12 +1,12 @@
-"""Models of our own: Python code answers the models "NAME/…", straight (`ask`) or through LiteLLM's door (`ensure`).
+"""Models of our own: Python code answers the models "NAME/…", called directly (`ask`) or through LiteLLM (`ensure`).
 
-A run of this package asks straight, so that a lesson needs no LiteLLM. The door is for code that calls LiteLLM itself
-(`litellm.custom_provider_map`). Of the chunk types that such a provider may stream, only `ModelResponseStream` passes
-LiteLLM's stream wrapper as it stands. That wrapper drops a usage that comes with or after the finish reason, and every
-empty chunk after it (1.110.2), which shapes `_make_chunks()`.
+A run of this package calls them directly, so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM itself;
+it registers them in `litellm.custom_provider_map`. Of the chunk types that such a provider may stream, only
+`ModelResponseStream` passes LiteLLM's stream wrapper unchanged. That wrapper drops a usage that comes with or after the finish
+reason, and every empty chunk after it (1.110.2). So `_make_chunks()` sends the usage before the finish reason.
 
-An error raised while `respond(request)` is *called* is a refused request, as a real provider's HTTP status is. An error
-raised while the deltas are read breaks the stream in the middle.
+An error that is raised while `respond(request)` is *called* is a refused request, like the HTTP status of a real provider. An
+error that is raised while the deltas are read breaks the stream off.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ EXCEPTIONS: Mapping[int | None, str] = {
     503: "ServiceUnavailableError",
 }
 _FINISH_REASONS = frozenset({"length", "tool_calls", "function_call", "content_filter"})
-"""OpenAI's; every name that is not here is "stop"."""
+"""OpenAI's finish reasons except "stop", which replaces every other name."""
 
 
 @hide_in_repr
 @dataclass(frozen=True)
 class ProviderRequest:
-    """What a model of ours is asked."""
+    """A request to a model of ours."""
 
     model: str
     """The whole name, e.g. "toolloop/demo"."""
@@ -83,28 +83,32 @@ class Answers:
     model: str = ""
     """The whole name, e.g. "toolloop/scripted-1"."""
     takes_images: bool | Literal["tool", "user"] | None = False
-    """Whether it is sent the pictures of results, or where it reads them."""
+    """Whether it gets the pictures of results, or the place where it reads them."""
     position: int | None = None
-    """How many calls were played, where they are played in order; set it to go on from another one."""
+    """How many calls it has played, if it plays them in order. Set it to go on from another call."""
     differences: Sequence[str] = ()
-    """How requests differed from those that it was made for, one text for each."""
+    """How requests differed from the recorded ones, one text for each request."""
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Answer a request with deltas. Raises ProviderError for one that is refused."""
+        """Answer a request with deltas. Raises ProviderError to refuse the request."""
         raise NotImplementedError
 
     @property
     def title(self) -> str:
-        """The model as a person knows it: a recording's by the model that was recorded, a script by its variable."""
+        """The model's name for a person: of a recording the recorded model, of a script the variable that holds it."""
         return self.model
 
     @property
     def next_title(self) -> str:
-        """The same for the call that comes next."""
+        """The title for the next call."""
         return self.title
 
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """What answers for one row of a table: itself, or a model that begins its script for each of them."""
+        return self
+
     def name_as(self, variable: str) -> None:
-        """Take note of the variable that a person calls it by."""
+        """Take note of the variable that holds this model."""
 
 
 Respond: TypeAlias = Callable[[ProviderRequest], AsyncIterator[Delta]]
@@ -114,8 +118,8 @@ class ProviderError(Exception):
     """A provider's refusal or failure; LiteLLM's callers get LiteLLM's exception for `status`, with this as its cause.
 
     Args:
-        message: what a person reads.
-        status: the HTTP status that it stands for; None is a lost connection.
+        message: the text for a person.
+        status: the HTTP status that it stands for; None stands for a lost connection.
         headers: response headers, e.g. {"retry-after": "1"}.
     """
 
@@ -134,17 +138,17 @@ class ProviderError(Exception):
 
     @property
     def is_final(self) -> bool:
-        """Whether it is a refusal of the request itself, which another try would get again."""
+        """Whether the request itself is refused, so that another try would fail, too."""
         refusals = "BadRequestError AuthenticationError PermissionDeniedError NotFoundError"
         return self.kind in refusals.split()
 
 
 class PlainRefusal(ProviderError):
-    """What a model of ours says to the person, not an error that it plays: it is shown as it stands, lines and all."""
+    """A message of a model of ours to the person, and no error that it plays. It is shown unchanged, with all its lines."""
 
 
 class AnswerBroken(Exception):
-    """A model of ours that failed in the middle of its answer, in the words of LiteLLM for a broken stream."""
+    """A model of ours failed in the middle of its answer. The message has LiteLLM's form for a broken stream."""
 
     def __init__(self, original: ProviderError) -> None:
         super().__init__(f"litellm.{original.kind}: {original}")
@@ -162,33 +166,38 @@ def provide(provider: str, respond: Respond) -> None:
     _responders[provider] = respond
 
 
+def find_responder(model: str) -> Respond | None:
+    """The code that answers `model`, where that is one of ours: to unpickle it in another process provides it there."""
+    return _responders.get(model.partition("/")[0]) if "/" in model else None
+
+
 def is_ours(model: str) -> bool:
-    """Say whether `model` is answered by Python code of this process. Does not import LiteLLM."""
+    """Whether Python code of this process answers for `model`. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")
     return bool(slash) and provider in _responders
 
 
 def must_load(model: str) -> bool:
-    """Say whether a call of `model` has to wait for LiteLLM's import."""
+    """Whether a call of `model` has to wait for LiteLLM's import."""
     return not is_ours(model) and not is_ready()
 
 
 def was_one_asked() -> bool:
-    """Say whether a model of ours has been asked in this process, without LiteLLM's door."""
+    """Whether a model of ours has been called directly, without LiteLLM, in this process."""
     return bool(_asked)
 
 
 async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
-    """Ask the model of ours that these keywords of `acompletion` name; neither needs LiteLLM nor imports it.
+    """Call the model of ours that these keywords of `acompletion` name. Does not need or import LiteLLM.
 
-    Returns the chunks, also where a whole response or no usage was asked for. Raises ProviderError for a refused request; the chunks raise it, too, or
-    AnswerBroken for what another try may mend.
+    Returns the chunks, even if the keywords ask for a whole response or for no usage. Raises ProviderError for a refused
+    request. Reading the chunks may raise it, too, or AnswerBroken if another try may succeed.
     """
     await asyncio.sleep(0)  # as below
     model = keywords["model"]
     _asked.add(model)
     if litellm_loaded():
-        ensure(model)  # whoever calls LiteLLM beside this package finds the same models there
+        ensure(model)  # so that code which calls LiteLLM itself finds the same models
     sent = {name: value for name, value in keywords.items() if value is not None and not is_kept(name)}
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
@@ -213,7 +222,7 @@ def _make_request(
 
 
 def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
-    """A class as `response_format`."""
+    """The JSON form of a `response_format` that is a class."""
     named = {"name": wanted.__name__, "schema": wanted.model_json_schema(), "strict": True}
     return {"type": "json_schema", "json_schema": named}
 
@@ -232,7 +241,7 @@ async def _stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
 async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     """Turn deltas into chunks: usage and finish reason last, in this order, wherever they came.
 
-    They get what LiteLLM puts into a delta: another server's name for reasoning, types and indexes of calls.
+    Deltas are changed as LiteLLM changes them: `reasoning` becomes `reasoning_content`, calls get a type and an index.
     """
     finish, usage, has_calls = "", None, False
     try:
@@ -262,13 +271,13 @@ def _make_chunk(delta: Delta, finish_reason: str | None = None) -> Chunk:
     return {"choices": [{"index": 0, "delta": delta, "finish_reason": finish_reason}]}
 
 
-# --- LiteLLM's door ---------------------------------------------------------------------------------------------
+# --- our models in LiteLLM --------------------------------------------------------------------------------------
 
 
 def ensure(model: str) -> None:
     """Make LiteLLM know the provider of `model`, and that it costs nothing, if it is one of `provide()`'s. Imports LiteLLM.
 
-    Cheap when there is nothing to do. Code that sets `litellm.custom_provider_map` for a provider of its own drops ours.
+    Cheap if there is nothing to do. Code that sets `litellm.custom_provider_map` for a provider of its own removes ours.
     """
     if not is_ours(model):
         return
@@ -319,9 +328,8 @@ async def _stream_to_litellm(
     try:
         async for chunk in _make_chunks(deltas):
             choice = chunk.pop("choices")[0]
-            delta = copy.deepcopy(
-                choice["delta"]
-            )  # LiteLLM writes an index and a type into the tool calls it is given
+            # A copy: LiteLLM writes an index and a type into the tool calls that it gets.
+            delta = copy.deepcopy(choice["delta"])
             if delta and first:
                 delta, first = {"role": "assistant", **delta}, False
             made = types.StreamingChoices(

@@ -1,6 +1,6 @@
-"""Figures, images and bytes: which values are pictures, in words, and as data addresses for models that see.
+"""Figures, images and bytes: which values are pictures, their description in words, and their data for models that see.
 
-No package for them is imported: a value of theirs brings it along.
+No package for them is imported here: whoever made the value has done so.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Literal, TypeAlias
 
 from ..execution import attempt_call
 
-_MOST = 10  # drawn things that are listed of one set of axes
-_MOST_PARTS = 100  # of a list or a dict in which pictures are looked for
+_MOST = 10  # drawn things of one set of axes that are listed
+_MOST_PARTS = 100  # items of a list or a dict that are searched for pictures
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"), (b"GIF8", "gif"))
 _WITHOUT = (str, int, float, bool, type(None))
 _METHODS = ("_repr_png_", "_repr_jpeg_")
 _CONTROLS = frozenset(map(chr, range(32))) - set("\t\n\r\f")
 
 PicturePlace: TypeAlias = Literal["tool", "user"]
-"""Where a provider reads pictures: in the tool message, or in a user message behind it."""
+"""Where a provider reads pictures: in the tool message, or in a user message after it."""
 
 MOST_SIDE = 1_200
 """Pixels of the longer side of a picture that is sent; models see no more detail than about that."""
 MOST_BYTES = 1_500_000
-"""Of one picture before base64; Anthropic takes 5 MB after it."""
+"""Bytes of one picture before it is encoded as base64; Anthropic takes 5 MB of base64."""
 MOST_EACH = 4
-"""Pictures of one result."""
+"""Most pictures of one result that are sent."""
 MOST_THUMBNAIL = 100_000
-"""Characters of the data address of a picture that only shows people what was sent."""
+"""Characters of the data address of a thumbnail, which shows people a picture that was sent."""
 
 
 def detect_format(data: bytes) -> str:
@@ -54,7 +54,7 @@ def find_figure(value: Any) -> Any:
 
 
 def _is_plotly(value: object) -> bool:
-    """Whether this is a figure of plotly, and there is what draws those as pictures."""
+    """Whether this is a figure of plotly, and the package that draws such figures is installed."""
     plotly = sys.modules.get("plotly.basedatatypes")
     is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
     return is_figure and importlib.util.find_spec("kaleido") is not None
@@ -72,7 +72,7 @@ def is_drawable(value: object) -> bool:
 
 
 def read_picture(value: object) -> bytes:
-    """The bytes of a picture that `is_drawable`; b"" when its method fails or gives none. Never raises."""
+    """The bytes of a value that `is_drawable`; b"" if its method fails or gives no picture. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if _is_plotly(value):
@@ -91,7 +91,7 @@ def read_picture(value: object) -> bytes:
 
 
 def find_pictures(value: object) -> list[object]:
-    """What can be drawn of a result: it itself, or what is in a list or dict, two deep; each figure once.
+    """The parts of a result that can be drawn: the result itself, or items of lists and dicts, two levels deep.
 
     Draws nothing. Never raises.
     """
@@ -121,7 +121,7 @@ def _collect(value: Any, found: dict[int, object], depth: int) -> None:
 def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
     """Data addresses (`data:image/png;base64,…`) of at most MOST_EACH pictures, each small enough to be sent.
 
-    Takes time (a figure is drawn); never raises: what fails, or is too large and cannot be made smaller, is left out.
+    Takes time, since a figure is drawn here. Never raises: a picture that fails, or cannot be made small enough, is left out.
     """
     addresses: dict[str, None] = {}
     for drawable in drawables:
@@ -133,15 +133,15 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
 
 
 def draw_picture(drawable: object) -> bytes:
-    """A picture as it is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" where that cannot be had. Never raises."""
+    """A picture in the form that is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" if that fails. Never raises."""
     data = attempt_call(_draw, drawable)
     return data if isinstance(data, bytes) else b""
 
 
 def make_thumbnail(picture: bytes) -> str:
-    """A data address of at most MOST_THUMBNAIL characters that shows a picture: its own where it is so small.
+    """A data address of at most MOST_THUMBNAIL characters for a picture: of the picture itself, if it is so small.
 
-    "" for what is no picture, and for a larger one without Pillow to make it smaller. Never raises.
+    "" for a value that is no picture, and for a larger picture if Pillow is not there to shrink it. Never raises.
     """
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
         return _make_address(picture)
@@ -184,7 +184,7 @@ def _make_address(picture: bytes) -> str:
 
 
 def _draw(drawable: object) -> bytes:
-    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" where that cannot be had (no Pillow to make it smaller)."""
+    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" if there is none so small (without Pillow it cannot be shrunk)."""
     figure = find_figure(drawable)
     if figure is None:
         data = read_picture(drawable)
@@ -231,7 +231,7 @@ def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
 
 
 def _describe_bytes(data: bytes, limit: int) -> tuple[str, int]:
-    """Readable bytes as their text, said to be bytes; a picture by its size; others by their beginning."""
+    """Describe bytes: readable ones by their text, a picture by its size, others by their beginning."""
     kind, told = detect_format(data), f"{len(data):,} bytes"
     if kind == "png" and len(data) >= 24:
         width, height = struct.unpack(">II", data[16:24])

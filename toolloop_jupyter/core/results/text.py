@@ -1,8 +1,8 @@
-"""What a tool returned -> the bounded text that the model gets.
+"""A tool's value -> the bounded text that the model gets.
 
-Text stays as it is; everything else becomes strict JSON where it has a JSON form, and words where it has none: a
-table is its shape, columns and first rows, a picture is what is drawn in it. The same value gives the same text
-in every run (sets are sorted, addresses left out), the text is never empty, and nothing here raises.
+Text stays as it is. A value with a JSON form becomes strict JSON. Any other value becomes words: a table is told by its
+shape, columns and first rows, a picture by the things that are drawn in it. The same value gives the same text in every run
+(sets are sorted, memory addresses left out), the text is never empty, and nothing here raises.
 """
 
 from __future__ import annotations
@@ -54,13 +54,13 @@ class Described(NamedTuple):
     full_length: int
     """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
     fault: str = ""
-    """The name of the exception that the value raised instead of giving its text; then `text` says that it has none."""
+    """The name of the exception that the value's own code raised. `text` then says that the value has no text."""
 
 
 def tell(
     value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
 ) -> Described:
-    """What a model is told of a value, in a prompt as in a tool's result: as `describe`, an exception with its traceback.
+    """The text of a value for a model, in a prompt or a tool's result: as by `describe`, but an exception has its traceback.
 
     `name_code` gives a traceback the names of cells that a person knows. Never raises.
     """
@@ -93,7 +93,7 @@ def describe(value: object, limit: int | None = None) -> Described:
 
 
 def _describe(value: object, limit: int) -> Described:
-    """The text as it is before the cut."""
+    """The text before the cut."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
@@ -110,17 +110,17 @@ def _describe(value: object, limit: int) -> Described:
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
     return Described(
         text, int(len(text) * (1 + left_out)), fault
-    )  # what was not read is as long as what was, on the average
+    )  # the unread values are taken to be as long as the others
 
 
 class _Reader:
-    """One way through a structure, to plain JSON data; text for what has no JSON form. Reads no more than _MAX_ITEMS values."""
+    """Reads a structure as plain JSON data; a part without a JSON form becomes text. Reads at most _MAX_ITEMS values."""
 
     def __init__(self) -> None:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """What the value itself raised, if it did; a part's fault is told in its place."""
+        """The exception of the value's own code, if it raised. The fault of a part is told in the part's place."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -173,7 +173,7 @@ class _Reader:
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Count what is left out, and say it where it is missing; {} when nothing is."""
+        """Count the values left out; returns a note to put in their place, {} when there are none."""
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
@@ -213,7 +213,7 @@ def _read_scalar(value: object) -> object:
 
 
 def _read_model(model: BaseModel) -> object:
-    """A model as its own serialisers say; field by field where they fail or give what JSON has not."""
+    """A model as its own serialisers give it; field by field if they fail or give a value that JSON does not have."""
     try:
         return model.model_dump(mode="json", by_alias=True, warnings="none")
     except (PydanticSerializationError, ValueError, TypeError, RecursionError):
@@ -222,7 +222,7 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Text for an object without a JSON form: its own `str` or `repr`, or another view of it, or what it is."""
+    """Text for an object without a JSON form: its own `str` or `repr`, or its Markdown, LaTeX, HTML or picture, or its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -258,7 +258,7 @@ def _name_type(value: object) -> str:
 
 
 def _count_items(value: object) -> str:
-    """What was cut, when a number of items says more than a number of characters."""
+    """How many items a value that was cut has, for the note in its text; "" where that says nothing."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, FirstItems):
@@ -269,7 +269,7 @@ def _count_items(value: object) -> str:
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     """At most `limit` characters: the beginning and the end, and between them how much was left out.
 
-    Cuts at line ends where one is near. `what` is put before the note's number, which counts `full_length` where
+    Cuts at line ends where one is near. `what` stands before the number in the note. That number is `full_length` if
     `text` itself is only a part.
     """
     if len(text) <= limit:
@@ -291,8 +291,8 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. None of them is imported: a value of theirs brings it along. A table is
-# its shape, its columns with their types and how many of their values are missing, and its first rows as CSV.
+# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: whoever made the value has done
+# so. A table is told by its shape, its columns (type, number of missing values), and its first rows as CSV.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:
@@ -301,7 +301,7 @@ def describe_table(value: Any) -> tuple[str, int] | None:
     kind = type(value).__name__
     if pandas is not None:
         if type(value).__module__ == "pandas.io.formats.style":
-            value, kind = value.data, "DataFrame"  # a Styler: how it looks is for people
+            value, kind = value.data, "DataFrame"  # a Styler: only its data is for the model
         if isinstance(value, pandas.Index):
             value = value.to_frame(index=False)
         elif isinstance(value, pandas.Series):

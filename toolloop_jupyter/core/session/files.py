@@ -1,8 +1,8 @@
 """The folder whose changes a turn reports.
 
-`sandbox=` is part of LiteLLM's common agent API; for the Tool Loop it does not confine the tools, which are Python
-functions of this process. It says in which folder to look for changed files: a path, or a sandbox of LiteLLM's, of
-which `snapshot()` and `read()` are called.
+`sandbox=` is a keyword of LiteLLM's agent API. In the Tool Loop it does not confine the tools, since these are Python
+functions of this process. It names the folder that is searched for changed files: a path, or a sandbox of LiteLLM's, whose
+`snapshot()` and `read()` are called.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ MOST_FILE = 50 * 1024 * 1024
 MOST_DIFF = 256 * 1024
 """Bytes; larger files are reported without a diff."""
 MOST_KEPT = 16 * 1024 * 1024
-"""Characters kept from before a turn, for its diffs."""
+"""Characters of the files' old texts that are kept during a turn, for its diffs."""
 
 
 @runtime_checkable
 class Sandbox(Protocol):
-    """What the loop needs of a sandbox."""
+    """The methods of a sandbox that the loop calls."""
 
     async def snapshot(self) -> Mapping[str, str]: ...
 
@@ -51,7 +51,7 @@ class LocalSandbox:
 
     async def snapshot(self) -> Mapping[str, str]:
         """Relative POSIX path -> sha256 of every regular file; links are not followed."""
-        return await asyncio.to_thread(_hashes, self.workdir)
+        return await asyncio.to_thread(_hash_files, self.workdir)
 
     async def read(self, path: str) -> bytes:
         """A file's bytes. Raises SandboxError for a path outside the folder or one that cannot be read."""
@@ -61,7 +61,7 @@ class LocalSandbox:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Nothing has to be closed: LiteLLM's are opened so, too."""
+        """Does nothing: it exists because LiteLLM's sandboxes are context managers."""
 
 
 local = LocalSandbox
@@ -69,7 +69,7 @@ local = LocalSandbox
 
 
 def docker(*args: object, **keywords: object) -> None:
-    """Not here: raises CapabilityUnsupported. LiteLLM's own is taken, for the changed files in its folder."""
+    """Raises CapabilityUnsupported. LiteLLM's own docker sandbox is accepted, for the changed files in its folder."""
     raise CapabilityUnsupported(
         "sandbox.docker would confine nothing here: the Tool Loop's tools are functions of this process. Use "
         "sandbox.local(path), or start the tools' own commands with docker"
@@ -97,7 +97,7 @@ def _read(root: str, path: str) -> bytes:
         raise SandboxError(f"could not read {path}: {error}") from error
 
 
-def _hashes(root: str) -> dict[str, str]:
+def _hash_files(root: str) -> dict[str, str]:
     found = {}
     for folder, folders, names in os.walk(root, followlinks=False):
         folders[:] = [name for name in folders if name not in SKIPPED]
@@ -113,7 +113,7 @@ def _hashes(root: str) -> dict[str, str]:
 
 
 class Watch:
-    """What a folder looked like before a turn, to say afterwards what changed."""
+    """Remembers a folder's files before a turn, to list the changes after it."""
 
     def __init__(self, sandbox: Sandbox) -> None:
         self._sandbox = sandbox
@@ -142,7 +142,7 @@ class Watch:
         new = await self._text(path) if kind != "deleted" else None
         if (kind != "created" and old is None) or (kind != "deleted" and new is None):
             return FileChange(path, kind)
-        return FileChange(path, kind, _diff(path, old, new))
+        return FileChange(path, kind, _make_diff(path, old, new))
 
     async def _text(self, path: str) -> str | None:
         """The file's text, or None for a binary, large or unreadable one."""
@@ -156,7 +156,7 @@ class Watch:
             return None
 
 
-def _diff(path: str, old: str | None, new: str | None) -> str:
+def _make_diff(path: str, old: str | None, new: str | None) -> str:
     lines = difflib.unified_diff(
         (old or "").splitlines(keepends=True),
         (new or "").splitlines(keepends=True),

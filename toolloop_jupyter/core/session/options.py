@@ -1,4 +1,4 @@
-"""What a run is made with: checked, once, before anything starts."""
+"""LiteLLM's keywords of a run, checked once, before the run starts, and made into its Config."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from ..loop import (
     ToolLoopOptions,
     check_names,
     check_policy,
+    find_fallbacks,
     find_route,
 )
 from ..models import PROXY, check_completion_options, explain_switch, is_ours
@@ -38,7 +39,7 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a harness supports (LiteLLM's fields): by default what the Tool Loop does."""
+    """The capabilities of a harness (LiteLLM's fields). The defaults are those of the Tool Loop."""
 
     structured_output: bool = True
     tool_approval: bool = True
@@ -51,9 +52,9 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Take our `Harness.TOOL_LOOP` and LiteLLM's, which has the same members.
+    """Accept `Harness.TOOL_LOOP`, ours or LiteLLM's (whose Harness has the same members).
 
-    Raises TypeError for what is no Harness, CapabilityUnsupported for another one.
+    Raises TypeError for a value that is no Harness, CapabilityUnsupported for another member.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = str(harness).strip().upper().replace("-", "_")
@@ -70,7 +71,7 @@ class Keywords(TypedDict, total=False):
     """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
 
     sandbox: object
-    """`sandbox.local(path)`, LiteLLM's own, a path or None: where changed files are looked for. Confines nothing."""
+    """The folder whose changed files are reported: `sandbox.local(path)`, LiteLLM's own, a path or None. Confines nothing."""
     model: object
     """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
     api_key: str | None
@@ -78,7 +79,7 @@ class Keywords(TypedDict, total=False):
     instructions: str | None
     """The system message."""
     tools: Sequence[Callable[..., Any]]
-    """Python functions; what cannot be described raises ToolDefinitionError."""
+    """Python functions; one that cannot be described to a model raises ToolDefinitionError."""
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
@@ -107,11 +108,11 @@ DEFAULTS: Keywords = {
     "permissions": "full",
     "install": False,
 }
-"""What a keyword is when it is not given; None where it is not among these."""
+"""The default values of keywords; the default of all others is None."""
 
 
 def _check_supported(keywords: Keywords) -> None:
-    """Raise for a keyword that there is not, and for what LiteLLM's other harnesses take."""
+    """Raise for an unknown keyword, and for one that only LiteLLM's other harnesses support."""
     for name in keywords:
         if name not in Keywords.__annotations__:
             near = difflib.get_close_matches(name, Keywords.__annotations__, n=1)
@@ -131,13 +132,12 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Ours, or what LiteLLM's say. Raises OptionsMismatch for those of another harness."""
+    """Our options, made from LiteLLM's if need be. Raises OptionsMismatch for the options of another harness."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
-        given = getattr(
-            options, "completion_kwargs", None
-        )  # of LiteLLM's options only its ToolLoopOptions have it
+        # Of LiteLLM's classes of options, only ToolLoopOptions has this field.
+        given = getattr(options, "completion_kwargs", None)
         if given is None:
             raise OptionsMismatch(
                 f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
@@ -152,7 +152,7 @@ def _make_options(options: object) -> ToolLoopOptions:
 
 
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
-"""Those that `CHECKS` describes."""
+"""The keywords that `CHECKS` describes."""
 
 
 def build_config(**keywords: Unpack[Keywords]) -> Config:
@@ -168,13 +168,17 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     options, facts = _make_options(keywords.get("options")), dict(keywords.get("metadata") or {})
     tools = make_tools(keywords.get("tools", ()))
     check_names(permissions, tools)
-    route = find_route(keywords.get("model"), keywords.get("api_key"), keywords.get("api_base"), facts)
+    model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
+    route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
     check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
-    if not is_ours(route.model) and (wrong := explain_switch(route.model, keywords.get("api_base"))):
-        raise ValueError(wrong)
+    for one in (route, *fallbacks):
+        base = keywords.get("api_base") if one.has_own_options else None
+        if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
+            raise ValueError(wrong)
     output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
     return Config(
         route=route,
+        fallbacks=fallbacks,
         tools=tools,
         instructions=keywords.get("instructions"),
         permissions=permissions,

@@ -1,7 +1,7 @@
-"""Many turns of one conversation: what a session keeps, the stream of a turn, and how it comes to its Result.
+"""Many turns of one conversation: the session, the stream of a turn's events, and the way of a turn to its Result.
 
-A turn runs in a task of its own, so that it can be cancelled at every await point for one of several reasons, and
-always ends with a Result. A stream that is no longer read or held by anybody cancels its turn.
+A turn runs in a task of its own. So it can be cancelled at every await, for one of several reasons, and it always ends with a
+Result. When nobody holds a stream any more, its turn is cancelled.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ from .files import Watch
 MOST_UNREAD = 256
 """Events that may wait for their reader before the turn waits for it."""
 WIND_DOWN = 1.0
-"""Seconds that a stopped turn gets to end before its reader is told."""
+"""Seconds that a stopped turn gets to end; then its reader goes on."""
 CLOSED = "session is closed; make a new one with agent_session(…, history=session.history())"
 
 
@@ -66,7 +66,7 @@ Given: TypeAlias = "str | Sequence[object] | Prompt"
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
-    """Why a prompt does not go to a model, and what to set when it should."""
+    """Why a prompt is not sent to a model, and what to set if it should be."""
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
@@ -76,47 +76,47 @@ def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str
 
 
 class Ended(NamedTuple):
-    """What a turn leaves: its Result, and what is raised behind it."""
+    """The end of a turn: its Result, and the error that the reader gets after it."""
 
     result: Result
     invalid: OutputInvalid | None
 
 
 class Channel:
-    """Events on their way from a turn to its reader, and the way to stop the turn."""
+    """Carries events from a turn to its reader, and stops the turn."""
 
     task: asyncio.Task[Ended]
     """The turn."""
 
     def __init__(self, *, is_read: bool) -> None:
         self.is_read = is_read
-        """Whether somebody takes the events; else they are only recorded."""
+        """Whether somebody reads the events; if not, they are only recorded."""
         self.events: deque[Event] = deque()
         self.recorded: list[Event] = []
         self.changed = asyncio.Event()
         self.room = asyncio.Event()
         self.room.set()
         self.reason: StopReason | None = None
-        """Why the turn ends: set once, by a stop or by its own end."""
+        """Why the turn ends. Set once, by a stop or by the turn's own end."""
         self.told_to_stop = False
-        """Whether it is to stop: known before its loop has heard of it."""
+        """Whether a stop was requested; set at once, also from another thread, before the turn's loop stops the turn."""
         self.started = False
-        """Whether the task has begun: one that is cancelled before never runs its first line."""
+        """Whether the task has begun. A task that is cancelled earlier never runs its first line."""
 
     def checkpoint(self) -> None:
-        """End the turn here when it is to stop: what it awaited may have swallowed the CancelledError."""
+        """Raise CancelledError if the turn has to stop: code that it awaited may have swallowed an earlier one."""
         if self.reason is not None:
             raise asyncio.CancelledError
 
     def record(self, event: Event) -> None:
-        """Send an event, also of a turn that is to stop or has ended."""
+        """Send an event, even if the turn has to stop or has ended."""
         self.recorded.append(event)
         if self.is_read:
             self.events.append(event)
             self.changed.set()
 
     async def emit(self, event: Event) -> None:
-        """Send an event, and wait for a reader that is far behind; raises CancelledError when the turn is to stop."""
+        """Send an event, and wait if the reader is far behind. Raises CancelledError if the turn has to stop."""
         self.checkpoint()
         self.record(event)
         if len(self.events) >= MOST_UNREAD and self.reason is None:
@@ -130,7 +130,7 @@ class Channel:
         return event
 
     def stop(self, reason: StopReason) -> None:
-        """Cancel the turn, once; the first reason counts. On the turn's own loop."""
+        """Cancel the turn. The first reason counts. Call it on the turn's own loop."""
         self.room.set()
         if self.reason is None and not self.task.done():
             self.reason, self.told_to_stop = reason, True
@@ -138,7 +138,7 @@ class Channel:
                 self.task.cancel()
 
     def stop_soon(self, reason: StopReason) -> None:
-        """The same from any thread (a click on a subshell's thread, the garbage collector's)."""
+        """Cancel the turn from any thread (that of a subshell with a click, that of the garbage collector)."""
         if self.task.done():
             return
         self.told_to_stop = True
@@ -154,7 +154,7 @@ class Channel:
             loop.call_soon_threadsafe(self.stop, reason)
 
     async def wait_for_end(self) -> None:
-        """Wait until the turn has ended, however it does; from any loop. Not for one whose own loop stands still."""
+        """Wait, on any loop, until the turn has ended. Returns at once if the turn's own loop does not run."""
         loop = self.task.get_loop()
         if loop is asyncio.get_running_loop():
             await asyncio.wait({self.task})
@@ -163,7 +163,7 @@ class Channel:
 
 
 def join_shown_text(events: Sequence[Event]) -> str:
-    """All the text of a turn, as it was shown: without what a retry has taken back."""
+    """All text of a turn that was shown, without the text that a retry has taken back."""
     text = ""
     for event in events:
         if isinstance(event, Text):
@@ -187,31 +187,33 @@ class AsyncSession:
         streamed: bool = True,
         lasting: bool = True,
         turns: Sequence[int] = (),
+        allowed: Allowed | None = None,
     ) -> None:
         """Take over a conversation, or begin one.
 
-        `streamed`: its turns' streams may be read, by somebody who answers. `lasting=False`: there will be one turn, so
-        nothing can be allowed for the whole session. `turns`: where the turns of `history` began (`starts`), to rewind to.
-        Raises ValueError when somebody has to be asked and nobody can be; HistoryInvalid for a bad `history`.
+        `streamed`: somebody may read the streams of its turns, and answer their requests. `lasting=False`: there will be one
+        turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
+        `rewind`. `allowed`: what a person has allowed for several sessions, which share it.
+        Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
                 "permissions='ask' needs on_approval=, or use stream() and answer Approval events"
             )
         if must_load(config.route.model):
-            start_loading()  # while the caller goes on
+            start_loading()  # in a thread, while the caller goes on
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
         self._history = conversation.History(history, turns)
         self.lasting = lasting
         """Whether there may be another turn."""
-        self._allowed = Allowed()
+        self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
         self._closed = False
 
     async def start(self) -> AsyncSession:
-        """Nothing to start; there for the common API."""
+        """Does nothing: it exists because LiteLLM's sessions have it. Raises SessionClosed."""
         if self._closed:
             raise SessionClosed(CLOSED)
         return self
@@ -244,19 +246,19 @@ class AsyncSession:
         return self._history.copy()
 
     def messages(self) -> list[dict[str, Any]]:
-        """The same without awaiting."""
+        """The conversation in OpenAI format, a copy, without `await`."""
         return self._history.copy()
 
     async def prepare(self, prompt: Given) -> Prompt:
-        """The prompt as it will be sent: figures drawn, files read.
+        """The prompt in the form that is sent: figures drawn, files read.
 
-        Raises ArgumentInvalid for one that cannot be, CapabilityUnsupported for what the model is not known to take.
+        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model, as far as is known, does not take.
         """
-        made, route = read_prompt(prompt, self.config.host.name_code), self.config.route
-        if needs := made.needs:
+        made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
+        needs = made.needs
+        for route in (self.config.route, *self.config.fallbacks) if needs else ():
             if must_load(route.model):
                 await await_litellm()
-            wish = self.config.options.images
             if untaken := find_untaken(route.model, needs, wish):
                 raise CapabilityUnsupported(_explain_untaken(route.title, untaken, wish))
         return made
@@ -273,13 +275,13 @@ class AsyncSession:
 
     @property
     def starts(self) -> list[int]:
-        """Where each turn began, as indexes into `messages()`: those of this session, and those it was resumed with."""
+        """The index into `messages()` where each turn began, also of turns that came with `history`."""
         return self._history.starts
 
     def rewind(self, turn: int) -> None:
-        """Forget turn number `turn` (0 is the first) and all after it, with what was allowed for the session in them.
+        """Forget turn number `turn` (0 is the first) and all later ones, with the approvals for the session made in them.
 
-        Raises HarnessError while a turn runs, IndexError for a turn that there is not.
+        Raises HarnessError while a turn runs, IndexError for a number without a turn.
         """
         if self.busy:
             raise HarnessError("a turn is running on this session; stop it before rewinding")
@@ -289,9 +291,9 @@ class AsyncSession:
         del self.results[max(0, turn - resumed) :]
 
     def bookmark(self) -> Callable[[], None]:
-        """A function that puts the session back to its present state: conversation, results, and what was allowed in it.
+        """A function that puts the session back to its present state: conversation, results and approvals.
 
-        For a turn that replaces others: if it gets no answer, the function brings them back. Do not call it during a turn.
+        For a turn that replaces others: if it gets no answer, the function brings the others back. Do not call it during a turn.
         """
         put_back, results, allowed = self._history.bookmark(), list(self.results), self._allowed.copy()
 
@@ -311,7 +313,7 @@ class AsyncSession:
 
     @property
     def cost(self) -> float | None:
-        """US dollars of all turns; None when one of them is not known."""
+        """US dollars of all turns; None if the cost of one is not known."""
         costs = [result.cost for result in self.results]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -362,16 +364,16 @@ class AsyncSession:
         return channel
 
     async def _run(self, turn: Turn, channel: Channel) -> Ended:
-        """One turn, to a Result, whatever happens."""
+        """Run one turn. Whatever happens, it ends with a Result."""
         channel.started = True
         asks = turn.approver != "callback" and may_ask(turn.config)
         async with turn.config.host.attend(may_ask=asks):
             watch = None if turn.config.sandbox is None else Watch(turn.config.sandbox)
             number = self._history.turns
             try:
-                end = await _come_to_an_end(turn, watch, channel)
+                end = await _run_to_end(turn, watch, channel)
             finally:
-                self._history.mark_turn(number)  # each result has a turn to go back to
+                self._history.mark_turn(number)  # so that each result has a turn for `rewind`
             channel.reason = channel.reason or end.reason  # from here on a stop comes too late
             files = [] if watch is None else await watch.changes()
             for change in files:
@@ -379,7 +381,7 @@ class AsyncSession:
             result = self._result(turn, channel, end, files)
             self.results.append(result)
             turn.config.host.finished(result)
-            return Ended(result, _invalid_output(turn, result))
+            return Ended(result, _find_invalid_output(turn, result))
 
     def _result(self, turn: Turn, channel: Channel, end: TurnEnd, files: list[FileChange]) -> Result:
         text = turn.answer.text or join_shown_text(channel.recorded)
@@ -395,7 +397,7 @@ class AsyncSession:
             stop_reason=end.reason,
             session_id=self.session_id,
             error=end.error,
-            model=turn.config.route.title,
+            model=self.config.route.title,
             prompt=turn.prompt.text,
             spans=tuple(turn.spent.spans),
             output_attempts=turn.answer.attempts,
@@ -419,10 +421,7 @@ class AsyncEventStream:
         close_session: bool = False,
         observers: Sequence[Observer] = (),
     ) -> None:
-        """`streamed`: its reader sees the events, and answers the requests for which there is no `on_approval`.
-
-        Otherwise `collect` it.
-        """
+        """`streamed`: the reader gets the events, and answers requests if there is no `on_approval`. If not, call `collect`."""
         self._session, self._prompt, self._streamed = session, prompt, streamed
         self._close_session = close_session
         self._channel: Channel | None = None
@@ -433,7 +432,7 @@ class AsyncEventStream:
         self._observers = tuple(observers)
 
     def observe(self, observer: Observer) -> bool:
-        """Let `observer` be called around the steps of this turn, too; False when it has begun already."""
+        """Let `observer` be called around the steps of this turn, too. False, and does nothing, if the turn has begun."""
         if self._channel is not None:
             return False
         self._observers = (observer, *self._observers)
@@ -471,7 +470,7 @@ class AsyncEventStream:
         return event
 
     async def collect(self) -> Result:
-        """Run the turn to its end and return its Result; of a stream that nobody reads. Raises OutputInvalid."""
+        """Run the turn to its end and return its Result, for a stream that nobody reads. Raises OutputInvalid."""
         channel = await self._begin()
         while not channel.task.done():
             await self._wait(channel, channel.wait_for_end())
@@ -490,7 +489,7 @@ class AsyncEventStream:
         return channel
 
     async def _wait(self, channel: Channel, what: Awaitable[object]) -> None:
-        """Await it; stop the turn when this is cancelled."""
+        """Await `what`. If this wait is cancelled, stop the turn."""
         try:
             await what
         except asyncio.CancelledError as error:
@@ -499,7 +498,7 @@ class AsyncEventStream:
             raise
 
     async def _wind_down(self, task: asyncio.Task[Ended], error: asyncio.CancelledError) -> None:
-        """Give a stopped turn a moment to end, and `error` what the person should know of its end."""
+        """Give a stopped turn a moment to end, and add to `error` what the person should know."""
         with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
             await asyncio.wait({task}, timeout=WIND_DOWN)
         note = None
@@ -509,10 +508,10 @@ class AsyncEventStream:
         await self._session.config.host.stopped(error)
 
     async def _finish(self, channel: Channel) -> Done:
-        """The Done event; then, at the next call, OutputInvalid or the end."""
+        """The Done event at the first call. At the second, raises OutputInvalid or StopAsyncIteration."""
         turn = channel.task
         if self._result is None:
-            self._ended = turn.cancelled()  # by somebody else: the same is not raised again and again
+            self._ended = turn.cancelled()  # somebody else cancelled the task: raise that only once
             self._result = turn.result().result
             if self._close_session:
                 await self._session.aclose()
@@ -552,14 +551,14 @@ class AsyncEventStream:
             channel.stop_soon("cancelled")
 
 
-async def _come_to_an_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
-    """Run the turn and tell how it ended, also when it was stopped. Raises CancelledError when somebody else cancels it."""
+async def _run_to_end(turn: Turn, watch: Watch | None, channel: Channel) -> TurnEnd:
+    """Run the turn; returns how it ended, also if it was stopped. Raises CancelledError if somebody else cancels its task."""
     outcome, note = Outcome(TurnEnd()), ""
     timer: asyncio.TimerHandle | None = None
     try:
         channel.checkpoint()
         if must_load(turn.config.route.model):
-            # Seconds, once in a process: none of the run's time.
+            # The import takes seconds, once in a process. They do not count for the run's timeout.
             outcome = Outcome(TurnEnd(), (await attempt(await_litellm())).error)
         if outcome.error is None:
             if turn.config.timeout is not None:
@@ -582,19 +581,19 @@ async def _come_to_an_end(turn: Turn, watch: Watch | None, channel: Channel) -> 
     end: TurnEnd = outcome.value if outcome.error is None else TurnEnd("runtime_error")
     if channel.reason is not None:
         return TurnEnd(channel.reason, note or (end.error if end.reason == "done" else None))
-    return end if outcome.error is None else _end_by(outcome.error)
+    return end if outcome.error is None else _make_end(outcome.error)
 
 
-def _end_by(error: BaseException) -> TurnEnd:
-    """The end of a turn that raised something."""
+def _make_end(error: BaseException) -> TurnEnd:
+    """The TurnEnd for a turn that raised `error`."""
     if isinstance(error, RunEnded):
         return TurnEnd("cancelled", str(error))
     known = isinstance(error, ModelCallFailed)
     return TurnEnd("runtime_error", str(error) if known else log_unexpected(error))
 
 
-def _invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
-    """What is raised behind the Result of a turn whose answer does not fit `output=`."""
+def _find_invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
+    """The error that the reader gets after the Result, if the answer does not fit `output=`; else None."""
     output, problem = turn.config.output, turn.answer.problem
     if output is None or problem is None or result.stop_reason != "done":
         return None
@@ -603,7 +602,7 @@ def _invalid_output(turn: Turn, result: Result) -> OutputInvalid | None:
 
 
 async def _let_cancel_come() -> None:
-    """Take a cancel that is still on its way: the turn ended by itself while it was told to stop."""
+    """Receive a cancel that has not arrived yet: the turn ended by itself while a stop was on its way."""
     try:
         await asyncio.sleep(0)
     except asyncio.CancelledError:
@@ -611,7 +610,7 @@ async def _let_cancel_come() -> None:
 
 
 def _take_back_cancel() -> None:
-    """Tell the task that its cancellation has been dealt with (Python 3.11 counts them)."""
+    """Tell the task that its cancellation was handled (Python 3.11 counts cancellations)."""
     task = asyncio.current_task()
     if task is not None and hasattr(task, "uncancel"):
         task.uncancel()

@@ -1,4 +1,4 @@
-"""Sessions and streams for code without `await`, and a coroutine that says so when `await` was forgotten."""
+"""Sessions and streams for code without `await`, and a coroutine that reminds a person of a forgotten `await`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Session:
     def __init__(self, inner: AsyncSession) -> None:
         self._inner, self._run_sync = inner, inner.config.host.run_sync
         self._on_the_turns_loop: RunSync = self._run_sync
-        """Runs something where the turn of the last stream runs."""
+        """Runs a coroutine on the loop on which the last stream's turn runs."""
 
     @property
     def aio(self) -> AsyncSession:
@@ -91,7 +91,7 @@ async def _anext(stream: AsyncEventStream) -> Event | None:
 
 
 class EventStream:
-    """Sync iterator over the events of one turn: an AsyncEventStream, one step of it at a time, from any thread."""
+    """Sync iterator over the events of one turn. Each step runs one step of an AsyncEventStream. Works on any thread."""
 
     def __init__(self, stream: AsyncEventStream, run_sync: RunSync) -> None:
         """`run_sync` runs all steps of this stream on one loop."""
@@ -104,7 +104,7 @@ class EventStream:
         try:
             event: Event | None = self._run_sync(lambda: _anext(self._stream))
         except KeyboardInterrupt:
-            self.cancel()  # also where the interrupt came as the step had just ended
+            self.cancel()  # also if the interrupt came just after the step had ended
             raise
         if event is None:
             raise StopIteration
@@ -134,15 +134,15 @@ class EventStream:
         self._run_sync(self._stream.aclose)
 
 
-# --- A coroutine that helps when `await` was forgotten: as a cell's value, and where its result was expected. ---
+# --- A coroutine whose repr and AttributeError say that `await` was forgotten. -----------------------------------
 
 T = TypeVar("T")
 
 
 class Pending(Coroutine[object, None, T]):
-    """Wraps a coroutine; awaited, or given to asyncio, it is that coroutine.
+    """Wraps a coroutine. It can be awaited, or given to asyncio, like that coroutine.
 
-    `call` is how it is written, for the messages: "aagent(…)".
+    `call` is the call as a person writes it ("aagent(…)"), for the messages.
     """
 
     def __init__(self, coroutine: Coroutine[object, None, T], call: str) -> None:

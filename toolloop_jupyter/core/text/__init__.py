@@ -1,4 +1,4 @@
-"""What may leave in a text: no control characters, no keys, times only where they are wanted; a text into a file."""
+"""Texts that leave a run: without control characters and keys, within bounds, with times if wanted; writing one to a file."""
 
 from .bounds import (
     DEEPEST,

@@ -1,6 +1,6 @@
-"""How much of what a model, a server or a file sends is taken, so that no step over it holds the event loop.
+"""Upper bounds for data from a model, a server or a file, so that no step which reads it blocks the event loop.
 
-Each bound is far above what a working model sends, and each is said to whoever sent it.
+Each bound is far above what a working model sends. The error tells the sender which bound it is.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ MOST_CALLS = 1_000
 LONGEST_ARGUMENTS = 1_000_000
 """Characters of one call's arguments: more than the longest answers of today's models."""
 MOST_VALUES = 10_000
-"""Keys, items and values in one call's arguments: what is done with so many holds the loop for less than 50 ms (measured: 35)."""
+"""Keys, items and values in one call's arguments. Handling so many blocks the loop for less than 50 ms (measured: 35)."""
 DEEPEST = 100
 """Levels of nesting. Pydantic's serialiser stops at 255, Python's recursion soon after."""
 LONGEST_ID = 50_000
 """Characters of a call's id. Gemini's come from LiteLLM with a thought signature behind them, of some thousands."""
 LONGEST_NAME = 1_000
-"""Characters of a tool's name that are put together from its pieces; 64 of them are sent back."""
+"""Characters that are kept of a tool's name that comes in pieces; 64 of them are sent back."""
 
 
 class TooManyCalls(Exception):
@@ -29,7 +29,7 @@ class TooManyCalls(Exception):
 
 
 def is_deeper(value: object, levels: int = DEEPEST) -> bool:
-    """Whether JSON data is nested deeper than `levels`; so is what holds itself. Level by level, without recursion."""
+    """Whether JSON data is nested deeper than `levels`, or contains itself. Goes level by level, without recursion."""
     level = [value]
     for _ in range(levels + 1):
         holders = {id(one): one for one in level if isinstance(one, (Mapping, list, tuple))}  # each once
@@ -49,6 +49,6 @@ def list_some(texts: Iterable[str], most: int = 5, between: str = ", ") -> str:
 
 
 def count_same(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many items, or characters, are the same from the beginning on."""
+    """Count the items, or characters, that two sequences have in common at their beginning."""
     differing = (number for number, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
     return next(differing, min(len(one), len(other)))

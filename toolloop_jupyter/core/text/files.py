@@ -1,4 +1,4 @@
-"""A text into a file: written aside and renamed, so that a full disk or an interrupt leaves what was there."""
+"""Write a text to a file beside its place, then rename that: a full disk or an interrupt leaves the old file as it was."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from pathlib import Path
 def write_whole(path: str | Path, text: str) -> None:
     """Write `text` to `path`, whole or not at all. Half of a surrogate pair is written as its escape.
 
-    Raises OSError with the reason and this path; nothing is left beside it.
+    Raises OSError with the reason and this path, and leaves no temporary file behind.
     """
     data = text.encode("utf-8", "backslashreplace")
-    target = Path(os.path.realpath(path))  # what a link points to is what is replaced
+    target = Path(os.path.realpath(path))  # a link stays: the file that it points to is replaced
     aside = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        if target.is_fifo():  # nobody may ever read it, and all would wait
+        if target.is_fifo():  # writing would wait for a reader, perhaps for ever
             raise OSError(errno.EINVAL, "It is a pipe, not a file")
         if target.exists() and not target.is_file():  # a device takes the text itself; a folder refuses it
             target.write_bytes(data)

@@ -1,10 +1,10 @@
-"""Keys: which options, headers and variables hold one, and how they are taken out of every text that leaves.
+"""API keys: which options, headers and variables hold one, and how keys are taken out of every text that leaves.
 
 A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
 that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
-goes through `hide`. It finds a key as it is, and as JSON, addresses and HTML escape it. It finds the part of a base64 text that
-depends on the key alone. And it finds the beginning of a key whose rest is cut off. What the model and the tools get is
-never changed.
+goes through `hide`. `hide` finds a key unchanged, and as JSON, addresses and HTML escape it. `hide` finds the part of a base64
+text that depends on the key alone. And `hide` finds the beginning of a key whose rest is cut off. The texts that the model and
+the tools get are never changed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAME = re.compile(
     re.IGNORECASE,
 )
 _ALL_WITHIN = re.compile(r"headers?$|^extra_query$", re.IGNORECASE)
-"""Options of which every value is a key, but for the well-known: nobody knows what a header of one's own holds."""
+"""Options whose every value counts as a key, except the well-known headers below: a header of one's own may hold one."""
 _WELL_KNOWN = re.compile(
     r"accept(-language)?|anthropic-(beta|version)|(api|openai)-(version|beta)|content-type|http-referer|user-agent|x-title"
     r"|x-litellm-(tags|spend-logs-metadata)",
@@ -50,12 +50,12 @@ def names_key(name: str) -> bool:
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Whether an option must not be shown: by its name, by a name within it, or as an address with a password."""
+    """Whether an option must not be shown: its name, or a name in its value, is that of a key, or an address has a password."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
 def leave_out_user(text: str) -> str:
-    """A text whose addresses have no user, no password and no key in them."""
+    """The text without the users, passwords and keys in its addresses."""
     shown = _USER.sub("", text)
     return _QUERY.sub(
         lambda found: f"{found[1]}{found[2]}={HIDDEN}" if names_key(found[2]) else found[0], shown
@@ -63,7 +63,7 @@ def leave_out_user(text: str) -> str:
 
 
 def find_keys(name: str, value: object) -> Iterator[str]:
-    """The keys in an option's value: itself, or the values within it whose names say so, and those of addresses."""
+    """Find the keys in an option's value: the value itself, named values inside it, passwords and keys in addresses."""
     if isinstance(value, Mapping):
         for key, item in value.items():
             if not (_ALL_WITHIN.search(name) and _WELL_KNOWN.fullmatch(str(key))):
@@ -78,7 +78,7 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """The keys in a text: a JSON document's, those of an address, and where it is secret as a `whole`, itself."""
+    """Find the keys in a text: in a JSON document, in an address, or the text itself if its name says so (`whole`)."""
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             yield from find_keys("", json.loads(text))
@@ -99,7 +99,7 @@ def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
 
 
 def find_environment_keys() -> Iterator[str]:
-    """The keys that LiteLLM finds by itself: of the environment, and of its own module (`litellm.api_key = …`)."""
+    """Find the keys that LiteLLM reads by itself: from the environment, and from its module (`litellm.api_key = …`)."""
     for name, value in os.environ.items():
         if names_key(name):
             yield from find_keys(name, value)
@@ -111,7 +111,7 @@ def find_environment_keys() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """The names of LiteLLM's module that are for keys. It has thousands: they are read again when their number changes."""
+    """The names of LiteLLM's module that are for keys. It has thousands of names; a new search waits until their number changes."""
     return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 
@@ -120,7 +120,7 @@ _known: dict[str, None] = {}
 
 
 def remember(keys: Iterable[str]) -> None:
-    """Never show these again. Short ones are left out: see `SHORTEST`."""
+    """Hide these keys from now on. A key shorter than `SHORTEST` is ignored."""
     for key in keys:
         if len(key) >= SHORTEST:
             _known[key] = None
@@ -131,28 +131,29 @@ _NO_KEY = re.compile(
     r"|(?:~|\.{1,2}|[A-Za-z]:)[/\\].*|/.*\.\w{1,8}|(?:/[A-Z]?[a-z_.-]*\d{0,4})+"
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
-"""A word ("not-needed", "production"), a file's place, an address without user, query and a long part that may be a key of
-itself: texts have these for other reasons. What merely begins with a slash may be a key: in base64 one of 64 does."""
+"""Values that are not hidden, because texts have them for other reasons: a word ("not-needed", "production"), a file's path,
+an address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
+key: one of 64 base64 texts does."""
 
 
 _OWN = 12
-"""A key whose end is cut off is found if so many characters are left behind its public start."""
+"""Characters behind the public start of a key that must be there for a key with a cut-off end to be found."""
 _PUBLIC_START = re.compile(r"AIza|AKIA|eyJ[\w-]+\.|(?:[a-z]{1,8}\d{0,2}[-_]){0,4}")
 """How many keys begin: "sk-proj-", "sk-ant-api03-", "ghp_", a web token's head."""
 _TAG = re.compile(r"<[^<>]{0,200}>")
 _TAGS = f"(?:{_TAG.pattern})*"
-"""What may stand between two characters of a key: HTML has names and numbers of code in tags of their own."""
+"""HTML tags that may stand between two characters of a key: highlighted code has each name and number in a tag."""
 _HALF = re.compile(
     _TAGS + r"(?:\\{1,8}(?:u[0-9A-Fa-f]{0,3})?|%[0-9A-Fa-f%]{0,24}|&[#\w;]{0,24}|<[^<>]{0,200})?"
 )
-"""What may stand at the end of a text before the next character of a key has come."""
+"""An unfinished escape or tag at the end of a text: the next character of a key may still come."""
 _PLAIN = "[A-Za-z0-9._~-]"
 """Characters that nothing escapes."""
 
 
 @functools.lru_cache(maxsize=512)
 def _match_escapes(char: str) -> str:
-    """How a character (or a run of backslashes) of a key is written, as a pattern: as it is, or escaped, also twice."""
+    """The pattern for all ways to write a character (or a run of backslashes) of a key: plain, or escaped once or twice."""
     if re.fullmatch(_PLAIN, char):
         return re.escape(char)
     code, wide = ord(char[0]), char.encode("utf-16-be", "surrogatepass").hex()
@@ -164,11 +165,11 @@ def _match_escapes(char: str) -> str:
     return rf"(?:\\{{0,8}}{re.escape(char)}|(?i:{'|'.join(escapes)}))"
 
 
-class _Writing:
-    """A text that shows a key: its own characters, each as it is or escaped. The work grows with the text and not faster."""
+class _KeyPattern:
+    """Finds the characters of a key in a text, each plain or escaped. The time it takes is in proportion to the text."""
 
     def __init__(self, chars: str, least: int = 0) -> None:
-        """With `least`, a text without its end is found, too, if that many characters are there; with 0, only a whole one."""
+        """With `least`, a key with a cut-off end is found, too, if that many of its characters are there; with 0, a whole key."""
         steps = [_match_escapes(char) for char in re.findall(r"\\+|.", chars, re.DOTALL)]
         half = "" if re.fullmatch(_PLAIN, chars[0]) else rf"|(?:{_HALF.pattern})\Z"
         self._first = re.compile(steps[0] + half)
@@ -176,10 +177,10 @@ class _Writing:
         self._steps = [re.compile(_TAGS + step) for step in steps]
         self._least = min(least, len(steps)) or len(steps)
         self.seed = max(re.findall(f"{_PLAIN}+", chars[:SHORTEST]), key=len, default="")
-        """Characters that every text of it has: where they are missing, nothing else is looked for."""
+        """Characters that every text with the key has: a text without them is not searched."""
 
     def _follow(self, text: str, at: int) -> tuple[int, int]:
-        """How many of its characters stand in `text` from `at` on, and where they end."""
+        """(how many of the key's characters stand in `text` from `at` on, where they end)."""
         for count, step in enumerate(self._steps):
             if (match := step.match(text, at)) is None:
                 return count, at
@@ -187,7 +188,7 @@ class _Writing:
         return len(self._steps), at
 
     def take_out(self, text: str) -> str:
-        """The text without it; the tags within it stay, so that HTML stays whole."""
+        """The text without the key. HTML tags inside the key stay, so that the HTML stays valid."""
         parts, done, at = [], 0, 0
         while head := self._head.search(text, at):
             count, end = self._follow(text, head.start())
@@ -197,9 +198,9 @@ class _Writing:
                 done = at = end
         return "".join([*parts, text[done:]])
 
-    def begin(self, text: str) -> int:
-        """Where it begins at the end of `text` and may go on behind it, or the text's length."""
-        at = max(0, len(text) - 24 * len(self._steps))  # so much do few writings need; the work stays bounded
+    def find_unfinished(self, text: str) -> int:
+        """Where the key begins that the end of `text` may cut off; the text's length if there is none."""
+        at = max(0, len(text) - 24 * len(self._steps))  # few escaped keys are longer; this bounds the work
         while start := self._first.search(text, at):
             count, end = self._follow(text, start.start())
             if _HALF.fullmatch(text, end):
@@ -209,18 +210,18 @@ class _Writing:
 
 
 @functools.lru_cache(maxsize=256)
-def _find_writings(key: str) -> tuple[_Writing, ...]:
-    """The writings of a key: itself, and the part of any base64 text that only it decides."""
+def _make_patterns(key: str) -> tuple[_KeyPattern, ...]:
+    """The patterns of a key: of the key itself, and of the part of a base64 text that depends on the key alone."""
     if len(key) < SHORTEST or _NO_KEY.fullmatch(key) or os.path.exists(key):  # noqa: PTH110
         return ()
     start = _PUBLIC_START.match(key)
     whole = "://" in key or re.search(r"\s", key) is not None
-    found = [_Writing(key, 0 if whole else (start.end() if start else 0) + _OWN)]
+    found = [_KeyPattern(key, 0 if whole else (start.end() if start else 0) + _OWN)]
     raw = key.encode("utf-8", "surrogatepass")
     for before in range(3):  # "user:" may stand before it
         text = base64.b64encode(bytes(before) + raw).decode()
         own = text[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        found += map(_Writing, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
+        found += map(_KeyPattern, dict.fromkeys((own, own.replace("+", "-").replace("/", "_"))))
     return tuple(found)
 
 
@@ -228,9 +229,9 @@ def hide(text: str, also: Iterable[str] = ()) -> str:
     """`text` without the keys of this process's runs (and those of `also`). Cheap where there is none."""
     bare = _TAG.sub("", text) if "<" in text else ""
     for key in sorted({*_known, *also}, key=len, reverse=True) if len(text) >= SHORTEST else ():
-        for writing in _find_writings(key):
-            if writing.seed in text or (bare and writing.seed in bare):
-                text = writing.take_out(text)
+        for pattern in _make_patterns(key):
+            if pattern.seed in text or (bare and pattern.seed in bare):
+                text = pattern.take_out(text)
     return text
 
 
@@ -238,16 +239,16 @@ _SHAPES = re.compile(
     r"\b(?:sk|rk|pk|gsk|xai|hf|pplx|r8)[-_][A-Za-z0-9_\-*.]{6,}|\bAIza[0-9A-Za-z_\-]{8,}|\bAKIA[0-9A-Z]{12,}"
     r"|(?<=[Bb]earer )[A-Za-z0-9._\-]{8,}|(?<=key=)[A-Za-z0-9._\-]{6,}"
 )
-"""What providers print in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer."""
+"""Keys as providers print them in their errors: OpenAI/Anthropic/OpenRouter, Google, Groq, xAI, Hugging Face, AWS, bearer."""
 
 
 def hide_suspected(text: str, also: Iterable[str] = ()) -> str:
-    """As `hide`, and without whatever looks like a key."""
+    """Like `hide`, and hide everything else that looks like a key."""
     return _SHAPES.sub(HIDDEN, hide(leave_out_user(text), also))
 
 
 def hide_in(value: Any) -> Any:
-    """Plain data without keys: a copy, also where nothing is hidden."""
+    """A copy of plain data, without the keys in its texts."""
     if isinstance(value, str):
         return hide(value)
     if isinstance(value, Mapping):
@@ -263,19 +264,20 @@ def hide_in_repr(made: type[T]) -> type[T]:
 
 
 class KeyFilter:
-    """Text that is printed as it comes: what may be the beginning of a key waits for what follows."""
+    """Hides keys in a text that is printed piece by piece. An end that may be the beginning of a key waits for the next piece."""
 
     def __init__(self) -> None:
         self._waiting = ""
 
     def add(self, delta: str) -> str:
-        """What can be printed now."""
+        """Take the next piece; returns the text that can be printed now."""
         text = self._waiting + delta
-        cut = min([len(text), *(writing.begin(text) for key in _known for writing in _find_writings(key))])
+        patterns = (pattern for key in _known for pattern in _make_patterns(key))
+        cut = min([len(text), *(pattern.find_unfinished(text) for pattern in patterns)])
         self._waiting = text[cut:]
         return hide(text[:cut])
 
     def end(self) -> str:
-        """What was still waiting."""
+        """Returns the text that still waits: no more pieces come."""
         text, self._waiting = self._waiting, ""
         return hide(text)

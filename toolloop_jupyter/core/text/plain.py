@@ -1,7 +1,7 @@
-"""Foreign text made plain: for terminals, diffs and error lines, for requests, and as names that providers take.
+"""Make foreign text plain: for terminals, diffs, error lines and requests, and for names that providers take.
 
-No control sequence gets through, nothing is reordered or hidden; a half of a surrogate pair finds its other half; of a line
-that was rewritten (a progress bar) the last state counts.
+Control sequences, and characters that hide or reorder others, are removed. The halves of a surrogate pair are joined. Of a
+line that was rewritten (a progress bar), the last state is kept.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _ANSI = re.compile(
     "|\x1b[ -/][0-~]"
 )
 _MOVES = re.compile(r"\x1b\[\d*[A-HJK]|\x08")
-"""What moves the cursor (backspace, ANSI) or erases: it is left out, and not carried out."""
+"""Sequences that move the cursor (backspace, ANSI) or erase text: they are removed, not carried out."""
 WIRE_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_-]{0,63}")
-"""What OpenAI, Anthropic and Bedrock take; Gemini also wants a letter or an underscore first."""
+"""A tool's name that OpenAI, Anthropic and Bedrock take. Gemini also wants a letter or an underscore first."""
 
 
 def remove_ansi(text: str) -> str:
@@ -47,7 +47,7 @@ def plain(text: str) -> str:
 
 
 def join_surrogates(text: str) -> str:
-    """`text` with surrogate halves joined to the characters that they make; a half that is alone becomes "�".
+    """`text` with each pair of surrogate halves joined to its character; a half that is alone becomes "�".
 
     A character outside the basic plane (an emoji) may come as JSON escapes of its halves, cut into two deltas. A half
     cannot be encoded: it would break the notebook's messages and every later request.
@@ -58,7 +58,7 @@ def join_surrogates(text: str) -> str:
 
 
 def join_surrogates_in(value: Any) -> Any:
-    """JSON data with `join_surrogates` done in all of its texts, keys too."""
+    """A copy of JSON data, with `join_surrogates` applied to all its texts and keys."""
     if isinstance(value, str):
         return join_surrogates(value)
     if isinstance(value, dict):
@@ -67,15 +67,15 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """(text, half): the first half of a surrogate pair at the end of a delta waits for its second one."""
+    """(text, half): `half` is the first half of a surrogate pair at the end of a delta, whose second half is still to come."""
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
 
 
 def settle_lines(text: str) -> str:
-    r"""The text with the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
+    r"""Keep only the last state of each line that was rewritten: `"10%\r20%\rdone"` gives `"done"`.
 
-    Bars that go up by lines (nested ones) leave a line for each state. Colours stay as they are.
+    Nested progress bars move the cursor up; they leave a line for each state. Colours stay as they are.
     """
     if "\x1b" in text or "\b" in text:
         text = _MOVES.sub("", text)
@@ -86,7 +86,7 @@ def settle_lines(text: str) -> str:
 
 
 def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
-    """`größe` -> `grosse`, `fs.read` -> `fs_read`; with a hash of the name where it is too long, empty or taken."""
+    """Make a name that providers take: `größe` -> `grosse`, `fs.read` -> `fs_read`. A long, empty or taken one gets a hash."""
     if name not in taken and WIRE_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))

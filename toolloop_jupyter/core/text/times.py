@@ -1,4 +1,4 @@
-"""Durations and times of day: written into the record, or left out, so that a run that is run again leaves the same file."""
+"""Durations and times of day in the record. Without them, the same run leaves the same file each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _OFF = ("0", "false", "no", "off")
 
 
 class _Setting:
-    """What `%config ToolLoop.times` says in this process."""
+    """The setting `%config ToolLoop.times` of this process."""
 
     keeps = True
 

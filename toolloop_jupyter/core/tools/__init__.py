@@ -1,4 +1,4 @@
-"""A Python function as a tool: its signature, its schema, its arguments, what a person sees of a call."""
+"""A Python function as a tool: its signature, its schema, its arguments, and the preview of a call for a person."""
 
 from .arguments import ArgumentsByKey, JsonArguments, SentArguments, parse_arguments
 from .identity import Version

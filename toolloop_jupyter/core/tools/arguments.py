@@ -1,11 +1,12 @@
-"""What a model sent as arguments -> the typed values that the function gets, or one message with all that is wrong.
+"""The arguments as a model sent them -> the typed values that the function gets, or one message with all faults.
 
-Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature. Every step
-grows with the size of what was sent and not faster, and `core/text` says how much of it is taken.
+Two steps: `parse_arguments` makes a JSON object of the text, `Arguments.read` validates it against the signature. The time
+for each step is in proportion to the size of the arguments, and `core/text` has a bound for that size.
 
-Only what cannot mean anything else is put right: no text for no arguments, JSON sent as a JSON string (for a part
-only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where null is allowed. The
-rest goes back to the model. A number for a text parameter does, too: how it was written (020, 1.50) is lost.
+A fault is corrected only if the arguments can have no other meaning: an empty text for no arguments, JSON sent as a JSON
+string (inside the arguments only where the declared type takes no text), "500" for an int, "false" for a bool, "null" where
+null is allowed. Any other fault is told to the model. So is a number for a text parameter, since its spelling (020, 1.50) is
+lost.
 """
 
 from __future__ import annotations
@@ -47,20 +48,20 @@ _TOO_LONG = f"arguments have more than {LONGEST_ARGUMENTS:,} characters; send le
 
 
 class Argument(NamedTuple):
-    """One argument of one call: its value, and what is shown of it."""
+    """One argument of one call: its value, and the JSON that a person sees of it."""
 
     parameter: Parameter
     value: object
     passed: bool
-    """Whether the function is given it; else its own default applies."""
+    """Whether the function gets this value; if not, its own default applies."""
     sent: object
-    """JSON that the model sent for it, or MISSING."""
+    """The JSON that the model sent for it, or MISSING."""
     shown: object
-    """JSON to show and to keep; MISSING for a default that is no JSON: it cannot be shown, and not be edited."""
+    """The JSON to show and to keep; MISSING for a default without a JSON form, which can be neither shown nor edited."""
 
     @property
     def has_changed(self) -> bool:
-        """Whether the value is no longer what is shown: a validator gave what others can change, too."""
+        """Whether the value has changed since it was shown: a validator may return an object that other code can change."""
         if self.shown is MISSING or is_plain(self.value):
             return False
         return not is_same_json(preview(self.value, self.sent), self.shown)
@@ -71,18 +72,18 @@ ArgumentsByKey: TypeAlias = Mapping[str, Argument]
 
 
 def list_shown(arguments: ArgumentsByKey) -> JsonObject:
-    """What is shown of a call: its arguments as JSON by the schema's names, with the defaults that apply."""
+    """The arguments that a person sees of a call: JSON by the schema's names, with the defaults that apply."""
     return {key: one.shown for key, one in arguments.items() if one.shown is not MISSING}
 
 
 class ArgumentReader(Protocol):
-    """Reads the arguments of one tool's calls: by a function's signature, or by a schema that is given."""
+    """Reads the arguments of one tool's calls, by a function's signature or by a given schema."""
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """What the model sent, validated. Raises InvalidArguments."""
+        """Validate the arguments that the model sent. Raises InvalidArguments."""
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The same call as a person edited it, validated anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+        """Validate a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
         """(by position, by name) as the function takes them."""
@@ -90,12 +91,12 @@ class ArgumentReader(Protocol):
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """Reads the arguments of a tool that is given JSON and no typed values; all of them as one mapping."""
+    """Reads the arguments of a tool that takes JSON, not typed values: all arguments as one mapping."""
 
     tool: str
 
     def read(self, raw: object) -> ArgumentsByKey:
-        """What the model sent, as JSON, checked. Raises InvalidArguments."""
+        """Check the arguments that the model sent, as JSON. Raises InvalidArguments."""
         try:
             given = parse_arguments(raw)
         except InvalidArguments as error:
@@ -103,17 +104,17 @@ class JsonArguments:
         return {key: self._make(key, value) for key, value in self.check(given).items()}
 
     def check(self, given: JsonObject) -> JsonObject:
-        """What is taken of these arguments. Raises InvalidArguments."""
+        """The accepted arguments. Raises InvalidArguments."""
         return given
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The call as a person edited it, checked anew; `arguments` where nothing was changed. Raises InvalidArguments."""
+        """Check a person's edit of `arguments`; returns `arguments` itself if nothing was changed. Raises InvalidArguments."""
         if is_same_json(dict(edited), {key: one.value for key, one in arguments.items()}):
             return arguments
         return self.read(dict(edited))
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """All of them as one mapping: a name may be any text."""
+        """All arguments as one mapping, since a name may be any text."""
         return ({key: one.value for key, one in arguments.items()},), {}
 
     def _make(self, key: str, value: object) -> Argument:
@@ -142,10 +143,10 @@ class Arguments:
         return self._make(given, {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
-        """The same call with what a person made of what they were shown; an argument that they left alone keeps its value.
+        """The arguments after a person's edit. One that the person left alone keeps its value; the others are validated anew.
 
-        The others are validated anew. `arguments` themselves where nothing was changed. Raises InvalidArguments, also
-        for an edit that does something else than it shows.
+        Returns `arguments` itself if nothing was changed. Raises InvalidArguments, also for an edit whose effect differs
+        from what it shows.
         """
         shown = list_shown(arguments)
         if is_same_json(dict(edited), shown):
@@ -160,7 +161,7 @@ class Arguments:
         for key, value in given.items():
             if key not in untouched and holds_note(value):
                 raise self._not_run(
-                    f"{shorten_json(value)}: a hidden value stays only in an argument that is left as it was; type it anew"
+                    f"{shorten_json(value)}: a hidden value is kept only in an argument that you do not change; type it again"
                 )
         sent = {key: untouched[key].sent if key in untouched else value for key, value in given.items()}
         made = self._make({key: value for key, value in sent.items() if value is not MISSING}, untouched)
@@ -172,15 +173,20 @@ class Arguments:
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[object, ...], dict[str, object]]:
         """(by position, by name) as the function takes them."""
-        args = [one.value for one in arguments.values() if one.parameter.positional]
-        named = [one for one in arguments.values() if one.passed and not one.parameter.positional]
-        return tuple(args), {one.parameter.name: one.value for one in named}
+        args: list[object] = []
+        kwargs: dict[str, object] = {}
+        for one in arguments.values():
+            if one.parameter.positional:
+                args.append(one.value)
+            elif one.passed:
+                kwargs[one.parameter.name] = one.value
+        return tuple(args), kwargs
 
     def _not_run(self, problem: object) -> InvalidArguments:
         return InvalidArguments(f"{problem}; {self.tool} was not run")
 
     def _make(self, given: JsonObject, untouched: ArgumentsByKey) -> ArgumentsByKey:
-        """The arguments from the JSON of a call, by the schema's names or by the parameters' own."""
+        """Make the arguments of a call from its JSON, whose keys are the schema's names or the parameters' own."""
         for one in self.parameters:
             if one.own_key and one.own_key in given and one.key not in given:
                 given[one.key] = given.pop(one.own_key)
@@ -221,8 +227,10 @@ class Arguments:
 
 
 def _take_default(parameter: Parameter) -> Argument:
-    """The default for one call: a copy where calls could share what they change."""
+    """The default for one call: a copy of it, if a call could change it for later calls."""
     value, passed = parameter.default, False
+    if is_plain(value):
+        return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     elif isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(value, "__dataclass_fields__"):
@@ -234,7 +242,7 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
-    """Decode, in place, the texts that stand where a list or an object is wanted and are JSON for one."""
+    """Decode, in place, the texts that stand in the place of a list or an object and are JSON for one; whether there were any."""
     changed, count = False, itertools.count()
     tried: set[tuple[int, int | str]] = set()
     for problem in problems:
@@ -264,9 +272,9 @@ class SentArguments:
     def __init__(self, raw: object) -> None:
         self.raw = raw
         self.parsed: JsonObject = {}
-        """The JSON object, not to be changed; {} where it is none."""
+        """The JSON object, never to be changed; {} if the model sent none."""
         self.problem = ""
-        """Why it is none."""
+        """Why `raw` is no JSON object; "" if it is one."""
         self.is_strict = False
         """Whether `raw` is a JSON object as text that every reader of JSON takes."""
         try:
@@ -275,7 +283,7 @@ class SentArguments:
             self.problem = str(error)
 
     def stored(self) -> object:
-        """What a conversation keeps: `raw` where it is strict, else the JSON object that was read of it, or {}."""
+        """The arguments for the conversation: `raw` if it is strict, else the JSON of the object that was read from it, or {}."""
         return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
@@ -295,7 +303,7 @@ def parse_arguments(raw: object) -> JsonObject:
 
 
 def parse_part(text: str, count: Iterator[int]) -> object:
-    """What a JSON text within the arguments says, under the same rules. `count` counts the values of all such texts.
+    """Read a JSON text inside the arguments, by the same rules. `count` counts the values of all such texts.
 
     Raises InvalidArguments.
     """
@@ -321,7 +329,7 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
             if value is raw or isinstance(raw, (bytes, bytearray)):
                 raise
             break  # a JSON string that holds no JSON in turn: it is just a string
-    made = _copy(value, (), itertools.count()) if isinstance(value, Mapping) else value
+    made = _copy(value, (), itertools.count()) if isinstance(value, (dict, Mapping)) else value
     if isinstance(made, dict):
         return made, is_strict
     raise InvalidArguments(
@@ -330,10 +338,10 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
 
 
 def _load(text: str) -> tuple[object, bool]:
-    """(what the JSON text says, whether it is strict): a line break inside a string is what many models send, and
-    means just that.
+    """(the value of the JSON text, whether the text is strict JSON). A line break inside a string is allowed: many models
+    send it.
     """
-    # Commas outside of strings: there are more values than these, and only so many are built.
+    # There are more values than commas outside of strings, so too many are noticed before they are built.
     if text.count(",") > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if unquoted.count(",") > MOST_VALUES:
@@ -380,21 +388,25 @@ def _copy(value: object, path: tuple[int | str, ...], count: Iterator[int]) -> o
         raise InvalidArguments(_TOO_DEEP)
     if next(count) > MOST_VALUES:
         raise InvalidArguments(_TOO_MANY)
-    if isinstance(value, Mapping):
+    if value is None or isinstance(value, int):
+        return value
+    if isinstance(value, str):
+        if not value.isascii():
+            _check_text(value, path)
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            raise InvalidArguments(
+                f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
+            )
+    elif isinstance(value, (list, tuple)):
+        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
+    elif isinstance(value, Mapping):
         entries: JsonObject = {}
         for key, item in value.items():
             if not (name := str(key)).isascii():
                 _check_text(name, path)
             entries[name] = _copy(item, (*path, name), count)
         return entries
-    if isinstance(value, (list, tuple)):
-        return [_copy(item, (*path, index), count) for index, item in enumerate(value)]
-    if isinstance(value, float) and not math.isfinite(value):
-        raise InvalidArguments(
-            f"{write_path(path)}: expected a finite number, got {value} (or one too large)"
-        )
-    if isinstance(value, str) and not value.isascii():
-        _check_text(value, path)
     return value
 
 

@@ -1,15 +1,16 @@
-"""What a function is at one moment: to tell later whether it is still what a person was shown and allowed; and its source.
+"""The version of a function at one moment, and its source. A version tells later whether the function is still the one that
+a person saw and allowed.
 
-A version has all that runs, and all that was filled in beforehand:
+A version lists the parts of a function:
 
-- the function and all that it wraps: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
-- of each the code, the defaults, a partial's arguments and what its closure holds: functions as the function itself; plain
-  values; lists, dicts, sets and tuples to the bottom;
-- of the object whose method, or which itself, is called: which one it is, and the functions in its attributes.
+- the function and all its layers: partials, methods, decorators that keep `__wrapped__`, the class of a callable object;
+- of each layer: the code, the defaults, a partial's arguments and the values in its closure. Functions among these are listed
+  in the same way, and plain values, lists, dicts, sets and tuples with all that they contain;
+- of an object that is called, or whose method is called: its identity, and the functions in its attributes.
 
-A version is *fixed* when there is nothing else. A DataFrame, a model or a connection in a closure, a default or a partial can
-change unseen: of those it has which one it is, and an approval holds for one call. What a function looks up when it runs
-(globals, modules, attributes of classes and objects) is its own affair.
+A version is *fixed* when this is all. A DataFrame, a model or a connection in a closure, a default or a partial can change
+unnoticed: the version has only its identity, and an approval then holds for one call. Things that a function looks up while it
+runs (globals, modules, attributes of classes and objects) are not part of its version.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ from ..execution import Raised, attempt_call
 from .signature import Function, list_layers
 
 MOST = 1_000
-"""Parts of a version that are looked at; one with more is not fixed."""
+"""Most parts of a version that are compared. A version with more is not fixed."""
 _UNSEEN = object()
-"""Stands behind a part that can change without another part doing so."""
+"""Follows a part that can change while its identity stays the same."""
 _BY_VALUE = frozenset({str, bytes, int, float, bool, complex, type(None), types.CodeType})
 _UNCHANGING = _BY_VALUE | {object, types.ModuleType, type(...), range, re.Pattern, Decimal, FieldInfo}
 _UNCHANGING |= {type(pathlib.Path()), dt.date, dt.datetime, dt.time, dt.timedelta}
@@ -62,7 +63,7 @@ class Version:
 
     @classmethod
     def of(cls, function: Function) -> Version:
-        """The function's present version. Never raises: a function that cannot be looked at gets one that equals no other."""
+        """The function's present version. Never raises: if its parts cannot be read, the version equals no other."""
         parts = attempt_call(lambda: tuple(islice(_list_parts(function, set()), MOST)))
         return cls((object(), _UNSEEN)) if isinstance(parts, Raised) else cls(parts)
 
@@ -72,7 +73,7 @@ class Version:
         return len(self.parts) < MOST and not any(part is _UNSEEN for part in self.parts)
 
     def is_still(self, now: Version) -> bool:
-        """Whether nothing was replaced since."""
+        """Whether `now`, a later version of the same function, has the same parts."""
         return len(self.parts) == len(now.parts) and all(
             one is other or (type(one) is type(other) and type(one) in _BY_VALUE and one == other)
             for one, other in zip(self.parts, now.parts, strict=True)
@@ -103,7 +104,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
 
 
 def _list_held(value: object, seen: set[int]) -> Iterator[object]:
-    """The parts of what a closure, a default or a partial holds."""
+    """The parts of a value in a closure, a default or a partial."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, type):
         yield value
@@ -130,7 +131,7 @@ def _list_held(value: object, seen: set[int]) -> Iterator[object]:
 
 
 def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
-    """Which object it is, and the functions in its attributes."""
+    """The object itself, and the functions in its attributes."""
     yield owner
     for name, value in list(getattr(owner, "__dict__", {}).items()):
         if isinstance(value, _ROUTINES):
@@ -139,12 +140,12 @@ def _list_object(owner: object, seen: set[int]) -> Iterator[object]:
 
 
 def read_source(function: Function) -> str:
-    """The source of a function and of what it wraps, in the order in which they run; "" where there is none.
+    """The source of a function and of the functions it wraps, in the order in which they run; "" where there is none.
 
-    Where the text that Python finds is not the code that runs (a module's file that was edited after the import), a
-    comment says so in its place.
+    If the text that Python finds is not the code that runs (a module's file was edited after the import), a comment says so
+    in the place of the source.
     """
-    # A partial, a method and a callable object only lead to what does something.
+    # A partial, a method or a callable object has no code of its own: it leads to the next layer.
     layers = [
         layer
         for layer in list_layers(function)
@@ -169,7 +170,8 @@ def _read_layer(code: object) -> str:
     """The source of a layer's code; "" where there is none."""
     if not isinstance(code, types.CodeType):
         return ""
-    # Of the code: of a function, `inspect` gives the source of what it wraps. It may raise anything on a changed file.
+    # For the code object: for a function, `inspect` would give the source of the function that it wraps. It may raise anything
+    # on a changed file.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)
@@ -178,10 +180,10 @@ def _read_layer(code: object) -> str:
     return _STALE.format(name=_get_code_name(code)) if written else ""
 
 
-_NO_SOURCE = "# There is no Python source of it.\n"
+_NO_SOURCE = "# It has no Python source.\n"
 _STALE = (
-    "# The source of {name} is not shown: what runs is not what is written there now "
-    "(changed since it was loaded, or changed while it was).\n"
+    "# The source of {name} is not shown: its file has changed since it was loaded, or while it was "
+    "being loaded, so the code that runs is another one.\n"
 )
 _FUTURES = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
 

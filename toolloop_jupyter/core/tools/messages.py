@@ -18,7 +18,7 @@ class InvalidArguments(ValueError):
 
 
 JsonContainer: TypeAlias = Any
-"""A list or a dict of JSON data, of which a part is read or replaced by its index or key."""
+"""A list or a dict of JSON data, whose parts are read or replaced by index or key."""
 _SHOWN = 80  # characters of an input that are repeated to the model
 _MOST = 10  # problems in one message
 _MOST_TEXTS = 50  # of one place: what each member of a union expects
@@ -58,7 +58,7 @@ _EXPECTED = {
 WANTS_CONTAINER = frozenset(
     kind for kind, expected in _EXPECTED.items() if expected in ("an array", "an object")
 )
-"""Pydantic's errors for a text where a list or an object is wanted: no type that takes text raises them."""
+"""Pydantic's kinds of error for a text in the place of a list or an object. No type that takes text raises them."""
 _MISSING = (
     "missing",
     "missing_argument",
@@ -94,7 +94,7 @@ def explain_problems(
 
 
 def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
-    """The containers and keys on the way to a pydantic location; parts that name a union's member are no keys."""
+    """The containers and keys on the way to a pydantic location. Its parts that name a member of a union are skipped."""
     steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)
@@ -113,7 +113,7 @@ def write_path(keys: Sequence[int | str]) -> str:
 def _explain_place(
     problems: Sequence[ErrorDetails], path: str, given: Mapping[str, object], known: Sequence[str]
 ) -> str:
-    """What is wrong at one place: what each member of a union expects, as one phrase, and what was sent."""
+    """The fault at one place: what is expected there (of a union, by each member), and what was sent."""
     texts = list(dict.fromkeys(_explain_one(one, path, given, known) for one in problems[:_MOST_TEXTS]))
     if all(text.startswith("expected ") for text in texts):
         told = "expected " + " or ".join(text.removeprefix("expected ") for text in texts)
@@ -145,7 +145,7 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
 
 
 def name_json_kind(value: object) -> str:
-    """What JSON calls the value."""
+    """JSON's name for the type of a value."""
     return _JSON_KINDS.get(type(value)) or type(value).__name__
 
 
@@ -163,7 +163,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)
 
 
 def _write_beginning(value: object) -> str:
-    """The beginning of the value's JSON: no more of it is made than is shown."""
+    """The beginning of the value's JSON. Only the part that is shown is made."""
     text = ""
     for part in _ENCODER.iterencode(value):
         text += part

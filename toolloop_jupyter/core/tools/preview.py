@@ -1,13 +1,13 @@
-"""A validated value as JSON that tells all of it, and what a person makes of that JSON: what is shown is what runs.
+"""A validated value as JSON that tells all of it, and the check of a person's edit: the function gets what the person saw.
 
-A class may print itself as it likes: fields left out (`Field(exclude=True)`), shorten by a serialiser, a `__repr__`
-that says something else, an iterator that is used up by looking at it. So no class is asked:
+A class may show itself in any way. It may leave fields out (`Field(exclude=True)`), shorten a value in a serialiser, or say
+something else in its `__repr__`; an iterator is used up by reading it. So no code of a class is called:
 
-- plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown by its content, which is all there is to it;
-- a model or a dataclass is shown field by field under the names that a model sends, and with everything that was sent
-  for it and is no field (an `InitVar`, what only a validator reads);
-- an object of any other class, and one that a validator has made of something else, is shown as what was sent for it;
-- a secret is shown as hidden, with its length: a person sees that there is something that they do not see.
+- plain data (texts, numbers, dates, paths, enums, lists, dicts …) is shown by its content, which is complete;
+- a model or a dataclass is shown field by field, under the names that a model sends, together with everything that was sent
+  for it and is no field (an `InitVar`, data that only a validator reads);
+- an object of any other class, or one that a validator has made of something else, is shown as the JSON that was sent for it;
+- a secret is shown as "hidden", with its length, so that a person knows that something is there.
 
 Not shown: what a class's own code keeps beside its fields, or takes from elsewhere.
 """
@@ -33,7 +33,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""In the place of what was sent: a validator has built something else of it, and which part came from what is not known."""
+"""Stands for the JSON that was sent for a part, if that is unknown since a validator has built something else from the whole."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})
@@ -42,11 +42,11 @@ _LISTS = frozenset({list, tuple, collections.deque})
 _SETS = frozenset({set, frozenset})
 _DICTS = frozenset({dict, collections.OrderedDict, collections.Counter, collections.defaultdict})
 _NOTE = re.compile(r"hidden, [\d,]+ characters?")
-"""What is shown of a secret."""
+"""The note that is shown in the place of a secret."""
 
 
 class _Unclear(Exception):
-    """Too little is known of a value to show it. What was sent for it, or for what contains it, is shown instead."""
+    """Too little is known of a value to show it. The JSON that was sent for it, or for its container, is shown instead."""
 
 
 def preview(value: object, sent: object = MISSING) -> object:
@@ -59,7 +59,7 @@ def preview(value: object, sent: object = MISSING) -> object:
     shown = attempt_call(_look, value, sent)
     if not isinstance(shown, Raised):
         return shown
-    return snapshot(value) if sent is MISSING else sent  # it holds itself
+    return snapshot(value) if sent is MISSING else sent  # it contains itself
 
 
 def is_plain(value: object) -> bool:
@@ -68,7 +68,7 @@ def is_plain(value: object) -> bool:
 
 
 def snapshot(value: object) -> object:
-    """A value as JSON data by its class's own account of it; `repr` where it has none. Never raises."""
+    """A value as the JSON data that its class serialises to, or its `repr`. Never raises."""
     if hasattr(type(value), "__next__"):
         return f"<{type(value).__name__}>"  # it would be used up
     made = attempt_call(_make_json, value)
@@ -80,7 +80,7 @@ def _make_json(value: object) -> Any:
 
 
 def _make_other_json(value: object) -> object:
-    """What pydantic before 2.14 does not put into JSON."""
+    """JSON for values that pydantic before 2.14 does not serialise."""
     if isinstance(value, collections.deque):
         return list(value)
     return str(value) if type(value).__module__ == "ipaddress" else repr(value)
@@ -124,7 +124,7 @@ def _look_at_items(items: list[object], sent: object, *, ordered: bool) -> objec
     shown = [_look(item, MISSING if sent is MISSING else _UNKNOWN) for item in items]
     if ordered:
         return shown
-    by_value = attempt_call(sorted, shown)  # a set's order is nobody's, and another one after each edit
+    by_value = attempt_call(sorted, shown)  # a set has no order; unsorted, it would differ after each edit
     return sorted(shown, key=json.dumps) if isinstance(by_value, Raised) else by_value
 
 
@@ -154,7 +154,7 @@ def _look_at_fields(value: object, sent: object) -> object:
 
 
 def _list_fields(value: object) -> Iterator[tuple[str, object]]:
-    """(name, what is known of the field) of a model's or a dataclass's fields, then of the extra ones of a model."""
+    """(name, pydantic's or dataclasses' field, or None) of each field of a model or a dataclass, then of a model's extra ones."""
     if isinstance(value, BaseModel):
         yield from type(value).model_fields.items()
         yield from ((name, None) for name in value.__pydantic_extra__ or ())
@@ -164,7 +164,7 @@ def _list_fields(value: object) -> Iterator[tuple[str, object]]:
 
 
 def holds_note(value: object) -> bool:
-    """Whether JSON data has what is shown in a secret's place, at any depth."""
+    """Whether JSON data contains, at any depth, the note that stands in the place of a secret."""
     if isinstance(value, str):
         return _NOTE.fullmatch(value) is not None
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
@@ -172,10 +172,10 @@ def holds_note(value: object) -> bool:
 
 
 def check_edit(made: object, edited: object, shown: object, path: tuple[int | str, ...] = ()) -> None:
-    """Raise InvalidArguments where validation made something of an edit that the person does not see in it.
+    """Raise InvalidArguments if validation gave an edit an effect that the person cannot see in it.
 
-    What they left alone must stay as it was shown. What they changed may be read as another value (`"2"` as 2). But if a
-    changed field of an object keeps its old value, the object does not read it under this name: that is an error.
+    A part that they left alone must stay as it was shown. A part that they changed may be read as another value (`"2"` as 2).
+    But if a changed field of an object keeps its old value, the object does not read it under this name: that is an error.
     """
     if shown is MISSING:
         return  # added

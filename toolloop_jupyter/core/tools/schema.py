@@ -53,7 +53,7 @@ _ANY_VALUE: JsonSchema = {
 
 
 class _Generator(GenerateJsonSchema):
-    # A default that is no JSON is simply not told: `MISSING` above all.
+    # A default without a JSON form (above all `MISSING`) is left out of the schema.
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
@@ -126,7 +126,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """The JSON schema of a type. Raises what pydantic raises, and TypeError for a type that no value satisfies."""
+    """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
     return adapter.json_schema(schema_generator=_Generator)
 
 
@@ -173,7 +173,7 @@ def make_strict_json(value: object) -> object:
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
     """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first.
 
-    A property that is called like a keyword is no schema's keyword.
+    A property whose name is a keyword of JSON Schema is not taken for that keyword.
     """
     if not isinstance(schema, dict):
         return schema  # type: ignore[unreachable]  # `true` and `false` are schemas, too
@@ -189,7 +189,7 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
-    """Every schema inside a JSON schema, to be read, and it itself at the end."""
+    """All schemas inside a JSON schema, for reading; the schema itself comes last."""
     found: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
@@ -201,7 +201,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """What a schema's `$ref` refers to, with what stands beside it; the schema itself where it has none that is known."""
+    """The schema that `$ref` refers to, with the keys beside `$ref`; the schema itself if it has no known `$ref`."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -209,15 +209,15 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """The schema of an object that is given and not ours, in the form that a function's has. What it allows stays allowed."""
+    """A given schema of an object (a server's), in the form that the schema of a function has. It allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
-    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # the older name of the same
+    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # its older name
         renamed["$defs"] = renamed.pop("definitions")
         renamed = map_schema(renamed, _rename_definitions)
     known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
     used = [str(node["$ref"]) for node in walk_schema(renamed) if "$ref" in node]
-    # A reference of another kind, or where `walk_schema` does not look: then definitions stay where they are.
+    # If there is a reference of another kind, or in a place that `walk_schema` skips, definitions stay where they are.
     is_plain = known.issuperset(used) and len(used) == json.dumps(renamed).count('"$ref"')
     made = map_schema(renamed if is_plain else given, _adapt)
     made.setdefault("properties", {})
@@ -231,7 +231,7 @@ def _rename_definitions(node: JsonSchema) -> JsonSchema:
 
 
 def _clean(node: JsonSchema) -> JsonSchema:
-    """One schema of pydantic's, those inside it cleaned, as strict providers take it. Changes it in place."""
+    """Change one schema of pydantic's, in place, to a form that strict providers take. The schemas inside it are cleaned already."""
     node.pop("title", None)  # made from the name: says nothing new
     if node.get("type") == "object":  # types with fields that take more say so themselves
         node.setdefault("additionalProperties", "properties" not in node)
@@ -239,7 +239,7 @@ def _clean(node: JsonSchema) -> JsonSchema:
 
 
 def _adapt(node: JsonSchema) -> JsonSchema:
-    """One schema, those inside it adapted, in words that all providers know. Changes it in place."""
+    """Change one schema, in place, to keywords that all providers know. The schemas inside it are adapted already."""
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
@@ -270,7 +270,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
 
 
 def _say_type_of_enum(node: JsonSchema) -> None:
-    """Say the type of allowed values, one alternative for each type where they are mixed."""
+    """Add the type of the allowed values; for values of several types, one alternative for each type."""
     by_type: dict[str, list[object]] = {}
     for value in node["enum"]:
         by_type.setdefault(_JSON_TYPES.get(type(value), ""), []).append(value)

@@ -1,4 +1,4 @@
-"""What Python knows of a function that is to be a tool: its layers, its kind, its docstring, its parameters.
+"""Inspect a function that is to be a tool: its layers, its kind, its docstring, its parameters.
 
 Annotations are resolved, and rewritten where pydantic would not take them as they are meant.
 """
@@ -28,12 +28,12 @@ from ..execution import MISSING
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
-"""What names mean in an annotation."""
+"""The values of names in an annotation."""
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
-"""Parameter -> what a docstring says of it, and of its type, in its own words."""
+"""Parameter -> (its description, its type), in the words of the docstring."""
 EMPTY = inspect.Parameter.empty
 
-# What evaluating a person's annotation may raise: it is an expression of theirs.
+# Errors that evaluating an annotation, which is a person's own expression, may raise.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
 
 
@@ -42,16 +42,16 @@ class Parameter:
     """One parameter that the model fills."""
 
     name: str
-    """In the function."""
+    """The name in the function."""
     key: str
-    """In the schema: the alias if there is one, else the name, as far as providers take it."""
+    """The name in the schema: the alias if there is one, else `name`, changed where providers do not take it."""
     annotation: object
     """Resolved, with its `Annotated` metadata; `Any` where none was written."""
     description: str
     positional: bool
-    """Only by position: before a `/`."""
+    """Whether it is passed only by position (before a `/`)."""
     own_key: str = ""
-    """The name for the model as the person wrote it, where providers do not take that."""
+    """The name for the model as the person wrote it, if providers do not take it; else ""."""
     default: object = MISSING
     field: FieldInfo | None = None
     """`Field(...)` written as the default value; the default is then in it."""
@@ -75,19 +75,19 @@ class ToolContext:
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks whoever is asked about the run's calls, in the middle of one. For an async tool, on the run's loop."""
+    """Asks, in the middle of a call, the person or program that approves the run's calls. For async tools, on the run's loop."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
         self.report(Progress(done, total, note))
 
 
-# --- what a function leads to ---------------------------------------------------------------------------------
+# --- the layers of a function ---------------------------------------------------------------------------------
 
 
 def list_layers(function: Function) -> Iterator[Function]:
-    """The function and what it leads to, from the outside in: through partials, methods, callable objects, and
-    decorators that keep `__wrapped__`.
+    """The function and the functions inside it, from the outside in: partials, methods, callable objects, and decorators
+    that keep `__wrapped__` each lead to the next layer.
     """
     seen: set[int] = set()
     while id(function) not in seen:
@@ -141,7 +141,7 @@ def get_python_name(function: Function) -> str:
 
 
 def make_full_name(function: Function) -> str:
-    """A name that tells two functions of one name apart, such as `module.Class.method (line 3)`."""
+    """A name that distinguishes functions of the same name, such as `module.Class.method (line 3)`."""
     plain = find_plain_function(function)
     module, code = getattr(plain, "__module__", None), getattr(plain, "__code__", None)
     name = str(getattr(plain, "__qualname__", get_python_name(function)))
@@ -157,17 +157,19 @@ _MOST_SECTIONS = 2_000
 
 
 def read_documentation(function: Function) -> tuple[str, ParameterTexts]:
-    """The function's docstring in Google's, NumPy's, Sphinx's (reST) or no style, taken apart.
+    """Parse the function's docstring, in Google's, NumPy's, Sphinx's (reST) or no style.
 
-    (the summary, the long description and what sections say of the whole; the parameters' texts).
+    Returns (the text about the whole function, the texts of its parameters).
     """
     function = _take_out_of_partials(function)  # a partial's own docstring is that of the partial class
     if inspect.isroutine(function) or hasattr(function, "__wrapped__"):
         text = inspect.getdoc(function) or ""
     else:
         text = inspect.getdoc(type(function).__call__) or inspect.getdoc(type(function)) or ""
-    if not text:
-        return "", {}
+    if (
+        "\n" not in text and ":" not in text
+    ):  # a sentence: each style marks what it tells of parameters by one of them
+        return text.strip(), {}
     try:
         parsed = docstring_parser.parse(text)
     except docstring_parser.ParseError:  # it looks like one of the styles and is not quite one
@@ -201,7 +203,7 @@ def _refuse(problem: str) -> ToolDefinitionError:
 
 
 def read_signature(function: Function, texts: ParameterTexts) -> tuple[list[Parameter], str | None]:
-    """(the parameters that the model fills, the one annotated `ToolContext`, which whoever runs the tool fills).
+    """(the parameters that the model fills, the name of the one annotated `ToolContext`, or None).
 
     Raises ToolDefinitionError with every problem of the signature.
     """
@@ -286,7 +288,7 @@ def _collect_names(function: Function) -> tuple[Names, Names]:
 
 
 def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> object:
-    """The annotation with postponed and forward-referenced names looked up; `Any` where there is none."""
+    """The annotation with its names looked up (postponed ones and forward references); `Any` where there is none."""
     written = parameter.annotation
     if written is EMPTY:
         return Any
@@ -356,10 +358,10 @@ _LISTS = (collections.abc.Iterable, collections.abc.Collection, collections.abc.
 
 
 def rewrite_annotation(annotation: object) -> Any:
-    """The annotation with `list[int]` for `Iterable[int]` and `Collection[int]`; itself where there is none of these.
+    """The annotation with `list[int]` in the place of `Iterable[int]` and `Collection[int]`; itself if it has none of these.
 
-    Pydantic checks an iterable only while the function reads it, so a bad item would be found in the middle of the work;
-    and it takes no collections.
+    Pydantic checks an iterable only while the function reads it, so a bad item would be found in the middle of the work.
+    Pydantic does not take `Collection` at all.
     """
     if (typing.get_origin(annotation) or annotation) in _LISTS:
         arguments = typing.get_args(annotation)
@@ -368,11 +370,11 @@ def rewrite_annotation(annotation: object) -> Any:
 
 
 def _change_members(annotation: object, change: Callable[[object], object]) -> object:
-    """The same generic of other members; itself if they are the same."""
+    """The generic with `change` applied to its members; itself if no member changes."""
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is None or origin is Literal:
         return annotation
-    changed = 1 if origin is Annotated else len(arguments)  # what stands behind it is no annotation
+    changed = 1 if origin is Annotated else len(arguments)  # the metadata behind it are no annotations
     members = (*map(change, arguments[:changed]), *arguments[changed:])
     if all(new is old for new, old in zip(members, arguments, strict=True)):
         return annotation
@@ -387,5 +389,5 @@ def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
     members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
-    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class
+    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is no class
     return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional

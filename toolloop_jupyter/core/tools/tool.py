@@ -1,4 +1,4 @@
-"""A function -> a Tool: what the model is told of it, and how its arguments become a call.
+"""A function -> a Tool: its description for the model, and the way from a model's arguments to a call.
 
 `make_tools([search])` makes them. `tool.spec` is the description that goes to the model; `tool.bind('{"query": "x"}')` gives
 a BoundCall with typed values, or raises InvalidArguments with the message for the model.
@@ -43,25 +43,27 @@ _order = itertools.count()
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """What `@tool(...)` sets for one tool, whose keywords these are; None leaves it to the run."""
+    """The settings of one tool: the keywords of `@tool(...)`. None leaves a setting to the run."""
 
     permissions: object = None
-    """A mode; of a tool that describes itself also a policy, as a run has one."""
+    """A mode. A `DescribedTool` may have any policy that a run may have."""
     timeout: float | None = None
     thread: bool = True
     max_result: int | None = None
     capture_output: bool = False
+    parallel: bool = False
+    """Whether it may run for several rows at once (`amap`); else for one at a time."""
 
 
 @dataclass(frozen=True)
 class _Mark:
-    """What `@tool` leaves on a function."""
+    """The mark that `@tool` sets on a function."""
 
     settings: ToolSettings
     name: str | None = None
     description: str | None = None
     order: int = field(default_factory=lambda: next(_order))
-    """Counts definitions, so that a notebook's tools keep their order."""
+    """The number of the definition, so that a notebook's tools keep their order."""
 
 
 _NO_MARK = _Mark(ToolSettings())
@@ -74,13 +76,13 @@ class Tool:
     name: str
     """The name in the notebook."""
     wire_name: str
-    """The name that the model gets: `name`, or what providers accept in its place."""
+    """The name that the model gets: `name`, or a form of it that providers accept."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
     arguments: ArgumentReader = field(repr=False, compare=False)
-    """Reads what the model sent."""
+    """Reads the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
@@ -88,9 +90,10 @@ class Tool:
     context_parameter: str | None = field(default=None, repr=False)
     """The parameter that wants a `ToolContext`, passed by name; the schema does not have it."""
     origin: str = field(default="", repr=False)
-    """Where it runs and what is claimed of it, where that is not this notebook: a person is told before they decide."""
+    """For a tool that runs outside of this notebook: where it runs, and what its server claims of it. A person sees it before
+    they decide."""
     qualifier: str = field(default="", repr=False)
-    """What stands before its name where another tool of the run has the same one; "" where the person has to rename."""
+    """Put before the name if another tool of the run has the same name; "" if the person has to rename one."""
 
     @property
     def has_docstring(self) -> bool:
@@ -108,7 +111,7 @@ class Tool:
 
     @property
     def source(self) -> str:
-        """The source code of all that runs, or "" where there is none."""
+        """The source code of the function and all its layers, or "" where there is none."""
         return "" if self.origin else read_source(self.function)
 
     def bind(self, raw: object) -> BoundCall:
@@ -124,7 +127,7 @@ class BoundCall:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     json: dict[str, Any]
-    """What will run, as JSON by the schema's names, with the defaults that apply; safe to show and to keep (frozen)."""
+    """The arguments that will run, as JSON by the schema's names, with the defaults that apply. Frozen: safe to show and keep."""
     arguments: ArgumentsByKey = field(repr=False)
 
     @classmethod
@@ -134,12 +137,12 @@ class BoundCall:
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """The call with `json` as a person edited it, itself where that changes nothing. Raises InvalidArguments."""
+        """The call with the arguments of a person's `edit`; this call itself if nothing changes. Raises InvalidArguments."""
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 
     def changed(self) -> list[str]:
-        """The arguments whose values are no longer what `json` shows."""
+        """The names of the arguments whose values have changed since `json` was made."""
         return [key for key, argument in self.arguments.items() if argument.has_changed]
 
     def run(self, context: ToolContext | None = None) -> Any:
@@ -150,7 +153,7 @@ class BoundCall:
 
 
 class DescribedTool(ABC):
-    """A callable that says itself what tool it is: its schema is given, and not read off a signature."""
+    """A callable that describes itself as a tool: its schema is given, and not read from a signature."""
 
     @abstractmethod
     def __call__(self, **arguments: object) -> object:
@@ -158,7 +161,7 @@ class DescribedTool(ABC):
 
     @abstractmethod
     def as_tool(self) -> Tool:
-        """The tool. Its function's identity is what an approval for more than one call holds for."""
+        """The tool. An approval of more than one call holds for this very `function` object."""
 
 
 class ToolSource(ABC):
@@ -166,11 +169,11 @@ class ToolSource(ABC):
 
     @abstractmethod
     def list_tools(self) -> Mapping[str, DescribedTool]:
-        """The tools, by what a person writes behind the dot for one of them."""
+        """The tools by name; a person writes `source.NAME` for one of them."""
 
     @abstractmethod
     def examine(self) -> tuple[Literal["ok", "bad", "note"], str, str]:
-        """(how it is, in words, what to type where something is wrong): a line for a person."""
+        """(its state, the state in words, what to type if something is wrong): a line for a person."""
 
 
 @overload
@@ -185,6 +188,7 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Function | None = None,
@@ -197,11 +201,12 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Any:
     """Mark a function as a tool of this notebook; it stays the function it was.
 
     Args:
-        function: what is marked. A bound method comes back as a `functools.partial`, since it takes no marks.
+        function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
         name: for the model and the transcript, instead of the function's own.
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
@@ -210,10 +215,12 @@ def tool(
             thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
+        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without, it runs for one row at a time, async
+            or not, since functions of a notebook share its variables.
     """
-    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
+    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name)
-    name = None if name is None else str.__str__(name)  # exact: a subclass says itself what it is equal to
+    name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
@@ -252,7 +259,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Describe functions as tools, in order; the same one given twice is one tool.
+    """Describe functions as tools, in order. A function that is given twice is one tool.
 
     Raises ToolDefinitionError with all problems of all of them.
     """
@@ -298,7 +305,7 @@ def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Functi
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """The tools, their qualifier before the name where another one has the same."""
+    """The tools. If two have the same name, each one's qualifier is put before it."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
@@ -351,7 +358,7 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
+    """A name that providers take for each of these (distinct) names. A valid name stays unchanged.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """
@@ -378,7 +385,7 @@ def _put_wire_keys(parameters: Sequence[Parameter]) -> list[Parameter]:
 
 
 def suggest(name: str, tools: Sequence[Tool]) -> str:
-    """What the model is told when it calls a tool that there is not."""
+    """The message for a model that has called an unknown tool."""
     known = sorted(tool.wire_name for tool in tools)
     if not known:
         return f"unknown tool {name!r}; there are no tools, answer without one"

@@ -16,7 +16,7 @@ from .escape import (
     without_gaps,
 )
 from .markdown import as_source, highlight, markdown_html, split_markdown
-from .sanitize import MOST_IMAGE, clean_html, words_of
+from .sanitize import MOST_IMAGE, clean_html, read_words
 from .style import (
     BLOCK,
     CALL,
@@ -71,6 +71,7 @@ __all__ = [
     "pre",
     "prose",
     "put_style_behind",
+    "read_words",
     "shorten",
     "split_markdown",
     "table",
@@ -78,5 +79,4 @@ __all__ = [
     "visible_json",
     "visible_text",
     "without_gaps",
-    "words_of",
 ]

@@ -1,9 +1,9 @@
-"""Foreign text made harmless: what a model, a tool or an argument says, as text that can only be read.
+"""Make foreign text harmless: the text of a model, a tool or an argument becomes text that can only be read.
 
 A person who decides on a call must see every character (`visible`), and every blank (`visible_text`, `visible_json`). A
-person who reads prose must be able to read Arabic and family emoji, and must not be lied to by a right-to-left override
-(`prose`). Pages, terminals and files show the same names for what hides: an approved `a⟨U+202E⟩b` is recorded as that.
-Whatever goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where
+person who reads prose must be able to read Arabic and family emoji, and must not be deceived by a right-to-left override
+(`prose`). Pages, terminals and files show the same names for hidden characters: an approved `a⟨U+202E⟩b` is recorded as that.
+All text that goes into HTML passes through `esc` (inside `<code>`, `<pre>` and attributes) or `inline` (everywhere else, where
 MathJax looks for dollars).
 """
 
@@ -19,7 +19,7 @@ _JOINERS = "\u061c\u200c-\u200f\ufe0e\ufe0f"
 _ODD_SPACE = "\u00a0\u1680\u2000-\u200a\u202f\u205f\u3000"
 
 # Characters that look like a blank, or like nothing, though Unicode takes them for letters and symbols: fillers, joiners,
-# the empty Braille cell (plots are drawn with it, so prose keeps it), placeholders, what only some font draws.
+# the empty Braille cell (plots are drawn with it, so prose keeps it), placeholders, characters that few fonts draw.
 _BLANK = (
     "\u2800\u2d7f\U0001107f\U00011a47\U00011a99\U00013430-\U00013440\U00016fe4\U0001d159\U0001da7f\U0001da80"
     "\ufdd0-\ufdef\ufffc\ufffe\uffff\ue000-\uf8ff\U000f0000-\U0010ffff"
@@ -49,11 +49,11 @@ def visible(text: str) -> str:
 
 
 def visible_text(text: str) -> str:
-    """As `visible` for a text that somebody is about to approve: its blanks can be seen, too.
+    """Like `visible`, for a text that somebody is about to approve: its blanks can be seen, too.
 
-    They are dots where there are several, or one at an end of a line; a number where there are so many that they would
-    push what follows out of sight. Tabs and the line breaks at both ends get an arrow, what only looks like a blank its
-    number.
+    Several blanks, or one at the end of a line, are shown as dots. So many blanks that they would push text out of sight are
+    shown as their number. Tabs, and line breaks at both ends, get an arrow. A character that only looks like a blank is shown
+    by its code.
     """
     text = _BLANKS.sub(_dots, _SHOW_BLANK.sub(_name, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
@@ -61,7 +61,7 @@ def visible_text(text: str) -> str:
 
 
 def without_gaps(text: str) -> str:
-    """Write a number for so many blanks that they would push what follows out of a line."""
+    """Replace so many blanks that they would push text out of a line by their number."""
     return _GAPS.sub(_dots, text)
 
 
@@ -71,19 +71,19 @@ def _dots(run: re.Match[str]) -> str:
 
 
 def visible_json(text: str) -> str:
-    """As `visible_text` for JSON text, whose own indentation stays: its strings have no line breaks."""
+    """Like `visible_text`, for JSON text. The blanks of its indentation stay; JSON strings contain no line breaks."""
     return "\n".join(
         " " * (len(line) - len(bare := line.lstrip(" "))) + visible_text(bare) for line in text.split("\n")
     )
 
 
 def prose(text: str) -> str:
-    """As `visible`, for running text: joiners and direction marks that scripts and emoji need stay."""
+    """Like `visible`, for prose: joiners and direction marks that scripts and emoji need stay."""
     return NOT_PLAIN.sub(_name, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:
-    """As `visible`, for a line of plain text: one with line breaks must not write lines of its own, which would look like ours."""
+    """Like `visible`, for one line of plain text. Line breaks become visible, so that foreign text cannot forge lines of ours."""
     return visible(text).replace("\n", "\u240a")
 
 
@@ -93,7 +93,7 @@ def hides(text: str) -> bool:
 
 
 def escaped_json(text: str) -> str:
-    """JSON text with its hidden characters as JSON escapes: the same value, all of it to be seen."""
+    """JSON text with its hidden characters written as JSON escapes. Its value stays the same."""
     return _SHOW_BLANK.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
@@ -111,7 +111,7 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Escape for HTML outside of code, where a front-end would typeset what stands between dollars."""
+    """Escape for HTML outside of code, where a front-end would typeset a text between dollars."""
     return guard_math(esc(text))
 
 

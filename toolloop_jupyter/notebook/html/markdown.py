@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType, OptionsDict
 
 LONGEST = 200_000
-"""Characters; a longer text is shown as it was written, without markdown."""
+"""Characters. A longer text is shown unformatted."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -74,7 +74,7 @@ def _render(
 
 
 def _rank(level: int, env: EnvType) -> int:
-    """How deep a heading is for a screen reader: one below the page's title, and no level left out, whatever a model writes."""
+    """The level of a heading for a screen reader: below the page's title, and without gaps, whatever levels a model writes."""
     above: list[int] = env.setdefault("headings", [])
     while above and above[-1] >= level:
         above.pop()
@@ -133,15 +133,15 @@ def _is_safe_link(url: str) -> bool:
 
 
 def _normalized(url: str) -> str:
-    """Percent-encode what an address may not hold, homographs of other scripts included (cheaper than a URL parser)."""
+    """Percent-encode characters that an address may not contain, and lookalikes of other scripts (cheaper than a URL parser)."""
     return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
 def markdown_html(text: str, *, streaming: bool = False) -> str:
     """Safe HTML of markdown `text`.
 
-    While `streaming`, code has one colour and formulas stay source: both come with the finished text. An unclosed
-    fence is code already.
+    While `streaming`, code has one colour and formulas are shown as source; the finished text has both. A fence counts as code
+    before it is closed.
     """
     if len(text) > LONGEST:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
@@ -149,16 +149,18 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
-    """(what is complete, the rest) of a text that is being written; None while nothing is.
+    """(the complete part, the rest) of a text that is being written; None while no part is complete.
 
-    Complete are all blocks but the last, when they are `enough` characters. A block of more than `longest` is cut at the
-    end of a line; what was code goes on as code.
+    All blocks but the last are complete, once they have `enough` characters. A block of more than `longest` characters is cut at
+    the end of a line; if it was code, the rest begins as code.
     """
     ends = [match.end() for match in re.finditer("\n", text)]
     if len(text) < enough or not ends:
         return None
     tokens: list[Token] = []
-    _parser().block.parse(text[: ends[-1]], _parser(), {}, tokens)  # without what stands within the blocks
+    _parser().block.parse(
+        text[: ends[-1]], _parser(), {}, tokens
+    )  # only the blocks, without the markup inside them
     last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
     first_line, behind = last.map or (0, 0)
     begins = ends[first_line - 1] if first_line else 0
@@ -175,15 +177,15 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 
 # --- formulas: `$…$`, `$$…$$`, `\(…\)` and `\[…\]`, kept for MathJax to typeset, or shown as source ---
 #
-# MathJax reads macros that leave the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the page,
-# `\def` and `\require` change every later formula. So a formula is handed on only when each macro in it is on a list
-# of plain notation; any other is shown as it was written. So is one that would be drawn as large as it likes: with a
-# length behind a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space
-# inside, no letter or digit outside; and what begins with an amount and goes on in words, or looks like a shell's
-# `${A}:${B}`, is no formula.
+# MathJax knows macros with effects outside of the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the
+# page, `\def` and `\require` change every later formula. So a formula is given to MathJax only if each macro in it is on a list
+# of plain notation. Any other formula is shown as source. So is a formula that could be drawn in any size: one with a length
+# after a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
+# letter or digit outside. A text that begins with an amount and goes on in words, or looks like a shell's `${A}:${B}`, is no
+# formula.
 
 LONGEST_FORMULA = 2_000
-"""Characters of one formula; a longer one is not looked for, which also bounds the search for its end."""
+"""Characters of one formula. A longer one is not recognised, which also bounds the search for its end."""
 _DEEPEST = 20
 _MOST_ROWS = 60
 
@@ -239,7 +241,7 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
-    """Whether a formula holds only macros that draw symbols, bounded in length and nesting."""
+    """Whether a formula has only macros that draw symbols, and a bounded length and nesting."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
@@ -256,7 +258,7 @@ def is_plain_notation(tex: str) -> bool:
 
 
 def formula_html(tex: str, *, display: bool, typeset: bool) -> str:
-    """One formula for the page: delimiters that MathJax takes, or code when it must not be typeset."""
+    """The HTML of a formula: with delimiters for MathJax, or as code if it must not be typeset."""
     tex = tex.strip()
     shown = prose(tex)
     if typeset and shown == tex and is_plain_notation(tex):
@@ -269,12 +271,12 @@ _TYPESET = re.compile(r'<span class="mathjax_process tex2jax_process">\\[(\[](.*
 
 
 def as_source(page: str) -> str:
-    """Our own HTML with each formula as its source, for a page that no typesetter sees."""
+    """Our own HTML with each formula shown as source, for a page without MathJax."""
     return _TYPESET.sub(r"<code>\1</code>", page)
 
 
 def _is_money(content: str) -> bool:
-    """Whether what stands between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
+    """Whether the text between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):
@@ -318,7 +320,7 @@ def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
 
 
 def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
-    """A formula on lines of its own, which may hold lines that would otherwise begin a list."""
+    """A formula on lines of its own. Its lines may look like items of a list."""
     if state.sCount[startLine] - state.blkIndent >= 4:
         return False
     first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
@@ -353,7 +355,7 @@ def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 LONGEST_CODE = 20_000
 """Characters; longer code stays in one colour, so that a huge result costs no time."""
 _LONGEST_LINE = 1_000
-"""Some lexers need the square of a line's length."""
+"""Characters of a line. Some lexers need time in proportion to the square of a line's length."""
 
 # A fixed set: names come from the model, unknown ones would make Pygments search all installed plugins, and some
 # of its five hundred lexers take very long on text made for that.
@@ -372,7 +374,7 @@ _CLASSES = {
     "gi": "ti",
     "gd": "td",
 }
-"""Ours by Pygments' own short names of tokens, or by their first letter."""
+"""Pygments' short names of tokens, or their first letters -> our classes."""
 
 
 @cache
@@ -393,7 +395,7 @@ def _lexer(name: str) -> Any:
 
 
 def highlight(code: str, language: str = "") -> str:
-    """Escaped HTML of `code` for the inside of a `<pre>`; in colour when `language` is one we know."""
+    """Escaped HTML of `code` for the inside of a `<pre>`; in colour if `language` is a known one."""
     name = language.strip().lower()
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)

@@ -1,8 +1,8 @@
-"""Foreign HTML made harmless: what a tool's value or display says in HTML, through nh3's allowlist.
+"""Make foreign HTML harmless: the HTML of a tool's value or display goes through nh3's allowlist.
 
-Left are tables, text, links that show where they go, and pictures that are data. No style, class or id (they could
-draw over the page or pick up a front-end's own styles), and no headings, which JupyterLab would list in its table of
-contents. nh3 builds a tree, so what comes out is balanced and cannot end the block it stands in.
+Tables, text, links that show where they lead, and pictures that are data remain. Styles, classes and ids are removed, since
+they could draw over the page or pick up a front-end's own styles. So are headings, which JupyterLab would list in its table of
+contents. nh3 builds a tree, so the result is balanced, and cannot end the block around it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _TAGS = frozenset(
     """.split()  # noqa: SIM905 - a list reads better without its quotation marks
 )
 _DROPPED = frozenset("script style title template iframe noscript svg math select".split())  # noqa: SIM905
-"""Elements that go with what is inside them."""
+"""Elements that are removed with their content."""
 _ATTRIBUTES = {
     "*": {"title", "dir", "lang"},
     "a": {"href"},
@@ -46,13 +46,16 @@ def _attribute(tag: str, name: str, value: str) -> str | None:
 
 
 _DEEPEST = 60
-"""Elements within each other; browsers rearrange a tree that is a few hundred deep, across our own borders too."""
+"""Levels of elements. Browsers rearrange a tree that is a few hundred levels deep, also across the borders of our blocks."""
 _VOID = ("<br", "<hr", "<img", "<col>", "<col ")
 _PIECE = re.compile(r'(<[^>"]*(?:"[^"]*"[^>"]*)*>)')
 
 
 def clean_html(raw: str) -> str:
-    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id. "" when it is nested too deep to show."""
+    """Foreign HTML reduced to tables, text and pictures that are data; balanced, without style, class or id.
+
+    Returns "" if it is nested too deep to show.
+    """
     import nh3
 
     clean = nh3.clean(
@@ -74,7 +77,7 @@ def clean_html(raw: str) -> str:
 
 
 def _unhead_empty_cells(pieces: list[str]) -> None:
-    """Make an empty `<th>` a `<td>`: a table's corner is the head of nothing, and a screen reader would look for its text."""
+    """Make each empty `<th>` a `<td>`: a table's corner is no heading, and a screen reader would look for its text."""
     for index in range(1, len(pieces) - 2, 2):
         if (
             pieces[index].startswith(("<th>", "<th "))
@@ -93,7 +96,7 @@ def _depth(pieces: list[str]) -> int:
     return deepest
 
 
-def words_of(clean: str) -> str:
+def read_words(clean: str) -> str:
     """The text of cleaned HTML, a line for each row or paragraph."""
     text = re.sub(r"</(?:tr|p|div|li|h\d|pre)>|<br>", "\n", clean)
     return plain(html.unescape(_PIECE.sub(" ", text))).strip()

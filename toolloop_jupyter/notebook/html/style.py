@@ -1,9 +1,9 @@
-"""How blocks look: inline styles that every notebook viewer keeps, and one style sheet that refines them.
+"""The look of blocks: inline styles that every notebook viewer keeps, and one style sheet that refines them.
 
 A viewer that does not trust a notebook drops `<style>`, and inline values with `var()` or `color-mix()` (seen in
-JupyterLab 4.6); a code host drops all styles. So the markup alone reads well, the inline styles below hold it together,
-and `STYLE`, which only a run's head carries (it applies to the whole page), adds colour. Colours follow the page's own
-text colour, so they suit light and dark; only five strong ones have a value for each.
+JupyterLab 4.6); a code host drops all styles. So the markup alone reads well. The inline styles below give it its shape. `STYLE`
+adds colour; it applies to the whole page, so only a run's head has it. Colours follow the page's own text colour, so they suit
+light and dark pages; only the strong colours have one value for light and one for dark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WIDE = "overflow-x:auto"
 PRE = f"margin:4px 0;white-space:pre-wrap;overflow-wrap:anywhere;max-height:22em;overflow:auto;font-family:{MONO}"
 CODE = f"margin:6px 0;white-space:pre-wrap;overflow-wrap:anywhere;font-family:{MONO}"
 INLINE_CODE = "white-space:pre-wrap;overflow-wrap:anywhere"
-"""Code within a line or a table, whose blanks count."""
+"""The style of code within a line or a table: its blanks stay."""
 TABLE = "border-collapse:collapse;margin:4px 0"
 CELL = "text-align:left;vertical-align:top;padding:3px 14px 3px 0"
 
@@ -90,7 +90,7 @@ _TAG = re.compile("<[^>]*>")
 
 
 def pre(inner: str) -> str:
-    """Preformatted text that scrolls; one that is long enough to do so can be reached and scrolled by keyboard."""
+    """Preformatted text. If it is long enough to scroll, the keyboard can reach and scroll it."""
     scrolls = len(inner) > 10_000 or sum(1 + len(line) // 80 for line in _TAG.sub("", inner).split("\n")) > 13
     focus = ' tabindex="0"' if scrolls else ""
     return f'<pre style="{PRE}"{focus}>{inner}</pre>'
@@ -102,14 +102,14 @@ def block(css: str, inner: str, style: str = BLOCK) -> str:
 
 
 def fold(title: str, inner: str, css: str = "", *, opened: bool = False) -> str:
-    """What stands behind a line: `title` is always to be seen. With a class, it is a row of the page by itself."""
+    """HTML that a click on `title` unfolds. With the class `css` it is a row of the page of its own."""
     style, line = (CALL, SUMMARY) if css else (BLOCK, f"{SUMMARY};{DIM}")
     name = f'class="tlj {css}" ' if css else ""
     return f'<details {name}style="{style}"{" open" * opened}><summary style="{line}">{title}</summary>{inner}</details>'
 
 
 def dim(inner: str, tag: str = "div") -> str:
-    """What is there for those who look for it."""
+    """HTML in a pale colour, for facts of secondary importance."""
     return f'<{tag} style="{DIM}">{inner}</{tag}>'
 
 
@@ -134,7 +134,7 @@ STYLE = _sheet()
 
 
 def put_style_behind(html: str) -> str:
-    """HTML with a fold in it, and the style sheet in that fold."""
+    """Put the style sheet into the last fold of some HTML."""
     before, end, after = html.rpartition("</details>")
     return f"{before}{STYLE}{end}{after}"
 

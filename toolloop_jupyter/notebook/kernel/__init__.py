@@ -1,6 +1,6 @@
 """The kernel: how a click reaches a cell that waits for it, how a run is stopped, and where its output goes.
 
-Only this room knows ipykernel, asyncio's inside and the hooks on `sys.stdout`. Each touch of a private name is marked
+Only this room knows ipykernel, the internals of asyncio and the hooks on `sys.stdout`. Each use of a private name is marked
 "private:", with the versions that have it, why it is needed, and what would replace it.
 
 How a click reaches a waiting cell
@@ -20,41 +20,41 @@ in the kernel; the pump puts both back afterwards.
 versions. Clicks wait for the end of the cell there, unless the front-end sends them over a subshell.
 
 *ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages, in the main thread, also when
-the front-end uses subshells. Nothing is left to do.
+the front-end uses subshells. Here the pump only wakes the loop.
 
-*All of them.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6): Stop
-would be noticed when the loop wakes for another reason. So the pump wakes it five times a second. A subshell (7.x) is a
+*All versions.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6). Stop would be
+noticed only when the loop wakes for another reason. So the pump wakes the loop five times a second. A subshell (7.x) is a
 thread with its own loop: code called there reaches a future of the main loop by `call_soon_threadsafe` only.
 
 Why sync calls need no nest_asyncio
 -----------------------------------
 
 `%%toolloop` is an awaited cell. `agent()` is not: it waits inside a loop that is already running, and the same three
-things must hold there. `run_sync` (`sync.py`) turns the running loop itself for the time of the call, and runs in a copied
-context what could not be entered; nothing of asyncio is changed afterwards. nest_asyncio and its continuation
-nest_asyncio2 replace classes and functions of asyncio for good, and were not enough. Measured: a cell that waits for its
-card, a click on it, and two cells queued behind.
+things must happen there. `run_sync` (`sync.py`) runs the running loop itself during the call. A callback whose context cannot be
+entered runs in a copy of that context. Afterwards nothing in asyncio is changed. nest_asyncio and its continuation nest_asyncio2
+replace classes and functions of asyncio for good, and were not enough. Measured with a cell that waits for its card, a click on
+the card, and two cells queued behind:
 
     the cell waits by                        6.17 (3.12)   6.31 (3.10)   7.4 (3.11, 3.13)
     nest_asyncio 1.6, no pump                click lost    click lost    click lost, the queued cells never run
     nest_asyncio2 1.7.4 and the pump         arrives       arrives       click lost until ■: its handle is held back
     run_sync, or asyncio.run after nest_loop arrives       arrives       arrives; the queued cells run once each
 
-So nothing of ours uses it. `%toolloop nest` (`nest_loop`) applies it for the user's own `asyncio.run(main())`, with
-`run_sync` in the place of the kernel's `run_until_complete`. Either package may have been applied by somebody else; all
-ways work with it.
+So the package itself uses neither. `%toolloop nest` (`nest_loop`) applies nest_asyncio2 for the user's own
+`asyncio.run(main())`, with `run_sync` in the place of the kernel's `run_until_complete`. Somebody else may have applied either
+package: `agent()` works all the same.
 
-Sync code may also be a widget's callback that came amid a waiting cell. That cell goes on, and may end, before the
-callback does. On ipykernel 6 the cell gets its parent back for so long; on 7.4 the next cell begins when the callback is
-done (`while_callback_waits` in `comms.py`).
+A widget's callback is sync code, too. It may interrupt a waiting cell, and wait for a run itself. Then the cell goes on, and
+may end, before the callback does. On ipykernel 6 the cell gets its parent back during the callback's wait; on 7.4 the next cell
+begins when the callback is done (`while_callback_waits` in `comms.py`).
 
 Where a run's output goes
 -------------------------
 
 It goes to the cell that started the run. `Cell.here()` (`cells.py`) copies the kernel's own output objects, two
 `OutStream`s and one `ZMQDisplayPublisher`, and sets the parent of the copies once. Neither a comm message nor a later
-cell can redirect them. `capture.py` brings the prints and displays of tools there. One thing goes another way: an update
-of what stands there already is sent as an answer to the cell that runs now, since nbclient reads nothing else.
+cell can redirect them. `capture.py` brings the prints and displays of tools there. There is one exception: a message that
+updates an earlier output answers the cell that runs now, since nbclient reads no other messages.
 """
 
 from .capture import capture, redirect_output

@@ -1,14 +1,14 @@
 """Routing of prints and displays: each goes to the target of the code that makes it, whichever cell runs then.
 
-The target stands in a context variable. Code that is started inside `redirect_output(target)` has it: its tasks, and
-threads that run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered,
-hooks stand on `sys.stdout`, on `sys.stderr`, on the shell's display publisher and on what sends a cell's value and traceback. They look the target up at each
-write. Without a target, output goes where it went before. The last redirection that ends takes the hooks away; one that
-somebody keeps (a logging handler keeps a stream) then passes everything on.
+The target is in a context variable. Code that is started inside `redirect_output(target)` has it: its tasks, and threads that
+run in a copy of the context (`asyncio.to_thread` and tool threads do). While any redirection is entered, there are hooks on
+`sys.stdout`, on `sys.stderr`, on the shell's display publisher, and on the methods that send a cell's value and traceback. Each
+write through a hook looks up the target. Without a target, output goes where it went before. The last redirection that ends
+removes the hooks. A hook that somebody keeps (a logging handler keeps a stream) then passes everything on.
 
-A thread that a tool starts by itself, without the context, has no target. While a single tool runs, a thread that began in
-its time is taken for that tool's, and so is one that it leaves behind. While several run side by side nobody can tell: then
-what such a thread writes is not redirected.
+A thread that a tool starts by itself, without the context, has no target. While a single tool runs, a thread that has begun
+since the tool did counts as that tool's, also after the tool's end. While several tools run side by side, nobody can tell whose
+such a thread is, so its output is not redirected.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Sink = Callable[[str, Any], None]
 
 
 class Bundle(dict[str, object]):
-    """A MIME bundle of `display()`: MIME type to data. `replaces`: it updates what its `display_id` showed before."""
+    """A MIME bundle of `display()`: MIME type to data. `replaces`: it replaces the output with the same `display_id`."""
 
     def __init__(
         self,
@@ -45,10 +45,10 @@ class Bundle(dict[str, object]):
 
 
 class Target:
-    """Something that takes output."""
+    """Takes redirected output."""
 
     may_be_cleared = False
-    """Whether `clear_output()` of the redirected code reaches it: not where that would clear a transcript."""
+    """Whether `clear_output()` of the redirected code clears it. False if that would clear a transcript."""
 
     def write(self, name: str, text: str) -> None: ...
     def flush(self, name: str) -> None: ...
@@ -57,16 +57,16 @@ class Target:
 
 
 _target: ContextVar[Target | None] = ContextVar("toolloop_output")
-"""The target of the code in this context. None lets output through. If unset, the thread's tool has the target."""
+"""The target of the code in this context. None lets output through. If it is unset, the tool that owns the thread decides."""
 
 
 def get_target() -> Target | None:
-    """The target that this context redirects to, or None."""
+    """The target of this context, or None."""
     return _target.get(None)
 
 
 def get_target_outside_tools() -> Target | None:
-    """The target around the tools that this context runs in: the cell's, of which a tool is one part."""
+    """The target outside of the tools that this context runs in: that of the cell."""
     target = get_target()
     while isinstance(target, _SinkTarget):
         target = target.outer
@@ -82,7 +82,7 @@ def copy_context_without_target() -> Context:
 
 @contextmanager
 def redirect_output(target: Target | None) -> Iterator[None]:
-    """Send prints and displays of the code inside, and of what it starts, to `target`; None lets them through."""
+    """Send prints and displays of the code inside, and of tasks and threads it starts, to `target`. None lets them through."""
     hooks = _install_hooks() if target is not None else []
     before = _target.get(None)
     token = _target.set(target)
@@ -91,14 +91,14 @@ def redirect_output(target: Target | None) -> Iterator[None]:
     finally:
         try:
             _target.reset(token)
-        except ValueError:  # left in a copy of the context it was entered in
+        except ValueError:  # this is a copy of the context in which it was entered
             _target.set(before)
         _release(hooks)
 
 
 @contextmanager
 def redirect_tool(target: Target) -> Iterator[None]:
-    """Like `redirect_output`, also for threads that the code starts without its context, and leaves behind."""
+    """Like `redirect_output`, and also for threads that the code starts without its context, or leaves behind."""
     redirection = _Redirection(target, get_target())
     with redirect_output(target):
         _entered.append(redirection)
@@ -111,10 +111,10 @@ def redirect_tool(target: Target) -> Iterator[None]:
 
 @contextmanager
 def capture(sink: Sink) -> Iterator[None]:
-    """Send prints and displays of the code inside, and of what it starts, to `sink` instead of the cell.
+    """Send prints and displays of the code inside, and of tasks and threads it starts, to `sink` instead of the cell.
 
-    `clear_output()` does nothing inside: it would clear the whole cell. Nested and overlapping captures do not see
-    each other, whatever the order in which they end.
+    `clear_output()` does nothing inside, since it would clear the whole cell. Nested and overlapping captures do not affect
+    each other, in whatever order they end.
     """
     with redirect_tool(_SinkTarget(sink, get_target())):
         yield
@@ -132,7 +132,7 @@ class _SinkTarget(Target):
 
 
 def flush(target: Target | None) -> None:
-    """Send on what was printed to a target; with None, what was printed to the streams below the hooks."""
+    """Send buffered prints of a target to the front-end; with None, those of the streams below the hooks."""
     for name in ("stdout", "stderr"):
         if target is not None:
             target.flush(name)
@@ -153,11 +153,11 @@ def find_stream(name: str) -> Any:
 _MARK = "_toolloop_hook"
 """The attribute of a hooked method that holds its hooks."""
 _lock = threading.RLock()
-"""Held while hooks are installed or taken away."""
+"""Held while hooks are installed or removed."""
 
 
 def _install_hooks() -> list[_StreamHook | _MethodHooks]:
-    """Install the hooks that are not there yet; returns all, with one more user each."""
+    """Install the hooks that are missing, and count one more user of each hook; returns all hooks."""
     hooks: list[_StreamHook | _MethodHooks] = []
     with _lock:
         for name in ("stdout", "stderr"):
@@ -169,7 +169,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
                 setattr(sys, name, stream)
             hooks.append(stream)
             if type(stream.below).__name__ == "OutStream":
-                # A logging handler made before holds ipykernel's stream itself, and would write past the hook above.
+                # An older logging handler holds ipykernel's stream itself, and would bypass the hook above.
                 hooks.append(getattr(stream.below.write, _MARK, None) or _hook_stream(name, stream.below))
         shell: Any = get_shell()
         publisher = getattr(shell, "display_pub", None)
@@ -185,7 +185,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
 
 
 def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
-    """Count one user less of each hook, and take away those without any."""
+    """Count one user less of each hook, and remove hooks without a user."""
     with _lock:
         for hook in hooks:
             hook.users -= 1
@@ -194,7 +194,7 @@ def _release(hooks: Iterable[_StreamHook | _MethodHooks]) -> None:
 
 
 class _StreamHook:
-    """Stands on `sys.stdout` or `sys.stderr`. What has no target, and all else, is the business of the stream below."""
+    """Replaces `sys.stdout` or `sys.stderr`. It passes writes without a target, and every other call, to the stream below."""
 
     def __init__(self, name: str, below: Any) -> None:
         self._name, self.below, self.users = name, below, 0
@@ -229,7 +229,7 @@ class _StreamHook:
 
 
 class _MethodHooks:
-    """Our methods on one object, as attributes of that object alone. What stood there before is put back."""
+    """Puts our methods on one object, as attributes of that object alone, and later puts the old attributes back."""
 
     def __init__(self, owner: Any, methods: Mapping[str, Callable[..., object]]) -> None:
         self._owner, self._methods, self.users = owner, methods, 0
@@ -239,7 +239,7 @@ class _MethodHooks:
             setattr(owner, name, method)
 
     def remove(self) -> None:
-        """Put back what was there, unless somebody has put something else there."""
+        """Put the old attributes back, unless somebody has replaced ours."""
         for name, method in self._methods.items():
             if vars(self._owner).get(name) is method:
                 delattr(self._owner, name)
@@ -265,7 +265,7 @@ def _write(name: str, text: str, below: Callable[[str], int]) -> int:
 
 
 def _hook_publisher(publisher: Any) -> _MethodHooks:
-    """Hook a display publisher. IPython's `capture_output` puts another publisher on the shell: both go together."""
+    """Hook a display publisher. IPython's `capture_output` puts another publisher on the shell, which needs a hook of its own."""
     publish_below, clear_below = publisher.publish, publisher.clear_output
 
     def publish(
@@ -289,11 +289,11 @@ def _hook_publisher(publisher: Any) -> _MethodHooks:
 
 
 # private: `finish_displayhook` and `msg` of the display hook, `_showtraceback` of the shell (ipykernel 6.17 to 7.4). A kernel
-# sends what a cell evaluates to, and its traceback, past the publisher; a tool's `get_ipython().run_cell(…)` does so, too.
+# sends a cell's value and its traceback without the publisher; a tool's `get_ipython().run_cell(…)` does so, too.
 
 
 def _hook_results(hook: Any) -> _MethodHooks:
-    """Hook the sending of what a cell evaluates to."""
+    """Hook the method that sends a cell's value."""
     below = hook.finish_displayhook
 
     def finish_displayhook() -> None:
@@ -310,7 +310,7 @@ def _hook_results(hook: Any) -> _MethodHooks:
 
 
 def _hook_tracebacks(shell: Any) -> _MethodHooks:
-    """Hook the sending of tracebacks."""
+    """Hook the method that sends tracebacks."""
     below = shell._showtraceback
 
     def show(etype: object, evalue: object, stb: str | list[str]) -> None:
@@ -324,7 +324,7 @@ def _hook_tracebacks(shell: Any) -> _MethodHooks:
 
 
 def _find_target() -> Target | None:
-    """The target of what the calling code writes: its context's, or that of the tool whose thread it is."""
+    """The target for writes of the calling code: that of its context, or that of the tool that owns the thread."""
     try:
         return _target.get()
     except LookupError:
@@ -336,19 +336,19 @@ def _find_target() -> Target | None:
 
 @dataclass(eq=False)
 class _Redirection:
-    """One tool's redirection. `outer` is the target around it: a run's, around that of its tool."""
+    """The redirection of one tool or run. `outer` is the target around it, e.g. that of the run around its tool."""
 
     target: Target
     outer: Target | None
     earlier: WeakSet[threading.Thread] = field(
         default_factory=lambda: WeakSet(t for t in threading.enumerate() if t.name != IDLE_THREAD)
     )
-    """The threads that were busy before it began."""
+    """The threads that already had work when it began."""
 
 
 _entered: list[_Redirection] = []
 _owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
-"""Threads that tools have left behind."""
+"""Threads that tools have left behind, with the tools' targets."""
 _NOT_A_TOOLS = (
     "asyncio_",
     "ThreadPoolExecutor",
@@ -357,28 +357,28 @@ _NOT_A_TOOLS = (
     "toolloop-show",
     IDLE_THREAD,
 )
-"""How names of threads begin that no tool leaves behind: pools, and threads of this package."""
+"""Beginnings of the names of threads that belong to no tool: those of pools, and those of this package."""
 
 
 def _find_innermost() -> _Redirection | None:
-    """The redirection that stands in all others; None where two go on side by side, or none does."""
+    """The redirection inside all others; None if there is none, or if two go on side by side."""
     outer = {id(each.outer) for each in _entered if each.outer is not each.target}
     innermost = [each for each in _entered if id(each.target) not in outer]
     return innermost[0] if len(innermost) == 1 else None
 
 
 def _find_target_of_thread(thread: threading.Thread) -> Target | None:
-    """The target of the only tool that runs, for a thread that began in its time, or of the tool that left it behind."""
+    """The target of the tool that left the thread behind. Else that of the only running tool, if the thread began during it."""
     innermost = _find_innermost()
     if innermost is None or thread in _owned:
         return _owned.get(thread)
-    by_python = not thread.name.startswith("Dummy-")  # else it is the kernel's own
+    by_python = not thread.name.startswith("Dummy-")  # a "Dummy" thread is the kernel's own
     return innermost.target if by_python and thread not in innermost.earlier else None
 
 
 def _own_threads_left(redirection: _Redirection) -> None:
-    """Let threads that outlive the tool go on writing to its target, and to no later cell. The hooks stay until they end."""
-    # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel.
+    """Let threads that outlive the tool write to its target, and to no later cell. The hooks stay until these threads end."""
+    # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel does.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
     left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_A_TOOLS)]
     if _find_innermost() is redirection:

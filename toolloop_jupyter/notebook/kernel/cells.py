@@ -1,4 +1,4 @@
-"""Cells: which one ran last, one as a place for output, and how a traceback names one."""
+"""Cells: which cell ran last, a cell as the place of a run's output, and a cell's name in a traceback."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .capture import (
 )
 from .where import Kernel, Message, get_kernel, get_shell
 
-# --- Which cell ran last.
+# --- The cell that ran last.
 
 
 class _Watcher:
@@ -29,11 +29,11 @@ class _Watcher:
 
     def __init__(self) -> None:
         self.request: Message = {}
-        """The request of the cell that began last, once one was seen."""
+        """The request of the cell that began last; {} before the first."""
         self._watching = False
 
     def watch(self) -> None:
-        """Begin with the present cell. Doing it again changes nothing, nor does it outside a kernel."""
+        """Begin, with the present cell. Does nothing outside a kernel, or if it is already watching."""
         if not self._watching and get_kernel() is not None:
             self._watching = True
             self._note()
@@ -62,8 +62,8 @@ def in_callback(kernel: Kernel) -> bool:
 
 
 def is_from_front_end(comm_id: str) -> bool:
-    """Whether the code that runs now handles a message of the front-end to this comm: a click, and not code that calls what
-    a click calls. True where nobody can tell: the kernel is none of ipykernel's.
+    """Whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not, code
+    has called the click's callback. True if the kernel is not ipykernel, since nobody can tell there.
     """
     kernel = get_kernel()
     if kernel is None:
@@ -74,7 +74,7 @@ def is_from_front_end(comm_id: str) -> bool:
 
 
 def _find_request_to_answer(kernel: Kernel) -> Message:
-    """The message whose output is what is shown now: in a widget's callback, that of the cell that ran last."""
+    """The message that output of this moment answers. In a widget's callback, it is the request of the cell that ran last."""
     parent: Message = kernel.get_parent("shell")
     if _is_of_a_widget(parent) and _watcher.request and not _is_shown_by_widget(parent):
         return _watcher.request
@@ -94,8 +94,8 @@ def _is_of_a_widget(message: Message) -> bool:
 
 
 def _is_shown_by_widget(message: Message) -> bool:
-    """Whether an Output widget takes what is shown in answer to this message."""
-    ipywidgets: Any = sys.modules.get("ipywidgets")  # nothing is imported: who enters a widget has it
+    """Whether an Output widget takes the output that answers this message."""
+    ipywidgets: Any = sys.modules.get("ipywidgets")  # not imported here: without it there is no Output widget
     if ipywidgets is None:
         return False
     # private: _instances, ipywidgets 8; `Widget.widgets` of 7 would replace it, but 8 warns of its use.
@@ -106,18 +106,18 @@ def _is_shown_by_widget(message: Message) -> bool:
     return any(output.msg_id == _id(message) for output in outputs)
 
 
-# --- A cell as a place for output.
+# --- A cell as the place of a run's output.
 
 
 class Cell:
-    """The place that a run shows its output in: a cell, a `capture` around the run, or a terminal."""
+    """The place of a run's output: a cell, a `capture` around the run, or a terminal."""
 
     cell_id: str | None
     """The front-end's id of the cell (JupyterLab, Notebook 7 and VS Code send one)."""
     execution: str
-    """The id of the request that runs the cell, another one each time; "" outside a kernel."""
+    """The id of the request that runs the cell; each run of the cell has another one. "" outside a kernel."""
     can_update: bool
-    """Whether `update()` shows anything: not in a terminal, where `display()` prints the text/plain."""
+    """Whether `update()` shows anything. False in a terminal, where `display()` prints the text/plain."""
 
     def __init__(self, target: Target | None) -> None:
         """`target` takes the output; None: the terminal."""
@@ -130,12 +130,12 @@ class Cell:
 
     @classmethod
     def here(cls) -> Cell:
-        """The place where output of the calling code goes now; it stays that place, for all threads."""
+        """The place where output of the calling code goes now. The object means the same place later, in all threads."""
         return cls._of(get_target())
 
     @classmethod
     def outside_tools(cls) -> Cell:
-        """Like `here`; but for code inside a tool, the place where the tool's run is shown: a tool's own output is data."""
+        """Like `here`; but for code inside a tool, the place of the run that called it, since a tool's output is data."""
         return cls._of(get_target_outside_tools())
 
     @classmethod
@@ -162,20 +162,20 @@ class Cell:
     def update(
         self, bundle: Mapping[str, object], display_id: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Replace what was shown under `display_id`. Does nothing where `can_update` is False."""
+        """Replace the output with this `display_id`. Does nothing if `can_update` is False."""
         if self._target is not None and self.can_update:
             self._target.publish(Bundle(bundle, metadata or {}, display_id, replaces=True))
 
     def clear(self) -> None:
-        """Take away everything that the place shows, as soon as the next output comes."""
+        """Remove all outputs of the place when the next output comes."""
         if self._target is not None:
             self._target.clear()
 
     @contextmanager
     def outputs(self) -> Iterator[None]:
-        """Send prints and displays of the code inside, and of what it starts, to this place.
+        """Send prints and displays of the code inside, and of tasks and threads that it starts, to this place.
 
-        A thread counts when it runs in a copy of the context. One that may outlive the run enters this itself.
+        A thread's output comes here if it runs in a copy of the context. A thread that may outlive the run enters this itself.
         """
         if self._target is None:
             yield
@@ -188,7 +188,7 @@ class Cell:
 
     @contextmanager
     def outputs_of_run(self, *, may_be_cleared: bool) -> Iterator[None]:
-        """The same for a whole run, whose tools may leave threads behind: they write to this place, too.
+        """Like `outputs`, for a whole run. Threads that its tools leave behind write to this place, too.
 
         `may_be_cleared`: whether the tools' `clear_output()` clears it.
         """
@@ -201,20 +201,20 @@ class Cell:
 
 
 class _CellTarget(Target):
-    """Copies of the kernel's output objects with a fixed parent: whatever comes next, they write into that cell.
+    """Copies of the kernel's output objects with a fixed parent. They always write into that cell, whatever runs later.
 
-    What is not ipykernel's own (`%%capture` has put it there, or a test) is used as it is found.
+    An object that is not ipykernel's own (put there by `%%capture` or a test) is used without a copy.
     """
 
     def __init__(self, request: Message) -> None:
         self.request = request
-        # ipykernel >= 6.23 keeps the parent in a context variable of each object. Set in a context that nobody keeps,
-        # it leaves the object's own default, which holds in all threads and tasks.
+        # ipykernel >= 6.23 keeps the parent in a context variable and a default of each object. The copy is made in a context
+        # that nobody keeps, so only the default remains, which holds in all threads and tasks.
         self._streams = {n: copy_context().run(_copy_stream, n, request) for n in ("stdout", "stderr")}
         self._publisher, self._is_copied = copy_context().run(_copy_publisher, request)
         self._updates = _id(request), self._publisher
         """The cell that ran last, and the publisher whose messages answer that cell."""
-        flush(None)  # what the cell printed before the run comes before
+        flush(None)  # the cell's earlier prints come first
 
     def write(self, name: str, text: str) -> None:
         self._streams[name].write(text)
@@ -223,7 +223,7 @@ class _CellTarget(Target):
         self._streams[name].flush()
 
     def publish(self, bundle: Bundle) -> None:
-        flush(self)  # what was printed before comes before
+        flush(self)  # earlier prints come first
         transient = {} if bundle.display_id is None else {"display_id": bundle.display_id}
         publisher = self._find_publisher_of_updates() if bundle.replaces else self._publisher
         with self._pass_hooks():
@@ -237,16 +237,16 @@ class _CellTarget(Target):
             self._publisher.clear_output(wait=wait)
 
     def _pass_hooks(self) -> AbstractContextManager[None]:
-        """A copied publisher flushes sys.stdout and sys.stderr: this must reach our streams, not the running cell's.
-        One that is no copy has our hook, which must let it through.
+        """The redirection during a publisher's work. A copied publisher flushes sys.stdout and sys.stderr; that must reach our
+        streams, not the running cell's. A publisher that is no copy has our hook, which must let its message through.
         """
         return redirect_output(self if self._is_copied else None)
 
     def _find_publisher_of_updates(self) -> Any:
-        """The publisher whose messages answer the cell that ran last: this one, or a later one.
+        """The publisher whose messages answer the cell that ran last, which may be a later one than this.
 
-        Front-ends find what is to be updated by its display id. nbclient (0.5 to 0.11) does so, too, but reads only
-        messages that answer the cell that it runs: whatever else comes after a cell's end is lost there.
+        Front-ends find the output to update by its display id. nbclient (0.5 to 0.11) does so, too, but reads only messages
+        that answer the cell that it runs. Any other message after a cell's end is lost there.
         """
         request = _watcher.request
         if request and self._is_copied and _id(request) != self._updates[0]:
@@ -280,7 +280,7 @@ def _copy_publisher(request: Message) -> tuple[Any, bool]:
     return copied, True
 
 
-# --- How a traceback names a cell: `Cell In[3], line 4`.
+# --- The name of a cell in a traceback: `Cell In[3], line 4`.
 
 _FILE = re.compile(r'File "([^"\n]+)", line')
 _IPYTHON_7 = re.compile(r"<ipython-input-(\d+)-")
@@ -289,9 +289,9 @@ _WARNING = re.compile(r"^(\S+\.py):(\d+): (?=\w*Warning\b)", re.MULTILINE)
 
 
 def name_cells(traceback: str) -> str:
-    """Replace the kernel's temporary file names of cells, which mean nothing to a person and differ at each start.
+    """Replace the kernel's temporary file names of cells, in tracebacks and in lines of `warnings`.
 
-    In tracebacks, and where `warnings` names a line. Other files keep their names.
+    Such names mean nothing to a person, and differ at each start. Other files keep their names.
     """
 
     def in_traceback(match: re.Match[str]) -> str:
@@ -312,7 +312,7 @@ def find_last_error() -> BaseException | None:
 
 
 def _name_cell(filename: str) -> str:
-    """`Cell In[3]` for the file name that IPython compiled that cell under, or "" for any other file."""
+    """`Cell In[3]` for the file name under which IPython has compiled that cell; "" for any other file."""
     compiler: Any = getattr(get_shell(), "compile", None)
     if hasattr(compiler, "format_code_name"):  # IPython >= 8
         return " ".join(compiler.format_code_name(filename) or ())

@@ -1,8 +1,8 @@
 """While a run waits, clicks overtake its cell, and Stop is noticed at once. The essay in `__init__.py` says why.
 
-`serving_clicks` and `running_in_cell` are entered around a run. One `_Pump` serves all runs that wait at once: it
-wakes the kernel's loop and, on ipykernel 6, takes comm messages out of the queue. A run that waits within a widget's
-callback needs more, so that the cell which waits around it can go on: `while_callback_waits`.
+`serving_clicks` and `running_in_cell` are entered around a run. One `_Pump` serves all runs that wait at the same time: it
+wakes the kernel's loop and, on ipykernel 6, takes comm messages out of the queue. A run in a widget's callback may interrupt a
+waiting cell. `while_callback_waits` lets that cell go on.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _Dispatch: TypeAlias = Callable[..., Coroutine[object, Any, None]]
 _WAKE_UP = 0.2
 """Seconds between two wake-ups of a quiet loop, so that Stop is noticed."""
 _LOOK = 0.01
-"""Seconds between two looks into the message queue of ipykernel 6."""
+"""Seconds between two checks of ipykernel 6's message queue."""
 
 
 @asynccontextmanager
 async def serving_clicks() -> AsyncIterator[None]:
     """While entered, clicks arrive although the cell waits, and Stop is noticed at once.
 
-    May be entered many times at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run instead of
-    leaving its task half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
+    May be entered many times at once. In an awaited cell of a terminal IPython, Ctrl-C cancels the run, so that its task does
+    not stay half-done on IPython's loop. Elsewhere outside a kernel it does nothing.
     """
     with _silence_late_clicks():
         async with serving_nested_run(None):
@@ -44,7 +44,7 @@ async def serving_clicks() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """The same for a run of the API, whose tools' output goes to the cell that started it, whatever runs meanwhile."""
+    """Like `serving_clicks`, for a run of the API. Its tools' output goes to the cell that started it, whatever runs meanwhile."""
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
@@ -67,7 +67,7 @@ def _silence_late_clicks() -> Iterator[None]:
 
 @asynccontextmanager
 async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterator[None]:
-    """Like `serving_clicks`, for a run that waits within the task `outer`, if any: in sync code that the task called."""
+    """Like `serving_clicks`, for a run in sync code that the task `outer` (if any) has called."""
     kernel = get_kernel()
     kernel_loop = getattr(getattr(kernel, "io_loop", None), "asyncio_loop", None)
     if kernel is None or kernel_loop is None:
@@ -80,7 +80,7 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
         finally:
             if ending := pump.leave():
                 await asyncio.wait(ending)
-    else:  # a run in another thread or in a subshell: it is the kernel's loop that has to let clicks pass
+    else:  # a run in another thread or in a subshell: the pump belongs on the kernel's loop
         joined: list[_Pump] = []
         kernel_loop.call_soon_threadsafe(lambda: joined.append(_Pump.join(kernel, None)))
         try:
@@ -91,10 +91,10 @@ async def serving_nested_run(outer: asyncio.Task[object] | None) -> AsyncIterato
 
 
 class _State(NamedTuple):
-    """What dispatching a message sets for the whole process and the running cell still needs.
+    """Settings of the whole process that the running cell needs, and that dispatching a message changes.
 
     private: _parent_ident (set_parent and get_parent are public) and saved_sigint_handler, ipykernel 6.0 to 6.x. From 7.4
-    on the kernel does it.
+    on, the kernel saves them itself.
     """
 
     ident: object
@@ -114,9 +114,9 @@ class _State(NamedTuple):
 class _Pump:
     """Keeps the kernel's loop awake and, on ipykernel 6, lets comm messages overtake the running cell.
 
-    One for all runs that wait at once. A run that waits *inside* the handling of a comm message (`run_sync` in a
-    widget callback) gets one of its own, since the one that dispatched the message is held up until it ends; only
-    the newest one dispatches, so messages keep their order. Used on the kernel's loop alone.
+    One pump serves all runs that wait at the same time. But a run that waits *inside* the handling of a comm message (`run_sync`
+    in a widget callback) gets a pump of its own, since the pump that dispatched the message is blocked until the run ends. Only
+    the newest pump dispatches, so messages keep their order. Used on the kernel's loop only.
     """
 
     def __init__(self, kernel: Kernel, outer: asyncio.Task[object] | None) -> None:
@@ -125,18 +125,18 @@ class _Pump:
         # comm messages overtake by themselves.
         self._queue: Any = getattr(kernel, "msg_queue", None)
         self._seen = -1
-        """The number of the newest message that was looked at and left."""
+        """The number of the newest message that the pump has seen and left in the queue."""
         self._dispatching: asyncio.Task[None] | None = None
         self._of_cell: _State
-        """What dispatching a message changes, as the cell left it."""
+        """The state of the interrupted cell, to be given back to it."""
         self._new_handler: Any = None
         """The SIGINT handler of a cell that began while a callback waited."""
-        # Not in the run's own context: what a widget callback prints is not the run's output.
+        # Not in the run's own context, since prints of a widget callback are not the run's output.
         self._task: asyncio.Task[None] = copy_context_without_target().run(asyncio.ensure_future, self._run())
 
     @staticmethod
     def join(kernel: Kernel, outer: asyncio.Task[object] | None) -> _Pump:
-        """The pump that serves a run from now on; `outer` is the task within which it waits, if any."""
+        """Find or make the pump for a run, and count the run as a user. `outer`: the task whose sync code waits for the run."""
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
         if not _pumps or _pumps[-1].dispatches_in(outer):
@@ -145,7 +145,9 @@ class _Pump:
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Leave. For the last user, returns the tasks that are about to end: a message that is dispatched is one."""
+        """Count one user less. The last user ends the pump, and gets the tasks to wait for: the pump's own, and that of a
+        message that is being dispatched.
+        """
         self._users -= 1
         if self._users:
             return []
@@ -157,7 +159,7 @@ class _Pump:
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
 
     def dispatches_in(self, task: asyncio.Task[object] | None) -> bool:
-        """Whether this task handles the message that the pump has taken out."""
+        """Whether `task` handles the message that the pump has taken out of the queue."""
         return task is not None and task is self._dispatching
 
     async def _run(self) -> None:
@@ -172,7 +174,7 @@ class _Pump:
                 self._dispatching = None
 
     def _take_comm(self) -> tuple[_Dispatch, tuple[object, ...]] | None:
-        """Take the oldest comm message out of the queue. No await, so that nobody sees the queue half-empty."""
+        """Take the oldest comm message out of the queue. Has no await, so that no other task sees the queue half empty."""
         queue, taken = self._queue, None
         if queue is None:
             return None
@@ -200,14 +202,14 @@ class _Pump:
             return False  # malformed: the kernel's to report
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
-        """Let the kernel handle a message amid a cell, and give the cell its parent and SIGINT handler back."""
+        """Let the kernel handle a message while a cell runs, and then give the cell its parent and SIGINT handler back."""
         kernel, self._new_handler = self._kernel, None
         self._of_cell = _State.of(kernel)
         set_parent_before = kernel.set_parent
 
         def set_parent(ident: object, parent: Message, channel: str = "shell") -> None:
             if channel == "shell":
-                # The message becomes the parent now. What is not sent yet would get it, too (6.17): send that first.
+                # The message becomes the parent now. Unsent output would get that parent, too (6.17), so it is sent first.
                 del kernel.set_parent
                 self._of_cell = _State.of(kernel)
                 flush(None)
@@ -224,8 +226,11 @@ class _Pump:
                 signal.signal(signal.SIGINT, self._new_handler)
 
     @contextmanager
-    def giving_back_to_cell(self) -> Iterator[None]:
-        """Around a wait in the message's handling: the cell that it came amid is the parent. That cell may even end."""
+    def lend_to_cell(self) -> Iterator[None]:
+        """While entered, the interrupted cell has its parent and SIGINT handler back, so that it can go on, and even end.
+
+        Entered by the callback that handles the message, around its wait for a run. Afterwards the callback has its own again.
+        """
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
         self._of_cell.give_back(self._kernel)
@@ -236,20 +241,22 @@ class _Pump:
             flush(None)
             of_callback.give_back(self._kernel)
             handler_now = signal.getsignal(signal.SIGINT)
-            if handler_now is not handler:  # left by a cell that has begun since
+            if handler_now is not handler:  # a cell that has begun meanwhile has set it
                 self._new_handler = handler_now
 
 
 _pumps: list[_Pump] = []
-"""The newest last: it serves, and those before it are held up."""
+"""The newest is last. Only that one dispatches; those before it are blocked."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """Around a run that waits within the task `outer`: where that handles a comm message, the cell around goes on."""
+    """The context for a run that sync code of the task `outer` waits for. If the task handles a comm message, the interrupted
+    cell goes on meanwhile.
+    """
     kernel = get_kernel()
     for pump in _pumps:
         if pump.dispatches_in(outer):
-            return pump.giving_back_to_cell()
+            return pump.lend_to_cell()
     if outer is None or kernel is None or hasattr(kernel, "msg_queue") or not in_callback(kernel):
         return nullcontext()
     return _holding_back_cells(kernel)
@@ -257,10 +264,10 @@ def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextM
 
 @contextmanager
 def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
-    """On ipykernel 7, keep the next cell from beginning while a callback's run waits (the present one may end).
+    """On ipykernel 7: while entered, no new cell begins (the present one may end). Entered while a callback's run waits.
 
-    When the callback is done, the kernel puts back the parent that was current when its message came: it would be
-    the wrong one for a cell that has begun since, which then never comes to rest in the front-end.
+    When the callback is done, the kernel puts back the parent that was current when its message came. For a cell that has begun
+    since, that would be the wrong parent, and the front-end would show it as running for ever.
     """
     # `should_handle` is the kernel's hook for subclasses; it may be async since 7.0. It has no registration, so
     # it is set on the one kernel object, for the time of the wait.
@@ -281,11 +288,11 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
             del kernel.should_handle
             if getattr(before, "__self__", None) is not kernel:  # a run in a callback in a callback
                 kernel.should_handle = before
-        # Not before the kernel has put the parent back.
+        # Later, when the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
 
-# --- A task that a tool starts: SystemExit in it would end the kernel, for asyncio raises it out of the loop.
+# --- Tasks that a tool starts: asyncio would raise their SystemExit out of the loop, and end the kernel.
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
@@ -295,9 +302,8 @@ def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
         contained = work if get_target() is None else _contain_exit(work)
         task = below(loop, contained, **options) if below else asyncio.Task(contained, loop=loop, **options)
-        task.add_done_callback(
-            lambda _: work.close()
-        )  # one that was cancelled before it began is not awaited
+        # A task that was cancelled before it began never awaits `work`.
+        task.add_done_callback(lambda _: work.close())
         return task
 
     make_task._toolloop_below = below  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Interrupts (■ in a front-end, Ctrl-C): they cancel a run, and let it clean up.
 
-An interrupt comes as SIGINT, in the main thread. Two kinds of runs have to take it up. A run in sync code, or in an
-awaited cell of a terminal IPython, has its own handler of the signal (`Interrupts`). In an awaited cell of a kernel,
-ipykernel's handler cancels the cell's task, and the cancel comes down to the run (`await_with_cleanup`).
+An interrupt comes as SIGINT, in the main thread. There are two ways to a run. A run in sync code, or in an awaited cell of a
+terminal IPython, has its own handler of the signal (`Interrupts`). In an awaited cell of a kernel, ipykernel's handler cancels
+the cell's task, and that cancel reaches the run (`await_with_cleanup`).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ T = TypeVar("T")
 PATIENCE = 5.0
 """Seconds that a cancelled run may take to clean up before a further interrupt cancels it again."""
 _BLOCKED = 0.3
-"""Seconds after which a loop that did not take up an interrupt counts as blocked by one of its callbacks."""
+"""Seconds after which a loop that has not handled an interrupt counts as blocked by one of its callbacks."""
 LOOK_UP = 0.1
-"""Seconds after which a loop or a thread that waits looks up: what is to break in from outside does so only between two
-of Python's own steps. A signal that comes just before `select()` would wait for its end, which may be a tool's timeout
-(1 in 150, pressed at once); so would a stop that is raised in a thread."""
+"""Seconds after which a waiting loop or thread wakes up. Python handles a signal, or an exception raised from another thread,
+only between two of its own steps. A signal just before `select()` would wait until that returns, perhaps as long as a tool's
+timeout (1 in 150, if pressed at once)."""
 _REPEATED = 0.5
-"""Seconds after an interrupt in which another one counts as the same. The interrupted cell stays for so long: an
-interrupt between two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
+"""Seconds in which a second interrupt counts as the same one. The interrupted cell goes on for so long: an interrupt between
+two cells hits ipykernel itself (6.17 to 7.4), which then never answers one of them."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """An interrupt that a run in sync code has taken up. The kernel shows it as one line.
+    """An interrupt that has ended a run in sync code. The kernel shows it as one line.
 
-    A traceback of some fifteen frames would say no more, and while IPython makes it a second interrupt can hit it.
+    A traceback of some fifteen frames would say no more, and a second interrupt could hit IPython while it makes one.
     """
 
     def _render_traceback_(self) -> list[str]:
@@ -44,11 +44,11 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Interrupts:
-    """While entered, SIGINT cancels `task` instead of raising KeyboardInterrupt in whatever runs just then.
+    """While entered, SIGINT cancels `task`, and does not raise KeyboardInterrupt in the code that happens to run.
 
-    The first interrupt cancels; those within `PATIENCE` seconds do nothing, so cleanup is not disturbed. When a
-    callback blocks the loop, so that the first could not take effect, the next one raises KeyboardInterrupt there.
-    Does nothing outside the main thread: Python handles signals there alone.
+    The first interrupt cancels. Further ones within `PATIENCE` seconds do nothing, so that they do not disturb the cleanup. If
+    a callback blocks the loop, the first has no effect; the next one then raises KeyboardInterrupt in the callback. Does
+    nothing outside the main thread, since Python handles signals only there.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[object] | None) -> None:
@@ -70,7 +70,7 @@ class Interrupts:
             _entered.remove(self)
             if self._next_look is not None:
                 self._next_look.cancel()
-            # Somebody who came later (a cell that ended meanwhile) may have put back a handler of its own.
+            # A cell that ended meanwhile may have put back a handler of its own.
             if signal.getsignal(signal.SIGINT) == self._interrupt:
                 signal.signal(signal.SIGINT, self._handler_before)
 
@@ -80,12 +80,12 @@ class Interrupts:
         return self._came_at is not None
 
     def cancel_soon(self) -> None:
-        """Cancel for an interrupt that broke into blocking code; that may be in a task of its own."""
+        """Cancel the task: an interrupt has broken into blocking code, which may run in another task."""
         self._came_at = time.monotonic()
         self._loop.call_soon(self._cancel)
 
     def ignore_repeated_interrupt(self) -> None:
-        """Wait while an interrupt still counts as the one that came, if one did."""
+        """If an interrupt came, wait as long as a second one counts as the same."""
         if self._came_at is not None:
             time.sleep(max(0.0, self._came_at + _REPEATED - time.monotonic()))
 
@@ -111,11 +111,11 @@ class Interrupts:
 
 
 _entered: list[Interrupts] = []
-"""Those of the main thread, the innermost last."""
+"""The entered ones of the main thread, the innermost last."""
 
 
 def _can_handle_signals() -> bool:
-    """Not in another thread, nor where the handler of SIGINT is not Python's to put back."""
+    """Whether this is the main thread, and Python knows the present handler of SIGINT, so that it can be put back."""
     return (
         threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) is not None
     )
@@ -123,10 +123,10 @@ def _can_handle_signals() -> bool:
 
 @contextmanager
 def allow_interrupts() -> Iterator[None]:
-    """Let an interrupt break into blocking code on the loop's own thread; it comes out as `CancelledError`.
+    """Let an interrupt break into blocking code on the loop's own thread, and raise CancelledError for it.
 
-    For a sync tool that runs on the loop, and for `input()` in a terminal. Elsewhere an interrupt waits until the
-    loop turns again. Does nothing outside the main thread.
+    For a sync tool that runs on the loop, and for `input()` in a terminal. Without this, an interrupt waits until the loop
+    runs again. Does nothing outside the main thread.
     """
     if not _can_handle_signals():
         yield
@@ -147,8 +147,8 @@ def allow_interrupts() -> Iterator[None]:
 async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
     """Await a run so that it can be cancelled, but not while it cleans up.
 
-    The first cancel of the awaiting task is handed on to the run; later ones within `PATIENCE` seconds are not. What
-    the run then returns is returned (and the cancel is thereby settled); its `CancelledError` is raised.
+    The first cancel of the awaiting task is passed on to the run; later ones within `PATIENCE` seconds are ignored. If the run
+    then returns a value, that is returned, and the cancel is over. If it raises CancelledError, that is raised.
     """
     run = asyncio.ensure_future(awaitable)
     came_at, swallowed = None, 0
@@ -170,7 +170,7 @@ async def await_with_cleanup(awaitable: Awaitable[T]) -> T:
 
 
 async def _ignore_repeated_cancel(came_at: float) -> int:
-    """Wait while an interrupt still counts as the one that came then; returns how many cancels were ignored."""
+    """Wait as long as a second interrupt counts as the one at `came_at`; returns how many cancels were ignored."""
     ignored = 0
     while (left := came_at + _REPEATED - time.monotonic()) > 0:
         try:
@@ -180,7 +180,7 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
     return ignored
 
 
-# --- How a cell ends that was interrupted.
+# --- The end of an interrupted cell.
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
@@ -190,11 +190,11 @@ async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
 
 
 def show_in_one_line(error: BaseException) -> None:
-    """Let a cell that ends with this `error`, by an interrupt, say so in one line and be no failure.
+    """Let a cell that ends with this `error` of an interrupt show one line, and not count as failed.
 
-    A front-end drops all cells that are queued behind a failed one; ■ ends a run, as it does in a `%%toolloop` cell.
-    IPython (7 to 9) asks an exception for its `_render_traceback_`, and tells `post_run_cell` what came of the cell
-    before ipykernel (6.17 to 7.4) answers the front-end.
+    A front-end drops all cells that are queued behind a failed one. But ■ should end the run only, as it does in a `%%toolloop`
+    cell. IPython (7 to 9) calls an exception's `_render_traceback_`, and gives the cell's result to `post_run_cell` before
+    ipykernel (6.17 to 7.4) answers the front-end.
     """
     shell = get_shell()
     if shell is None:
@@ -225,10 +225,10 @@ def find_idle_loop() -> asyncio.AbstractEventLoop | None:
 
 
 def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
-    """While entered, Ctrl-C cancels the awaited cell that runs on this loop. Does nothing where somebody else listens.
+    """While entered, Ctrl-C cancels the awaited cell that runs on this loop. Does nothing if SIGINT has another handler.
 
-    By default Ctrl-C raises KeyboardInterrupt in the midst of the loop: the cell ends with the loop's traceback, and
-    what it awaited stays half-done and goes on under the next cell that awaits something.
+    By default, Ctrl-C raises KeyboardInterrupt inside the loop. Then the cell ends with the loop's traceback, and the work that
+    it awaited stays half-done and goes on during the next cell that awaits something.
     """
     if get_shell() is None or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return nullcontext()
@@ -236,9 +236,9 @@ def cancelling_on_ctrl_c() -> AbstractContextManager[object]:
 
 
 class _TerminalInterrupts(Interrupts):
-    """Cancels whichever cell runs when Ctrl-C comes: a run that a cell began as a task may outlive that cell.
+    """Cancels the cell that runs when Ctrl-C comes, which may be a later cell than the one that began the run.
 
-    Where none does (IPython's prompt, a cell without `await`), Ctrl-C raises KeyboardInterrupt, as ever.
+    If no awaited cell runs (at IPython's prompt, in a cell without `await`), Ctrl-C raises KeyboardInterrupt, as always.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

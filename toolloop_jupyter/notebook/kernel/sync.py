@@ -1,15 +1,15 @@
 """The bridge from sync code to the loop: `run_sync` for one coroutine, `StreamRunner` for the steps of a stream.
 
-Where no loop runs, one loop is kept for all calls; in another thread, each call makes one. Where a loop runs (a cell,
-a widget's callback), asyncio forbids to enter it again, for four reasons. `_turn_running_loop` meets each for the time
-of the wait alone; nothing of asyncio stays changed afterwards:
+If no loop runs, one loop is kept for all calls; in another thread, each call makes a loop. If a loop runs (in a cell, in a
+widget's callback), asyncio forbids to enter it again, for four reasons. `_turn_running_loop` gets round each of them, only
+during the wait; nothing in asyncio stays changed afterwards:
 
-1. `run_until_complete` refuses a running loop. We turn the loop ourselves, one `_run_once` at a time.
-2. The step of a task refuses to start inside another one's. The outer task is taken off (`_leave_task`), then put back.
-3. The outer turn has counted the handles that it is going to run. If we ran some of them, as many empty ones are put
-   in their place before we return.
-4. A handle cannot run whose context is entered further up the stack ("cannot enter context"). It runs in a copy of
-   that context. ipykernel 7 runs all cells in one context, so this is every message behind the cell.
+1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
+2. A task's step refuses to start inside the step of another task. We take the outer task off (`_leave_task`), then put it back.
+3. The outer `_run_once` has counted the handles that it is going to run. If we ran some of them, we put as many empty ones in
+   their place before we return.
+4. A handle cannot run if its context is entered further up the stack ("cannot enter context"). We run it in a copy of that
+   context. ipykernel 7 runs all cells in one context, so this is true of every message behind the cell.
 
 private: `_run_once`, `_ready`, `_stopping`, `Handle._context`, `_enter_task` and `_leave_task` are the same in CPython
 3.10 to 3.14 (run on 3.10 to 3.13). A public way to turn a running loop would replace them; none is planned. Loops that
@@ -43,7 +43,7 @@ Make: TypeAlias = Callable[[], Coroutine[object, Any, T]]
 AWAIT_IT = "await the coroutine"
 
 _SHUTDOWN_GRACE = 2.0
-"""Seconds that a run may take to clean up when its loop is being stopped (the kernel shuts down)."""
+"""Seconds that a run may take to clean up when its loop is stopped because the kernel shuts down."""
 
 
 class LoopUnsupported(HarnessError, RuntimeError):
@@ -53,12 +53,11 @@ class LoopUnsupported(HarnessError, RuntimeError):
 def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
     """Run `make()` to its end from sync code and return what it returns. The only bridge from sync to async.
 
-    Works in a cell, in a function or a widget callback (the kernel's loop is running there: it is turned from
-    inside, so clicks and other tasks go on), in a thread, in a terminal and in plain Python.
+    Works in a cell, in a function or a widget callback (there the kernel's running loop is run from inside, so clicks and other
+    tasks go on), in a thread, in a terminal and in plain Python.
 
-    An interrupt cancels the coroutine, which runs to its end; what it returns then is returned. Raises
-    KeyboardInterrupt only when it lets the cancel pass; LoopUnsupported inside a loop that is not asyncio's own, with
-    `instead`, what the caller advises there.
+    An interrupt cancels the coroutine. If the coroutine returns a value all the same, that is returned; if not, raises
+    KeyboardInterrupt. Inside a loop that is not asyncio's own, raises LoopUnsupported with `instead`, the caller's advice.
     """
     try:
         outer = asyncio.current_task()
@@ -66,7 +65,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
         outer = None
     messages: list[str] = []
     kernel = get_kernel()
-    # Of a widget's callback, now: while it waits, the cell that it came amid is the parent again.
+    # The place of a widget callback's output is found now: while the callback waits, the interrupted cell is the parent again.
     cell = Cell.here() if kernel is not None and in_callback(kernel) else None
 
     async def serve_and_run() -> T:
@@ -79,8 +78,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
                     raise
 
     context = copy_context()
-    # ipykernel 7 runs all messages in the context of the cell that is now waiting here: none of them may inherit
-    # the target of our output from it.
+    # ipykernel 7 runs all messages in the context of the cell that waits here: they must not inherit our output's target.
     try:
         with redirect_output(None), while_callback_waits(outer):
             return drive(serve_and_run, context, instead)
@@ -103,15 +101,14 @@ def can_run_sync() -> bool:
 def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
     """Run `make()` as a task in `context` to its end and return its result, whether or not a loop runs here.
 
-    Raises what the coroutine raises; Interrupted (a KeyboardInterrupt) when an interrupt came and the coroutine let the
-    cancel pass; LoopUnsupported.
+    Raises the coroutine's own exception; Interrupted (a KeyboardInterrupt) if an interrupt has cancelled it; LoopUnsupported.
     """
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
         if threading.current_thread() is not threading.main_thread():
             return context.run(asyncio.run, _run_awake(make()))
-        # A terminal IPython runs awaited cells on a loop of its own: both ways use one loop.
+        # A terminal IPython runs awaited cells on a loop of its own: sync calls use the same loop.
         idle = None if get_shell() is None or in_kernel() else find_idle_loop()
         loop, wait = idle or _loops.get_kept(), _turn_idle_loop
     else:
@@ -129,7 +126,7 @@ def drive(make: Make[T], context: Context, instead: str = AWAIT_IT) -> T:
 
 
 async def _run_awake(work: Coroutine[object, Any, T]) -> T:
-    """Wake the loop again and again: what is raised in this thread from outside (a tool's stop) breaks in only then."""
+    """Await `work`, and wake the loop often: an exception raised from another thread (a tool's stop) arrives only then."""
     task = asyncio.ensure_future(work)
     while not task.done():
         await asyncio.wait({task}, timeout=LOOK_UP)
@@ -159,7 +156,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # as in _turn_idle_loop
-            if loop._stopping:  # the kernel shuts down: a loop told to stop no longer waits, it spins
+            if loop._stopping:  # the kernel shuts down: a loop that was told to stop does not wait, it spins
                 if stopping_since is None:
                     stopping_since = time.monotonic()
                     task.cancel()
@@ -189,9 +186,9 @@ def _do_nothing() -> None:
     pass
 
 
-# --- The user's own `asyncio.run(main())` in a cell, where `%toolloop nest` was said: nest_asyncio2, and what it lacks here.
-# Measured in `__init__`: on ipykernel 7 it holds back each handle whose context is entered, and with it a click. So the
-# kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- The user's own `asyncio.run(main())` in a cell, after `%toolloop nest`: nest_asyncio2, with a correction.
+# On ipykernel 7 it delays each callback whose context is entered, and so each click (measured, see `__init__`). So the kernel's
+# loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
@@ -210,7 +207,7 @@ def nest_loop() -> None:
     import nest_asyncio2
 
     with warnings.catch_warnings():
-        # It warns where nest_asyncio was applied before it (Colab's notebooks do). What it warns of is replaced below.
+        # It warns if nest_asyncio was applied before (Colab's notebooks do that). The method that it warns of is replaced below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
         # A loop that `asyncio.run` makes for itself (in a thread) is closed afterwards, as without the package (from 3.12 on).
         nest_asyncio2.apply(loop, run_close_loop=True)
@@ -224,13 +221,13 @@ def is_nested() -> bool:
 
 
 def find_kernel_loop() -> asyncio.AbstractEventLoop | None:
-    """The loop that runs the kernel's cells; None where there is none, or it is still to come."""
+    """The loop that runs the kernel's cells; None if there is no kernel, or no loop yet."""
     # ipykernel 6 and 7 keep tornado's loop; `asyncio_loop` is its public attribute.
     return getattr(getattr(get_kernel(), "io_loop", None), "asyncio_loop", None)
 
 
 def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
-    """What the loop's `run_until_complete` is: also in code that the loop itself runs."""
+    """Replaces the loop's `run_until_complete`; it also works in code that the loop itself runs."""
     if asyncio._get_running_loop() is not loop:
         result: T = type(loop).run_until_complete(loop, future)
         return result
@@ -245,7 +242,7 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 class StreamRunner:
     """Runs the steps of one stream from sync code, in any thread, all on one loop.
 
-    That is the loop which runs where the first step is asked for, else one in a thread of its own.
+    It is the loop that runs in the thread of the first step or, if none runs there, a loop in a thread of its own.
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
@@ -276,7 +273,8 @@ class StreamRunner:
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
     """Run `make()` on a loop of another thread, in the context of this one.
 
-    An interrupt, or another error raised in this thread, cancels it. Only after a first interrupt do we wait for its end.
+    An interrupt, or another exception in this thread, cancels it. After the first interrupt we wait for its end; after a second
+    one, or another exception, we do not.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
@@ -291,7 +289,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
 
     while True:
         try:
-            if not asked:  # in here: something may be raised at any moment, also right after it
+            if not asked:  # inside `try`, since an exception may come at any moment
                 asked = True
                 loop.call_soon_threadsafe(begin)
             while not ended.wait(LOOK_UP):
@@ -314,7 +312,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
 
 
 class _Loops:
-    """The loops that are kept from call to call. A forked process cannot use those of its parent."""
+    """The loops that are kept between calls. A forked process cannot use those of its parent."""
 
     def __init__(self) -> None:
         self._kept: asyncio.AbstractEventLoop | None = None
@@ -324,14 +322,14 @@ class _Loops:
         self._lock = threading.Lock()
 
     def get_kept(self) -> asyncio.AbstractEventLoop:
-        """The main thread's, for all calls: LiteLLM's logging worker complains, in the output, about each new loop."""
+        """The main thread's loop, for all calls: LiteLLM's logging worker prints a complaint for each new loop."""
         if self._kept is None or self._kept.is_closed() or self._kept_by != os.getpid():
             self._kept, self._kept_by = asyncio.new_event_loop(), os.getpid()
             atexit.register(_close, self._kept)
         return self._kept
 
     def get_background(self) -> asyncio.AbstractEventLoop:
-        """The one that runs in a thread of its own."""
+        """The loop that runs in a thread of its own."""
         with self._lock:
             if self._background is None or self._thread is None or not self._thread.is_alive():
                 self._background = asyncio.new_event_loop()
@@ -347,7 +345,7 @@ _loops = _Loops()
 
 
 def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None) -> None:
-    """End what is left on a loop at exit, as `asyncio.run` does after each call. `thread`: the one that it runs in."""
+    """Cancel the tasks that are left on a loop at exit, as `asyncio.run` does after each call. `thread`: where the loop runs."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
         thread.join(1)  # no longer: a tool may block it

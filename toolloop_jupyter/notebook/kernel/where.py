@@ -1,4 +1,4 @@
-"""What this code runs in (a kernel, a terminal IPython, plain Python), and who is there to answer."""
+"""Where this code runs (a kernel, a terminal IPython, plain Python), and whether a person can answer there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Message: TypeAlias = Mapping[str, Any]
 
 
 class Kernel(Protocol):
-    """What this room touches of ipykernel's kernel, 6.17 to 7.4; where only some versions have it, that stands at its use."""
+    """The parts of ipykernel's kernel that this room uses, 6.17 to 7.4. A comment at each use names the versions that have it."""
 
     session: Any
     log: logging.Logger
@@ -34,7 +34,7 @@ def get_shell() -> Any:
 
 
 def get_kernel() -> Kernel | None:
-    """The running ipykernel, or None. Another kernel (xeus-python, JupyterLite) has none of what this room touches."""
+    """The running ipykernel, or None. Other kernels (xeus-python, JupyterLite) lack the parts that this room uses."""
     kernelbase, kernel = sys.modules.get("ipykernel.kernelbase"), getattr(get_shell(), "kernel", None)
     return kernel if kernelbase is not None and isinstance(kernel, kernelbase.Kernel) else None
 
@@ -50,12 +50,12 @@ def in_terminal() -> bool:
 
 
 def ignores_ctrl_c() -> bool:
-    """Whether Ctrl-C cannot end a run: in a terminal, where the process was started to ignore SIGINT, as `nohup` or `&` in a script does."""
+    """Whether Ctrl-C cannot end a run: in a terminal whose process ignores SIGINT, as one started by `nohup` or by `&` does."""
     return in_terminal() and signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def has_stdin() -> bool:
-    """Whether `input()` can ask somebody. In a kernel, the execute request says so: nbconvert and papermill say no."""
+    """Whether `input()` can ask somebody. In a kernel, the execute request tells: nbconvert's and papermill's say no."""
     kernel = get_kernel()
     if kernel is None:
         return in_terminal()
@@ -70,10 +70,10 @@ def has_widgets() -> bool:
 
 
 def has_widget_frontend() -> bool:
-    """Whether somebody may be there to click a widget: a kernel with widgets, whose client also answers `input()`.
+    """Whether a person can probably click a widget: this is a kernel with widgets, and its client answers `input()`.
 
-    No message says "I show widgets". JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run a
-    notebook do not. `%toolloop doctor` finds out for certain, by a click.
+    No front-end sends a message that it shows widgets. JupyterLab, Notebook, VS Code and Colab allow stdin; programs that run
+    a notebook do not. `%toolloop doctor` finds out for certain, by a click.
     """
     return in_kernel() and has_stdin() and has_widgets()
 
@@ -88,7 +88,7 @@ def executes_notebooks() -> bool:
 
 
 def delivers_clicks() -> bool:
-    """Whether a click can overtake the running cell: by the kernel, or out of its queue (`comms.py`)."""
+    """Whether a click can overtake the running cell: the kernel lets it, or `comms.py` takes it out of the kernel's queue."""
     kernel = get_kernel()
     if kernel is None or hasattr(kernel, "msg_queue"):
         return kernel is not None

@@ -1,6 +1,6 @@
-"""A run in its cell, while it goes on, and its Result afterwards."""
+"""A run in its cell while it goes on, and the display of its Result afterwards."""
 
-from .asking import GRACE, Means, a_click_came, may_have_buttons, means_of_asking
+from .asking import GRACE, Means, find_means, may_have_buttons, note_click
 from .outputs import CallOutputs, pass_on, take_figures
 from .presenter import (
     ask_in_cell,
@@ -25,18 +25,18 @@ __all__ = [
     "Means",
     "Stepper",
     "ViewOptions",
-    "a_click_came",
     "ask_in_cell",
     "bundle",
     "can_ask_in_cell",
     "diagram",
     "display",
+    "find_means",
     "keep",
     "last",
     "mark_shown",
     "markdown",
     "may_have_buttons",
-    "means_of_asking",
+    "note_click",
     "pass_on",
     "request_block",
     "say_loading",

@@ -1,4 +1,4 @@
-"""Ask a person about one call: a card where widgets can be clicked, a prompt where there is a keyboard, else nobody."""
+"""Ask a person about one call: by a card if widgets can be clicked, by a prompt if there is a keyboard; else nobody is asked."""
 
 from __future__ import annotations
 
@@ -11,32 +11,32 @@ from ...core.events import Approval, Decision, HarnessError
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import Block, mimebundle, notice, tell_why
+from ..transcript import Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
-"""What becomes of a request where nobody can be asked; "leave": it is left to the stream, whose own rule answers it."""
+"""The answer to a request if nobody can be asked. "leave": the stream's own rule answers it."""
 Means = Literal["auto", "card", "input"]
 
 GRACE = 3.0
-"""Seconds that the first card waits for a click in a kernel whose client answers no `input()` and is not nbclient. Most
-such clients are scripts, but a front-end without a keyboard would look the same: no message says "I show widgets"."""
+"""Seconds that the first card waits for a click, if the kernel's client answers no `input()` and is not nbclient. Most such
+clients are scripts. But a front-end without a keyboard looks the same, since no message says that it shows widgets."""
 NOBODY = "nobody is there to approve it (an unattended run)"
 
 
 class NobodyThere(HarnessError):
-    """An approval was needed in an unattended run, and `--on-unattended error` was asked for."""
+    """An unattended run needed an approval, and its option was `--on-unattended error`."""
 
 
 class _Clicks:
-    """Whether clicks come back from this kernel's client, where it has no keyboard."""
+    """Whether clicks come back from this kernel's client, if it has no keyboard."""
 
     arrive: bool | None = None
     """None before the first card has been tried."""
 
 
-def means_of_asking(means: Means = "auto") -> Literal["card", "input", "nobody"]:
-    """How somebody can be asked here. `means` is the person's setting (`%config ToolLoop.ask`)."""
+def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
+    """The way to ask a person here, or "nobody". `means` is the person's setting (`%config ToolLoop.ask`)."""
     if means == "input" and kernel.has_stdin():
         return "input"
     if (
@@ -55,15 +55,14 @@ async def ask(
     unattended: Unattended = "deny",
     means: Means = "auto",
 ) -> Decision | None:
-    """Wait until `approval` is decided, and return the decision. Never waits where nobody can answer.
+    """Ask, wait until `approval` is decided, and return the decision. Does not wait if nobody can answer.
 
-    None for a request that is left to its stream.
-
-    Raises NobodyThere in an unattended run with `unattended="error"`; the call is denied then, too.
+    Returns None for a request that is left to its stream. Raises NobodyThere in an unattended run with `unattended="error"`;
+    the call is denied then, too.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
-    way = means_of_asking(means)
+    way = find_means(means)
     if way == "card":
         await show_card(approval)
     elif way == "input":
@@ -86,11 +85,11 @@ NO_CARD = "the approval card here works only while its kernel runs; without an a
 
 
 async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
-    """Show the approval card in an output until it is decided; what cannot show widgets shows the `record` so far."""
+    """Show the approval card in an output until it is decided. A viewer without widgets shows the `record` instead."""
     from ..widgets import ApprovalCard
 
     card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
-    output.put({**mimebundle([record, notice(NO_CARD)]), **card.mimebundle()})
+    output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
     card.came_up()
     try:
         await approval.wait()
@@ -99,25 +98,24 @@ async def put_card(output: CellOutput, approval: Approval, record: Block, positi
 
 
 def _may_click() -> bool:
-    """Whether a card is worth a try where there is no keyboard."""
+    """Whether to try a card although there is no keyboard."""
     return _Clicks.arrive is None and may_have_buttons()
 
 
 def may_have_buttons() -> bool:
-    """Whether a button may be shown and clicked here, for all that is known before it is tried."""
+    """Whether nothing known so far keeps a button from being shown and clicked here."""
     return kernel.in_kernel() and kernel.has_widgets() and not kernel.executes_notebooks()
 
 
-def a_click_came() -> None:
-    """A click came back in this kernel: somebody is there, also where the client has no keyboard."""
+def note_click() -> None:
+    """Note that a click came back in this kernel: somebody is there, even if the client has no keyboard."""
     _Clicks.arrive = True
 
 
 async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaitable[None]]) -> None:
-    """Show a card for `GRACE` seconds; without a click nobody is there, and no later call waits again."""
-    timer = asyncio.get_running_loop().call_later(
-        GRACE, lambda: approval.deny(NOBODY, by="unattended")
-    )  # only counts when nobody has decided
+    """Show a card for `GRACE` seconds. Without a click, nobody is there, and later calls do not wait again."""
+    # The denial counts only if nobody has decided before.
+    timer = asyncio.get_running_loop().call_later(GRACE, lambda: approval.deny(NOBODY, by="unattended"))
     try:
         await show_card(approval)
     finally:
@@ -128,16 +126,16 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
 
 
 def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
-    """Ask at a keyboard: y, n with a reason, e to edit the arguments, a (or s) for all calls of this tool in this run
-    (or session), ? for these keys and what the tool does.
+    """Ask at a keyboard. Keys: y; n with a reason; e to edit the arguments; a (or s) for all calls of this tool in this run
+    (or session); ? for an explanation of the keys and the tool.
     """
     print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
         print(f"    {visible(approval.origin)}")  # noqa: T201
-    print("\n".join(line for name, value in approval.input.items() for line in _argument_lines(name, value)))  # noqa: T201
+    print("\n".join(line for name, value in approval.input.items() for line in _write_argument(name, value)))  # noqa: T201
     if why := tell_why(approval):
         print(f"    {visible(why)}")  # noqa: T201
-    keys = _keys(approval)
+    keys = _list_keys(approval)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:
@@ -149,7 +147,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
 def _take_answer(
     approval: Approval, keys: Mapping[str, tuple[str, str]], read: Callable[[str], str], question: str
 ) -> None:
-    """Ask once, and do what is typed."""
+    """Ask once, and act on the answer."""
     word, _, rest = _read(read, question).partition(" ")
     match _KEY_OF.get(word.lower(), word.lower()):
         case "y":
@@ -163,14 +161,15 @@ def _take_answer(
         case "s" if "s" in keys:
             approval.allow(by="prompt", scope="session")
         case "?":
-            print("\n".join([*(f"    {key}  {does}" for key, (_, does) in keys.items()), *_about(approval)]))  # noqa: T201
+            lines = [*(f"    {key}  {does}" for key, (_, does) in keys.items()), *_describe_tool(approval)]
+            print("\n".join(lines))  # noqa: T201
 
 
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
-def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
-    """What may be typed: the key, how the question names it, and what it does."""
+def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
+    """The keys that may be typed -> (the key's name in the question, its effect)."""
     tool = visible(approval.tool)
     keys = {
         "y": ("[y]es", "run it with these arguments"),
@@ -193,14 +192,14 @@ def _keys(approval: Approval) -> dict[str, tuple[str, str]]:
     return {key: words for key, words in keys.items() if offered.get(key, True)}
 
 
-def _about(approval: Approval) -> list[str]:
-    """What the tool does, in lines."""
+def _describe_tool(approval: Approval) -> list[str]:
+    """The tool's description and source, as lines."""
     about = f"{approval.description}\n{approval.source}".strip() or "nothing is known of what it does"
     return [f"    {visible(line)}" for line in ("", *about.split("\n"))]
 
 
-def _argument_lines(name: str, value: object) -> list[str]:
-    """One argument for a terminal: a text of several lines as these, anything else as JSON."""
+def _write_argument(name: str, value: object) -> list[str]:
+    """One argument for a terminal: a text of several lines as lines, any other value as JSON."""
     if not isinstance(value, str) or "\n" not in value.strip("\n"):
         return [
             f"    {in_a_line(name)} = {visible_json(json.dumps(value, ensure_ascii=False, default=repr))}"
@@ -210,11 +209,11 @@ def _argument_lines(name: str, value: object) -> list[str]:
 
 
 class _NobodyTypes(Exception):
-    """The keyboard gives nothing any more; its text is the reason of the denial."""
+    """The keyboard gives no more lines. str() is the reason of the denial."""
 
 
 def _read(read: Callable[[str], str], prompt: str) -> str:
-    """One line from the keyboard. Raises _NobodyTypes at the end of input, and for what is no text."""
+    """One line from the keyboard. Raises _NobodyTypes at the end of the input, and for a line that is no text."""
     try:
         with kernel.allow_interrupts():
             line: object = read(prompt)
@@ -226,20 +225,20 @@ def _read(read: Callable[[str], str], prompt: str) -> str:
 
 
 def _edit(approval: Approval, read: Callable[[str], str]) -> None:
-    """Ask for each argument; Enter keeps it. Values are JSON, or text where they do not read as JSON."""
+    """Ask for each argument; Enter keeps it. An answer is read as JSON, or as text if it is no JSON."""
     print("    Enter keeps the value in brackets; a value is JSON, or text as it is")  # noqa: T201 - a prompt
     edited: dict[str, object] = {}
     for name, value in approval.input.items():
         shown = visible_json(json.dumps(value, ensure_ascii=False, default=repr))
         answer = _read(read, f"    {in_a_line(name)} [{shown}]: ")
-        edited[name] = value if not answer else _json_or_text(answer, value)
+        edited[name] = value if not answer else _read_value(answer, value)
     try:
         approval.allow(edited, by="prompt")
     except ValueError as error:
         print(f"  not valid: {visible(str(error))}")  # noqa: T201 - a prompt
 
 
-def _json_or_text(answer: str, before: object) -> object:
+def _read_value(answer: str, before: object) -> object:
     if isinstance(before, str) and not answer.startswith('"'):
         return answer
     try:

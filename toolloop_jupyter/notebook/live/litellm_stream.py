@@ -1,7 +1,7 @@
-"""A stream of LiteLLM's own harnesses as one of ours: the one place where its events are turned into those that are shown.
+"""Convert a stream of LiteLLM's own harnesses into a stream of our events, so that `show()` can show it.
 
-The classes of `litellm.harness.types` (1.110) have our events' fields, or fewer. Nothing here imports LiteLLM: where there is
-an event of it, its module is there. An event that a later release adds is shown as a line of text.
+The classes of `litellm.harness.types` (1.110) have the fields of our events, or fewer. Nothing here imports LiteLLM: whoever has
+an event of LiteLLM has imported it. An event that a later release adds is shown as a line of text.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ Theirs: TypeAlias = Any
 """An object of LiteLLM's, whose types cannot be imported here."""
 Made = TypeVar("Made")
 _KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
-"""Ours that have their fields, and perhaps more."""
+"""Our classes that have all fields of LiteLLM's classes, and perhaps more."""
 
 LOOK = 0.15
-"""Seconds for an `on_approval` to answer before a card is put up."""
+"""Seconds that an `on_approval` gets to answer before a card is shown."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
 """LiteLLM's own reason for the denial of a request that the reader of its stream left unanswered."""
 
 
 def _is_theirs(value: object, kind: type) -> bool:
-    """Whether `value` is of LiteLLM's class that has the name of ours."""
+    """Whether `value` is an object of LiteLLM's class with the name of `kind`."""
     types = sys.modules.get("litellm.harness.types")
     return types is not None and isinstance(value, getattr(types, kind.__name__))
 
@@ -69,10 +69,10 @@ def convert_result(result: Theirs) -> Result:
 
 
 class LiteLLMStream:
-    """A stream of LiteLLM's, sync or async, as an async stream of our events; `result` is its own Result.
+    """A stream of LiteLLM's, sync or async, as an async stream of our events. `result` is LiteLLM's own Result.
 
-    Reading goes on when the reader is cancelled in between: a cancel inside LiteLLM's generator would end it without
-    its Done event.
+    If the reader is cancelled, the read from LiteLLM goes on: a cancel inside LiteLLM's generator would end it without its Done
+    event.
     """
 
     def __init__(self, stream: Theirs) -> None:
@@ -84,13 +84,13 @@ class LiteLLMStream:
         self._converted = _Conversion(live=True)
         self._ready: deque[Shown] = deque()
         self._deciding: asyncio.Future[None] | None = None
-        """Looks whether the request that was given out last is decided on LiteLLM's side."""
+        """A task that watches whether LiteLLM's side decides the last request."""
         self._cancelled = False
         self.result: Theirs = None
         """LiteLLM's Result, once its Done event has come."""
 
     def cancel(self) -> None:
-        """Stop the turn, and answer what it has asked."""
+        """Stop the turn, and deny its open requests."""
         self._cancelled = True
         self._stream.cancel()
         self._converted.deny_open()
@@ -124,16 +124,16 @@ class LiteLLMStream:
         return event
 
     async def _take_over_later(self, ours: Approval) -> None:
-        """End the wait for a person once LiteLLM's request is answered: by an `on_approval` that takes long, or because
-        somebody has cancelled LiteLLM's own stream.
+        """End the wait for a person when LiteLLM's request is answered: by a slow `on_approval`, or because somebody has
+        cancelled LiteLLM's own stream.
         """
         while not ours.answered:
             await asyncio.sleep(LOOK)
             self._converted.take_over(ours.call_id)
 
 
-def _answer_of(theirs: Theirs) -> Decision | None:
-    """The decision on LiteLLM's request, whoever made it; None while there is none."""
+def _find_answer(theirs: Theirs) -> Decision | None:
+    """The decision on a request of LiteLLM's, whoever made it; None while there is none."""
     if not theirs.answered:
         return None
     try:
@@ -147,27 +147,27 @@ def _answer_of(theirs: Theirs) -> Decision | None:
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """Ours with those of its fields that theirs has."""
+    """An object of our class `kind`, with the fields that LiteLLM's object has."""
     names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
     return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
 
 
 class _Conversion:
-    """Turns their events into ours, one after the other, and keeps what a Result needs."""
+    """Converts LiteLLM's events into ours, one after the other, and collects the data for a Result."""
 
     def __init__(self, *, live: bool) -> None:
-        """`live`: the turn goes on, so the time that a call takes can be seen."""
+        """`live`: the turn goes on now, so the time that a call takes can be measured."""
         self._live = live
         self._events: list[Theirs] = []
-        """Ours, and the notices between them."""
+        """Our events, and the notices between them."""
         self._open: dict[str, tuple[ToolCall, float]] = {}
-        """The calls without a result, and when they began."""
+        """The calls without a result, with the time at which they began."""
         self._asked: dict[str, tuple[Theirs, Approval]] = {}
-        """(theirs, ours) of each call that was asked about."""
+        """(LiteLLM's request, ours) for each call with a request."""
         self._text = ""
 
     def take(self, event: Theirs) -> list[Shown]:
-        """Ours for one of theirs."""
+        """Our events for one of LiteLLM's."""
         if _is_theirs(event, Done):
             return [*self.end(event.result), Done(self.result(event.result))]
         made = self._request(event) if _is_theirs(event, Approval) else [self._make(event)]
@@ -175,7 +175,7 @@ class _Conversion:
         return made
 
     def end(self, result: Theirs) -> list[Shown]:
-        """The answer, where it is only in their Result."""
+        """The answer as a Text, if it has come only in LiteLLM's Result."""
         is_answer = result.stop_reason != "runtime_error" and result.output is None
         if not is_answer or result.text.strip() in self._text:
             return []
@@ -184,7 +184,7 @@ class _Conversion:
         return [unsaid]
 
     def result(self, theirs: Theirs) -> Result:
-        """Their Result with our fields."""
+        """LiteLLM's Result as ours."""
         failed = theirs.stop_reason == "runtime_error"
         # LiteLLM puts the error behind the partial text, and has no field for it.
         error = theirs.text.removeprefix(self._text).strip() or "the run failed, and gave no reason"
@@ -201,20 +201,20 @@ class _Conversion:
         )
 
     def hand_back(self) -> None:
-        """Answer their open requests as ours were. Without a decision LiteLLM's own rule holds: it is denied."""
+        """Answer LiteLLM's open requests as ours were answered. One without a decision is denied by LiteLLM's own rule."""
         for theirs, ours in self._asked.values():
             if ours.decision is not None and not theirs.answered:
                 theirs.allow() if ours.decision.allowed else theirs.deny(ours.decision.reason)
 
     def deny_open(self) -> None:
-        """The turn is stopped: nothing that was asked is run."""
+        """Deny all our requests that have no decision: the turn is stopped."""
         for _, ours in self._asked.values():
             ours.deny(ENDED, by="stop")
 
     def take_over(self, call_id: str) -> Decision | None:
-        """Decide our request as theirs was, if nobody else has; returns the decision that counts."""
+        """Decide our request as LiteLLM's was decided, if nobody has decided ours; returns the decision that counts."""
         theirs, ours = self._asked[call_id]
-        answer = _answer_of(theirs)
+        answer = _find_answer(theirs)
         if answer is not None and not ours.answered:
             ours.allow(by=answer.by) if answer.allowed else ours.deny(answer.reason, by=answer.by)
         same = answer is not None and ours.decision is not None and ours.decision.allowed == answer.allowed
@@ -232,7 +232,7 @@ class _Conversion:
         return self._end_call(made) if isinstance(made, ToolResult) else made
 
     def _request(self, theirs: Theirs) -> list[Shown]:
-        """Ours for a request of theirs, behind the call that it is about: an open one of this tool, else one made for it."""
+        """Our request for one of LiteLLM's. It belongs to an open call of its tool; if there is none, a call is made for it."""
         calls = [call for call, _ in self._open.values() if call.id not in self._asked]
         calls = [call for call in calls if theirs.tool in (call.name, call.native_name)]
         fitting = [call for call in calls if call.input == theirs.input] or calls
@@ -253,7 +253,7 @@ class _Conversion:
         return [ours] if fitting else [call, ours]
 
     def _end_call(self, result: ToolResult) -> Shown:
-        """A result with what was seen of its call: its time, a wait for its decision included, and the decision."""
+        """A result with the time of its call (with the wait for a decision) and the decision."""
         if result.id not in self._open:
             return Notice(f"a result of a call that was not announced: {first_line(result.output, 200)}")
         _, began = self._open.pop(result.id)

@@ -1,8 +1,8 @@
-"""What a tool call prints, displays and yields while it runs, kept in the order in which a person reads it.
+"""The prints, displays and items of a tool call while it runs, kept in the order in which a person reads them.
 
-Prints of one stream that follow each other are one text, with progress bars at their last state; a display that is
-updated is replaced; a widget (tqdm's bar in notebooks is one) is its own text as it stands. `RunHooks` puts it aside for a
-page that shows the run.
+Consecutive prints of one stream become one text, with progress bars at their last state. An updated display replaces the old
+one. A widget (such as tqdm's bar in notebooks) is shown as its present text. `RunHooks` collects all this for the page that shows
+the run.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...core.models import must_load
 from ...core.text import settle_lines
 from .. import kernel
 from ..html import counted
-from ..transcript import WIDGET, bundle_of, picture_of
+from ..transcript import WIDGET, find_bundle, get_picture_bytes
 
 MOST_KEPT = 400_000
 """Characters of one printed text that are kept: its beginning and its end."""
@@ -29,7 +29,7 @@ LOADING = "loading litellm (once in a session, some seconds)"
 LAST_ITEMS = 20
 """Items of a generator that are shown while it goes on."""
 LATE = 0.2
-"""Seconds in which what comes after a call's end is collected before it is shown."""
+"""Seconds in which output after a call's end is collected before it is shown."""
 
 
 class PrintedText:
@@ -59,20 +59,20 @@ class PrintedText:
 
 
 class CallOutputs(PrintKeeper):
-    """Takes what comes, from any thread, and gives what is there. str() is the text for the model."""
+    """Collects the outputs of one call, from any thread. str() is their text for the model."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
         self._parts: list[tuple[str, Any]] = []
         self._positions: dict[str, int] = {}
-        """Where a display stands in the parts, by its id."""
+        """Display id -> the index of the display in `_parts`."""
         self._widgets: dict[int, object] = {}
         self._taken = 0
         self._items: deque[object] = deque(maxlen=LAST_ITEMS)
         self._item_count = 0
 
     def take(self, kind: str, payload: Any) -> None:
-        """A piece: ("stdout" or "stderr", text) or ("display", MIME bundle)."""
+        """Take a piece: ("stdout" or "stderr", text) or ("display", MIME bundle)."""
         with self._lock:
             self._taken += 1
             if kind != "display":
@@ -91,18 +91,18 @@ class CallOutputs(PrintKeeper):
         if name is not None:
             self._positions[name] = len(self._parts)
         if WIDGET in bundle:
-            self._widgets[len(self._parts)] = _widget(bundle[WIDGET])
+            self._widgets[len(self._parts)] = _find_widget(bundle[WIDGET])
         self._parts.append(("display", bundle))
 
     def add_item(self, item: object) -> None:
-        """One more item of a generator."""
+        """Take one more item of a generator."""
         with self._lock:
             self._taken += 1
             self._items.append(item)
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """What is there now, in order; the last `items` of a generator behind it, while there is no result with them."""
+        """The outputs so far, in order. With `items`, the last items of a generator follow, since no result has them yet."""
         with self._lock:
             parts: list[tuple[str, object]] = [
                 (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
@@ -127,7 +127,7 @@ class CallOutputs(PrintKeeper):
         return self._taken == 0
 
     def state(self) -> object:
-        """Something that differs when there is something new to see."""
+        """A value that changes when there is new output."""
         with self._lock:
             return (
                 self._taken,
@@ -135,7 +135,7 @@ class CallOutputs(PrintKeeper):
             )
 
     def clear(self) -> None:
-        """Forget everything; what still comes is taken."""
+        """Forget all outputs. Later ones are still taken."""
         with self._lock:
             self._parts, self._positions, self._widgets = [], {}, {}
             self._items.clear()
@@ -144,7 +144,7 @@ class CallOutputs(PrintKeeper):
     def __str__(self) -> str:
         texts = []
         for kind, data in self.shown(items=False):
-            text = _words(data) if isinstance(data, Mapping) else str(data)
+            text = _read_text(data) if isinstance(data, Mapping) else str(data)
             texts.append(text if not text or text.endswith("\n") or kind != "display" else f"{text}\n")
         return "".join(texts)
 
@@ -153,17 +153,17 @@ class CallOutputs(PrintKeeper):
         """The pictures that were displayed, as PNG or JPEG."""
         with self._lock:
             bundles = [data for kind, data in self._parts if kind == "display"]
-        return [data for bundle in bundles if (data := picture_of(bundle))]
+        return [data for bundle in bundles if (data := get_picture_bytes(bundle))]
 
 
-def _words(bundle: Mapping[str, object]) -> str:
+def _read_text(bundle: Mapping[str, object]) -> str:
     for kind in ("text/markdown", "text/latex", "text/plain"):
         if isinstance(text := bundle.get(kind), str):
             return text
     return ""
 
 
-def _widget(view: object) -> object:
+def _find_widget(view: object) -> object:
     """The live widget of a view, or None. Nothing is imported: a widget exists only where ipywidgets is."""
     module = sys.modules.get("ipywidgets.widgets.widget")
     if module is None or not isinstance(view, Mapping):
@@ -173,16 +173,16 @@ def _widget(view: object) -> object:
     return widgets.get(view.get("model_id"))
 
 
-# --- put aside while a run goes on ------------------------------------------------------------------------------
+# --- facts about a run while it goes on -------------------------------------------------------------------------
 
 
 class RunningCall:
-    """What is known of a call from its function's start on."""
+    """A call whose function has started: its outputs, its progress, its time."""
 
     def __init__(self) -> None:
         self.outputs = CallOutputs()
         self.note = ""
-        """How far the tool has said it is."""
+        """The progress that the tool has reported, in words."""
         self._began = time.monotonic()
         self._seen: object = None
         self._show_late: Callable[[], None] | None = None
@@ -194,16 +194,16 @@ class RunningCall:
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has said nothing yet."""
+        """Whether there is no output and no report of progress yet."""
         return not self.note and self.outputs.is_empty
 
     def has_news(self) -> bool:
-        """Whether there is something new since it was asked last: output, a note, a second more on the clock."""
+        """Whether something is new since the last call of this method: output, progress, or another second of time."""
         seen, self._seen = self._seen, (self.outputs.state(), self.note, int(self.seconds))
         return seen != self._seen
 
     def take(self, kind: str, payload: object) -> None:
-        """Take what the tool prints and displays; called from its thread."""
+        """Take a print or display of the tool; called from its thread."""
         self.outputs.take(kind, payload)
         if self._show_late is not None and self._timer is None:
             self._timer = threading.Timer(LATE, self._late)
@@ -211,7 +211,7 @@ class RunningCall:
             self._timer.start()
 
     def end(self, show_late: Callable[[], None]) -> None:
-        """The call has its result; a thread that it leaves behind may go on, and `show_late` shows what comes then."""
+        """Note that the call has its result. A thread that it leaves behind may go on; `show_late` shows its output."""
         self._show_late = show_late
 
     def _late(self) -> None:
@@ -221,14 +221,14 @@ class RunningCall:
 
 
 class RunHooks(Observer):
-    """What the loop tells a page that shows its run, and its events do not: what it is doing, what it has used so far, and
-    what its tools print, display, yield and report. It is only put aside, from whatever thread it comes.
+    """Collects facts for the page that shows a run, which the run's events do not have: its present step, its usage so far, and
+    the prints, displays, items and progress of its tools. It draws nothing. It is called from any thread.
     """
 
     wants_output = True
 
     def __init__(self, model: str = "") -> None:
-        """`model` is what the run asks: LiteLLM may have to be imported for it."""
+        """`model` is the run's model, for which LiteLLM may have to be imported."""
         self.doing = LOADING if model and must_load(model) else "starting"
         self.usage = Usage()
         self.cost: float | None = 0.0
@@ -240,15 +240,15 @@ class RunHooks(Observer):
         return time.monotonic() - self._began
 
     def of(self, call_id: str) -> RunningCall | None:
-        """What is known of a call; None before its function runs."""
+        """The running call with this id; None before its function runs."""
         return self._calls.get(call_id)
 
     def begin(self, call_id: str) -> None:
-        """A call's function runs from now on."""
+        """Note that the function of a call starts now."""
         self._calls[call_id] = RunningCall()
 
     def say(self, doing: str) -> None:
-        """Say what the run is doing, or waiting for."""
+        """Set the text about the run's present step, such as "waiting for you"."""
         self.doing = doing
 
     async def before_model(self, request: Request) -> None:
@@ -274,7 +274,7 @@ class RunHooks(Observer):
 
 
 def pass_on(kind: str, payload: Any) -> None:
-    """Let what a tool prints or displays come where it would have come without us."""
+    """Print or display a tool's output where it would go without this package."""
     with kernel.redirect_output(None):
         if kind != "display":
             getattr(sys, kind).write(payload)
@@ -288,11 +288,11 @@ def pass_on(kind: str, payload: Any) -> None:
 # --- figures that a tool leaves open in pyplot, shown under its call: the inline backend would show them below the cell ---
 
 _watching: list[object] = []
-"""One for each tool that runs now: with several at once nobody can tell whose a figure is, so they are left alone."""
+"""One object for each tool that runs now. If several run, nobody can tell which of them has made a figure; then it stays open."""
 
 
 class FigureBundle(dict[str, object]):
-    """A MIME bundle that knows the figure that it was made of."""
+    """A MIME bundle with the figure that it was made from."""
 
     def __init__(self, data: Mapping[str, object], figure: object) -> None:
         super().__init__(data)
@@ -301,9 +301,9 @@ class FigureBundle(dict[str, object]):
 
 @contextmanager
 def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
-    """Give `take` a bundle for each figure that the code inside opened and did not close, and close it in pyplot.
+    """Give `take` a bundle for each figure that the code inside has opened and not closed, and close the figure in pyplot.
 
-    Only with the inline backend, and only where it closes figures at a cell's end itself (its own default).
+    Only with the inline backend, and only if that closes figures at the end of a cell (its default).
     """
     before = {id(figure) for figure in _open_figures()}
     me = object()
@@ -319,14 +319,13 @@ def take_figures(take: Callable[[str, object], None]) -> Iterator[None]:
             else []
         )
         for figure in new:
-            take("display", FigureBundle(bundle_of(figure), figure))
+            take("display", FigureBundle(find_bundle(figure), figure))
             attempt_call(sys.modules["matplotlib.pyplot"].close, figure)
 
 
 def _open_figures() -> list[object]:
-    helpers = sys.modules.get(
-        "matplotlib._pylab_helpers"
-    )  # where pyplot keeps them; the inline backend reads it, too
+    # pyplot keeps its open figures there; the inline backend reads that, too.
+    helpers = sys.modules.get("matplotlib._pylab_helpers")
     return (
         [] if helpers is None else [manager.canvas.figure for manager in helpers.Gcf.get_all_fig_managers()]
     )

@@ -1,8 +1,8 @@
-"""The outputs of one run, one below the other, and never too many of them.
+"""The outputs of one run, one below the other, in a limited number.
 
 JupyterLab shows the first 50 outputs of a cell (its `maxNumberOutputs`, 4.6) and hides the newest, which would be the
-approval card. So when a run has `MOST` outputs, those that are long finished are put together into one: the cell is
-cleared and shown again, which a front-end does without a flicker (`clear_output(wait=True)`).
+approval card. So when a run has `MOST` outputs, the older ones are joined into one output: the cell is cleared and all outputs
+are shown again, which a front-end does without a flicker (`clear_output(wait=True)`).
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import uuid
 from collections.abc import Iterator, Mapping
 
 from .. import kernel
-from ..transcript import WIDGET, Block, mimebundle
+from ..transcript import WIDGET, Block, make_bundle
 
 MOST = 40
-"""Outputs of a cell; JupyterLab's limit leaves room for what a person's own code adds."""
+"""Outputs of a run. Up to JupyterLab's limit there is room for outputs of a person's own code."""
 KEPT = 10
 """The newest outputs, which stay outputs of their own: one of them is being written, one may be a card."""
 EMPTY: Mapping[str, object] = {"text/html": "", "text/plain": ""}
 
 
 class CellOutput:
-    """Where one block stands in the cell. It gets its position when something is first put there."""
+    """The place of one block in the cell. It gets its position when the first bundle is put there."""
 
     def __init__(self, column: OutputColumn) -> None:
         self._column = column
@@ -29,8 +29,8 @@ class CellOutput:
         self.display: _Display | None = None
 
     def put(self, bundle: Mapping[str, object], *, soon: bool = True) -> None:
-        """Show a MIME bundle, or replace what is there. With `soon` False, an output that was put together
-        with others is not sent now, but with their next change.
+        """Show a MIME bundle, or replace the present one. With `soon` False, an output that is joined with others is not sent
+        now, but with their next change.
         """
         if bundle == self.bundle:
             return
@@ -41,16 +41,16 @@ class CellOutput:
 
     @property
     def is_there(self) -> bool:
-        """Whether it has its position."""
+        """Whether it has its position in the cell."""
         return self.display is not None
 
     def draw(self, block: Block | None, *, soon: bool = True) -> None:
-        """The same for a block; None takes away what is there."""
-        self.put(EMPTY if block is None else mimebundle(block), soon=soon)
+        """Show a block, or replace the present one; None empties the output. `soon` is as for `put`."""
+        self.put(EMPTY if block is None else make_bundle(block), soon=soon)
 
 
 class _Display:
-    """What a front-end takes for one output: mostly one of ours, later several that were put together."""
+    """One output of a front-end. It shows one of our outputs or, later, several that were joined."""
 
     def __init__(self, outputs: list[CellOutput]) -> None:
         self.display_id = f"toolloop-{uuid.uuid4().hex}"
@@ -58,7 +58,7 @@ class _Display:
         self.hold(outputs)
 
     def hold(self, outputs: list[CellOutput]) -> None:
-        """Show these, and none of those before."""
+        """Show these outputs instead of the present ones."""
         for output in self.outputs:
             output.display = None
         for output in outputs:
@@ -86,7 +86,7 @@ class _Display:
 
 
 class OutputColumn:
-    """All outputs of one run. `owns` says that nothing else is in the cell, so that it may be cleared."""
+    """All outputs of one run. `owns`: nothing else is in the cell, so it may be cleared."""
 
     def __init__(self, cell: kernel.Cell, *, owns: bool = False) -> None:
         self._cell = cell
@@ -99,7 +99,7 @@ class OutputColumn:
         return CellOutput(self)
 
     def show(self, output: CellOutput, *, soon: bool) -> None:
-        """Show what an output holds now."""
+        """Show the present bundle of an output."""
         if output.display is not None:
             if soon or len(output.display.outputs) == 1:
                 self._cell.update(output.display.bundle(), output.display.display_id)
@@ -108,7 +108,9 @@ class OutputColumn:
 
     def _append(self, output: CellOutput) -> None:
         if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
-            last.hold([output])  # what is left of a card or of a call's progress, so that it leaves no gap
+            last.hold(
+                [output]
+            )  # reuse the empty place of a card or of a call's progress, which would be a gap
             self._cell.update(output.bundle, last.display_id)
             return
         if self._owns and len(self._displays) >= MOST:
@@ -117,21 +119,20 @@ class OutputColumn:
         self._cell.display(output.bundle, display_id=self._displays[-1].display_id)
 
     def _put_together(self) -> None:
-        """Make one display of the finished outputs between widgets, and show all again."""
+        """Join the older outputs between widgets into one display each, and show all outputs again."""
         older, newest = self._displays[:-KEPT], self._displays[-KEPT:]
         for display in older:
             display.hold([output for output in display.outputs if output.bundle != EMPTY])
         kept = [*_between_widgets(older), *(display.outputs for display in newest)]
-        self._displays = [
-            _Display(outputs) for outputs in kept
-        ]  # a front-end knows the old ids by their old positions
+        # New displays, since a front-end would put the old ids at their old positions.
+        self._displays = [_Display(outputs) for outputs in kept]
         self._cell.clear()
         for display in self._displays:
             self._cell.display(display.bundle(), display_id=display.display_id)
 
 
 def _between_widgets(displays: list[_Display]) -> Iterator[list[CellOutput]]:
-    """The outputs of neighbours without widgets together, those with a widget alone."""
+    """The outputs in groups: neighbouring displays without widgets form a group, a display with a widget is a group alone."""
     together: list[CellOutput] = []
     for display in displays:
         if not display.is_widget:

@@ -1,4 +1,4 @@
-"""What the API shows in a notebook: a stream, a Result, and the approval card of `agent()` and its sessions."""
+"""Show a run of the API in a notebook: a stream, a Result, and the approval card of `agent()` and its sessions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
-from ..transcript import approval_record, head, mimebundle, notice, render, timeline, to_markdown
+from ..transcript import approval_record, head, make_bundle, notice, render, timeline, to_markdown
 from .asking import ask, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
@@ -25,11 +25,11 @@ T = TypeVar("T")
 
 
 async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
-    """Await what nothing shows, such as a run; while it waits for LiteLLM's import, a line in the cell says so."""
+    """Await something that is not shown, such as a run. While it waits for LiteLLM's import, a line in the cell says so."""
     if not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"
-    cell.display(mimebundle(notice(LOADING)), display_id=identity)
+    cell.display(make_bundle(notice(LOADING)), display_id=identity)
 
     async def take_away() -> None:
         try:
@@ -50,7 +50,7 @@ def can_ask_in_cell() -> bool:
 
 
 async def ask_in_cell(approval: Approval) -> None:
-    """Ask in the cell that runs, and leave the record there; a run that a tool begins asks outside that tool's output."""
+    """Ask in the cell that runs, and leave the record there. A run inside a tool asks outside of the tool's output."""
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
@@ -67,24 +67,23 @@ async def ask_in_cell(approval: Approval) -> None:
 
 
 def show(stream: Any, name: str | None = None) -> Any:
-    """Render a stream of events in the cell as it comes, with its approval cards; gives back its Result.
+    """Render a stream of events in the cell as it comes, with its approval cards; returns its Result.
 
     `await show(aagent(…, stream=True))` for an async stream, `show(agent(…, stream=True))` for a sync one. Streams of
-    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and give back LiteLLM's Result. A stream
-    that has been read to its end has its Result shown once more. A Result is shown as it is, and None comes back.
-    Raises Mistake for anything else.
+    LiteLLM's own harnesses (`litellm.aagent(…, stream=True)`) are rendered, too, and return LiteLLM's Result. For a stream that
+    was read to its end, its Result is shown. For a Result, shows it and returns None. Raises Mistake for any other value.
     """
     if isinstance(stream, Result) or is_litellm_result(stream):
         kernel.Cell.here().display(bundle(convert_result(stream)))
         return None  # as the cell's value it would be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
-        raise Mistake(_no_stream(stream))
+        raise Mistake(_explain_no_stream(stream))
     if hasattr(stream, "__anext__"):
         return Pending(_show(stream, name), "show(…)")
     return kernel.run_sync(lambda: _show(stream, name), instead="write `await show(aagent(…, stream=True))`")
 
 
-def _no_stream(given: object) -> str:
+def _explain_no_stream(given: object) -> str:
     what = f"a value of type {type(given).__name__}"
     if isinstance(given, Coroutine):
         given.close()
@@ -124,11 +123,11 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 _last: list[Result] = []
 """The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
 _just_shown: list[tuple[weakref.ref[Result], str]] = []
-"""The Result whose run has just been shown, and in which execution of a cell: as that cell's value it is not shown again."""
+"""The Result whose run was shown last, and the execution of the cell that showed it: as that cell's value it is not shown again."""
 
 
 def keep(result: Result) -> None:
-    """Take note of the last run, for `%toolloop show` and `export`; the one before it is let go."""
+    """Keep the Result of the last run, for `%toolloop show` and `export`, instead of the one before it."""
     _last[:] = [result]
 
 
@@ -138,12 +137,12 @@ def last() -> Result | None:
 
 
 def mark_shown(result: Result) -> None:
-    """Say that the run of `result` was shown while it went on."""
+    """Note that the run of `result` was shown while it went on."""
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
 def display(result: Result) -> None:
-    """Show the transcript of `result` in the current cell, unless that is where its run was just shown."""
+    """Show the transcript of `result` in the current cell, unless this cell has just shown the run."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
@@ -155,7 +154,7 @@ def display(result: Result) -> None:
 
 def bundle(result: Result) -> Mapping[str, str]:
     """The transcript as a MIME bundle with "text/html" and "text/plain"."""
-    return mimebundle(render(result))
+    return make_bundle(render(result))
 
 
 def markdown(result: Result) -> str:
@@ -164,7 +163,7 @@ def markdown(result: Result) -> str:
 
 
 class Diagram:
-    """A picture that shows itself in a notebook, and is text elsewhere."""
+    """A diagram: a notebook shows its picture, a terminal its text."""
 
     def __init__(self, bundle: Mapping[str, str]) -> None:
         self._bundle = bundle
@@ -177,5 +176,5 @@ class Diagram:
 
 
 def diagram(result: Result) -> Diagram:
-    """When each model call, approval and tool call of the run took place."""
-    return Diagram(mimebundle(timeline(result)))
+    """The diagram of a run: the times of its model calls, approvals and tool calls."""
+    return Diagram(make_bundle(timeline(result)))

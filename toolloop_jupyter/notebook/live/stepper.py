@@ -1,7 +1,7 @@
-"""Step mode and dry runs: what goes out to the model and what comes back, exactly.
+"""Step mode and dry runs: show the exact request to the model and its exact reply.
 
-Shown as a short picture of what is new (a line for each message) and, folded, as the JSON that is sent. The point for a
-lesson: "the model" only ever sees messages and schemas.
+A step has a line for each new message and, folded, the JSON that is sent. A lesson can so show that a model only ever sees
+messages and schemas.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ..html import (
     pre,
     put_style_behind,
 )
-from ..transcript import Block, reason_in, short_arguments
-from .asking import Means, means_of_asking
+from ..transcript import Block, join_reason, short_arguments
+from .asking import Means, find_means
 from .view import CellRun
 
 _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
@@ -38,7 +38,7 @@ _MARKS = {"system": "⚙", "user": "☺", "assistant": "◆", "tool": "›"}
 
 @dataclass(frozen=True)
 class Sent:
-    """What a run has shown of its last model call."""
+    """The last model call that a run has shown."""
 
     request: Mapping[str, Any]
     reply: Mapping[str, Any] | None = None
@@ -48,36 +48,39 @@ class Sent:
 def request_block(
     request: Request, *, sent: bool = True, title_of: str = "", last: Sent | None = None
 ) -> Block:
-    """A model call before it goes out (or, in a dry run, instead of that); `title_of` is the model in a person's words.
+    """The block of a model call before it is sent (in a dry run, it is not sent). `title_of` is the model's name for a person.
 
-    With `sent` it shows what is new since `last`, the call before it in this run; the whole request is folded behind that.
-    Keys and headers are named, and not shown.
+    With `sent` it shows the messages that are new since `last`, the run's last call. The whole request is folded behind them.
+    Keys and headers are named, but not shown.
     """
     shown = request.shown()
-    messages, tools = shown["messages"], _names(shown)
+    messages, tools = shown["messages"], _list_names(shown)
     known = _count_known(messages, last) if sent else 0
     facts = [
         counted(len(messages), "message")
         + (f", {len(messages) - known or 'none'} of them new" if known else "")
     ]
-    lines = [_line(message, last) for message in messages[known:]]
-    if last is None or tools != _names(last.request):
+    lines = [_describe_message(message, last) for message in messages[known:]]
+    if last is None or tools != _list_names(last.request):
         facts.append(counted(len(tools), "tool"))
         lines += [("tools", ", ".join(tools))] if tools else []
-    options, before = _options(shown), {"stream": True} if sent else {}  # which goes without saying
-    before = before if last is None else _options(last.request)
-    changed = [f"{key}={_short(value)}" for key, value in options.items() if before.get(key) != value]
+    options, before = (
+        _list_options(shown),
+        {"stream": True} if sent else {},
+    )  # streaming is usual, so it is not listed
+    before = before if last is None else _list_options(last.request)
+    changed = [f"{key}={_shorten(value)}" for key, value in options.items() if before.get(key) != value]
     changed += [f"no {key}" for key in before if key not in options] if last is not None else []
     lines += [("options", ", ".join(changed) or "none")] if changed or not sent else []
     if request.secrets and last is None:
         lines.append(("not shown", ", ".join(request.secrets)))
     where = "to the model" if sent else f"would be sent to {title_of or request.model}"
-    made = _picture("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _on_the_wire(shown))
+    made = _make_block("→", f"{where}: {', '.join(facts)}", lines, "the whole request", _drop_nulls(shown))
     return made if sent else Block(put_style_behind(made.html), made.text)  # it stands alone
 
 
 def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> int:
-    """How many of the messages a person has seen: those of the call before, or of the conversation's earlier turns."""
+    """How many of the messages a person has seen already: in the last call, or in earlier turns of the conversation."""
     if last is not None:
         earlier = last.request["messages"]
         return len(earlier) if messages[: len(earlier)] == earlier else 0
@@ -88,22 +91,22 @@ def _count_known(messages: Sequence[Mapping[str, Any]], last: Sent | None) -> in
     return newest if "assistant" in roles[:newest] else 0
 
 
-def _names(shown: Mapping[str, Any]) -> list[str]:
+def _list_names(shown: Mapping[str, Any]) -> list[str]:
     return [tool["function"]["name"] for tool in shown["tools"]]
 
 
-def _options(shown: Mapping[str, Any]) -> dict[str, Any]:
+def _list_options(shown: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in shown.items() if key not in _NO_OPTIONS}
 
 
 _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
-def _on_the_wire(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A request without what does not go out: LiteLLM (1.110) drops the fields of a message that are null. The bytes of
-    pictures and files are cut.
+def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
+    """A request as it is really sent, but for the bytes of pictures and files, which are cut: LiteLLM (1.110) drops fields of
+    a message that are null.
     """
-    messages = [_cut_bytes(_without_nulls(one)) for one in shown["messages"]]
+    messages = [_cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {
         key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
     }
@@ -125,14 +128,14 @@ def _cut_bytes(value: Any, name: str = "") -> Any:
     return f"{value[:60]}… {len(value) - 60:,} more characters"
 
 
-def _words_of(content: object) -> str:
-    """A message's content in words: its texts, and what its other parts are."""
+def _describe_content(content: object) -> str:
+    """The content of a message in words: its texts, and the types of its other parts."""
     if not isinstance(content, list):
         return str(content)
     return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
 
 
-def _without_nulls(message: Mapping[str, Any]) -> dict[str, Any]:
+def _drop_nulls_of(message: Mapping[str, Any]) -> dict[str, Any]:
     return {key: part for key, part in message.items() if part is not None}
 
 
@@ -143,7 +146,7 @@ _ENDS = {
 
 
 def reply_block(reply: Reply) -> Block:
-    """What a model call brought, with its tokens. Its text has been shown as it came."""
+    """The block of a reply, with its tokens. Its text was shown as it came."""
     usage, asked = reply.usage, [call["function"] for call in reply.message.get("tool_calls") or ()]
     if asked:
         brought = f"it asks for {counted(len(asked), 'tool call')}"
@@ -155,35 +158,35 @@ def reply_block(reply: Reply) -> Block:
         )
     title = f"from the model: {brought} · {counted(usage.input_tokens, 'token')} read, {usage.output_tokens} written"
     lines = [(str(call["name"]), first_line(str(call["arguments"]), 160)) for call in asked]
-    return _picture("←", title, lines, "the whole message", reply.message)
+    return _make_block("←", title, lines, "the whole message", reply.message)
 
 
 def call_preview(name: str, arguments: Mapping[str, object]) -> Block:
-    """A tool call before its function runs."""
+    """The block of a tool call before its function runs."""
     title = f"next: run {name}({short_arguments(arguments)})"
-    return _picture("›", title, [], "the arguments", dict(arguments))
+    return _make_block("›", title, [], "the arguments", dict(arguments))
 
 
-def _line(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
+def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[str, str]:
     role, content = str(message.get("role")), message.get("content")
-    if last is not None and last.reply is not None and _without_nulls(message) == _without_nulls(last.reply):
+    if last is not None and last.reply is not None and _drop_nulls_of(message) == _drop_nulls_of(last.reply):
         return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
-    words = [_words_of(content)] if content else []
+    words = [_describe_content(content)] if content else []
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)
     line, more = first_line(text, 160), len(text.strip().splitlines()) - 1
-    if line.endswith(":"):  # what it announces is worth more than that
-        line, more = reason_in(text), 0
+    if line.endswith(":"):  # the lines after it say more
+        line, more = join_reason(text), 0
     return f"{_MARKS.get(role, '·')} {role}", f"{line} … {counted(more, 'more line')}" if more > 0 else line
 
 
-def _short(value: object) -> str:
+def _shorten(value: object) -> str:
     return first_line(json.dumps(value, ensure_ascii=False, default=repr), 120)
 
 
-def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
-    """A step: its title, with `whole` as JSON folded behind that, and below it a line for each thing of note."""
+def _make_block(mark: str, title: str, lines: list[tuple[str, str]], name: str, whole: object) -> Block:
+    """The block of a step: its title, with `whole` as JSON folded behind it, and a row for each of `lines` below it."""
     rows = "".join(
         f'<tr><td style="text-align:left;white-space:nowrap"><code>{esc(label)}</code></td>'
         f'<td style="text-align:left">{inline(text)}</td></tr>'
@@ -198,7 +201,7 @@ def _picture(mark: str, title: str, lines: list[tuple[str, str]], name: str, who
 
 
 class Stepper(Observer):
-    """Holds a run before each step until Next is clicked; "Run to end" lets the rest go on without showing less."""
+    """Holds a run before each step until Next is clicked. After "Run to end" it shows the steps, but no longer holds."""
 
     def __init__(self, run: CellRun, means: Means = "auto") -> None:
         self._run, self._means = run, means
@@ -206,26 +209,26 @@ class Stepper(Observer):
         self._last: Sent | None = None
 
     async def before_model(self, request: Request) -> None:
-        """Show what is new in the request, and hold."""
+        """Show the new messages of the request, and hold."""
         block = request_block(request, last=self._last)
         self._last = Sent(request.shown())
         await self._show_and_hold(block, "call the model")
 
     async def after_model(self, reply: Reply) -> None:
-        """Show what came back."""
+        """Show the reply."""
         await self._run.caught_up()
         self._run.put(reply_block(reply))
         if self._last is not None:
             self._last = replace(self._last, reply=make_plain(reply.message))
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """Show the call, and hold; in ask mode its card comes next."""
+        """Show the call, and hold. In ask mode its card follows."""
         await self._show_and_hold(call_preview(call.name, arguments), f"run {call.name}")
 
     async def _show_and_hold(self, block: Block, what: str) -> None:
         await self._run.caught_up()
         self._run.put(block)
-        means = means_of_asking(self._means) if self._is_holding else "nobody"
+        means = find_means(self._means) if self._is_holding else "nobody"
         if means == "card":
             await self._hold_by_card(what)
         elif means == "input":
@@ -242,7 +245,7 @@ class Stepper(Observer):
 
         card = StepCard(what, lambda: go_on("next"), lambda: go_on("run"))
         output = self._run.output()
-        output.put({"text/plain": f"waiting: Next to {what}", **card.mimebundle()})
+        output.put({"text/plain": f"waiting: Next to {what}", **card.make_reference()})
         card.came_up()
         self._run.hooks.say(f"waiting for Next: {what}")
         try:
@@ -257,7 +260,7 @@ class Stepper(Observer):
                 answer = _read(f"  [Enter] to {what}, r to run to the end, s to stop: ")
         except EOFError:  # nobody is there any more
             answer = "r"
-        except asyncio.CancelledError:  # by Ctrl-C, which nobody else has been told of yet
+        except asyncio.CancelledError:  # Ctrl-C, which nobody else has handled yet
             answer = "s"
         self._is_holding = not answer.startswith("r")
         if answer.startswith("s"):

@@ -1,7 +1,7 @@
-"""A run in its cell: its events as they come, drawn once each, and what is being written, drawn again and again.
+"""A run in its cell: each event is drawn once, when it comes; a growing text and running calls are drawn again and again.
 
-The reader of the stream (`CellRun`) owns everything that is shown. What the loop tells its `RunHooks` is only put aside;
-ten times a second that, and the text that has come meanwhile, are brought to the screen. So a burst of tokens costs ten messages a second, not thousands.
+The reader of the stream (`CellRun`) draws everything. `RunHooks` only collects what the loop tells it. Ten times a second,
+`CellRun` shows that, and the text that has come meanwhile. So a burst of tokens costs ten messages a second, not thousands.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..transcript import (
     Step,
     Steps,
     TextStep,
-    mimebundle,
+    make_bundle,
     notice,
     progress_block,
     without_style,
@@ -42,13 +42,13 @@ if TYPE_CHECKING:
     from ..widgets import Toolbar
 
 TICK = 0.1
-"""Seconds between two looks at what has to be shown."""
+"""Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that the reader of the stream gets to show what came before something that the loop's own side shows."""
+"""Seconds that the reader of the stream gets to show earlier events, before the loop's own side shows something."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
 SHOW_SECONDS_AFTER = 0.5
-"""Seconds after which its seconds are shown below it; what it says is shown there as it comes."""
+"""Seconds after which a running tool's time is shown below its row. Its output is shown there as it comes."""
 
 
 def _nothing() -> Mapping[str, object]:
@@ -57,30 +57,30 @@ def _nothing() -> Mapping[str, object]:
 
 @dataclass(frozen=True)
 class ViewOptions:
-    """How a run is shown and asked about."""
+    """How a run is shown, and how its calls are asked about."""
 
     name: str | None = None
     """The variable that the Result goes into."""
     model: str = ""
-    """What the run asks: LiteLLM may have to be imported for it."""
+    """The run's model, for which LiteLLM may have to be imported."""
     hint: str | None = ""
     """Text after the expression for a whole result, when no variable holds it; None when nothing holds the result."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     asks: bool = True
-    """Whether approvals are asked about here: not where the run's `on_approval` answers them."""
+    """Whether a person is asked here; False if the run's `on_approval` answers requests."""
     has_hooks: bool = True
-    """Whether the run calls its observers: another runtime's does not."""
+    """Whether the run calls observers; False for another runtime."""
     raises: bool = False
-    """Whether a failed run becomes the cell's error, so that it is not said twice."""
+    """Whether a failed run becomes the cell's error; its error is then not shown a second time."""
     owns_cell: bool = False
-    """Whether nothing else is in the cell's output."""
+    """Whether the cell has no output of other code."""
     finish: Callable[[], Mapping[str, object]] = _nothing
-    """Called when the turn is over; gives what its last output keeps for a later kernel."""
+    """Called when the turn is over; returns the data that its last output keeps for a later kernel."""
 
 
 class RunHead:
-    """The run's first output: the toolbar while it goes on, where there are widgets; its head from then on."""
+    """The run's first output: the toolbar while the run goes on (if there are widgets), then the head."""
 
     def __init__(self, output: CellOutput, block: Block, hooks: RunHooks) -> None:
         self.block = block
@@ -89,7 +89,7 @@ class RunHead:
         self._is_loading = False
 
     def begin(self, *, can_update: bool, stop: Callable[[], None]) -> None:
-        """Show it. `stop` is what the toolbar's button does."""
+        """Show the output. The toolbar's button calls `stop`."""
         self._is_loading = can_update and self._hooks.doing == LOADING
         if can_update and kernel.has_widget_frontend():
             from ..widgets import Toolbar
@@ -98,12 +98,12 @@ class RunHead:
         self._show()
 
     def replace(self, block: Block) -> None:
-        """Show another line above the run; beside the toolbar it stands from the end of the run on."""
+        """Show another line above the run. If there is a toolbar, the line is visible from the end of the run on."""
         self.block = block
         self._show()
 
     def update(self) -> None:
-        """Bring what the run is doing to the screen."""
+        """Show the present step of the run."""
         if self._toolbar is not None:
             hooks = self._hooks
             self._toolbar.update(hooks.doing, hooks.usage, hooks.cost, hooks.seconds)
@@ -112,7 +112,7 @@ class RunHead:
             self._show()
 
     def end(self, *, has_foot: bool) -> None:
-        """Take the toolbar away; the head stays. If there is a line below the run, that line has the style sheet."""
+        """Remove the toolbar; the head stays. If there is a line below the run, that line has the style sheet."""
         self._is_loading = False
         self.block = without_style(self.block) if has_foot else self.block
         if self._toolbar is not None:
@@ -121,13 +121,13 @@ class RunHead:
         self._show()
 
     def _show(self) -> None:
-        widget = {} if self._toolbar is None else self._toolbar.mimebundle()
+        widget = {} if self._toolbar is None else self._toolbar.make_reference()
         blocks = [self.block, notice(LOADING)] if self._is_loading and not widget else [self.block]
-        self._output.put({**mimebundle(blocks), **widget})
+        self._output.put({**make_bundle(blocks), **widget})
 
 
 class _Row(NamedTuple):
-    """Where a call stands: its row, and below it, while it runs, its progress."""
+    """The outputs of a call: its row and, below it while it runs, its progress."""
 
     row: CellOutput
     progress: CellOutput
@@ -143,7 +143,7 @@ class CellRun:
         options: ViewOptions | None = None,
         hooks: RunHooks | None = None,
     ) -> None:
-        """`hooks` observe the run; without any, it gets some that are yet to be put among its observers."""
+        """`hooks` observe the run. If None, new ones are made, which the caller has to put among the run's observers."""
         self._options = options = options or ViewOptions()
         self._column = OutputColumn(cell, owns=options.owns_cell)
         self.hooks = hooks or RunHooks(options.model)
@@ -167,12 +167,12 @@ class CellRun:
         self.output().draw(block)
 
     async def say(self, text: str, kind: str) -> None:
-        """Show a line of our own behind what has come so far."""
+        """Show a line of our own after everything that has come so far."""
         await self.caught_up()
         self.put(notice(text, kind))
 
     async def caught_up(self) -> None:
-        """Wait until what has come is shown; the text that was being written ends here."""
+        """Wait until all earlier events are shown. The text that is being written ends here."""
         await asyncio.sleep(CATCH_UP)
         self._show(self._steps.end_text())
 
@@ -188,9 +188,9 @@ class CellRun:
             self._cancel()
 
     async def follow(self, stream: AsyncIterator[Event | Notice], cancel: Callable[[], None]) -> Result:
-        """Read a stream to its end. An interrupt cancels the turn; its end is shown all the same.
+        """Read a stream to its end, and return its Result. An interrupt cancels the turn; its end is still shown.
 
-        Raises HarnessError for a stream that has no end.
+        Raises HarnessError for a stream that ends without a Done event.
         """
         self._cancel = cancel
         self._head.begin(can_update=self._column.can_update, stop=self.stop)
@@ -220,7 +220,7 @@ class CellRun:
         return result
 
     async def take(self, event: Event | Compaction | Notice) -> None:
-        """Show one event; a request is asked about."""
+        """Show one event. For a request, also ask."""
         changed = self._steps.take(event)
         self._show(changed)
         if isinstance(event, Approval):
@@ -230,7 +230,7 @@ class CellRun:
     # --- requests ---------------------------------------------------------------------------------------------
 
     async def _ask(self, approval: Approval, step: CallStep) -> None:
-        """Ask about a call, and show what was decided."""
+        """Ask about a call, and show the decision."""
         options = self._options
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
@@ -242,7 +242,7 @@ class CellRun:
                 await approval.wait()
             elif not approval.answered:
                 await ask(approval, show_card, unattended=options.unattended, means=options.means)
-        except asyncio.CancelledError:  # an interrupt; said here, before the stream calls it unanswered
+        except asyncio.CancelledError:  # an interrupt; denied here, before the stream denies it as unanswered
             approval.deny("the turn ended before a decision", by="stop")
             raise
         finally:
@@ -263,11 +263,11 @@ class CellRun:
                     self._call_changed(step)
                 case Done():
                     kept = self._options.finish()
-                    self.output().put({**mimebundle(self._page.draw(step) or ()), **kept})
+                    self.output().put({**make_bundle(self._page.draw(step) or ()), **kept})
                 case Notice(kind="error") if self._options.raises:
                     pass  # the cell's error says it
                 case _:
-                    self._writer.show()  # a text that goes on behind a retry stands before it
+                    self._writer.show()  # the text before a retry is shown first, though it may go on after it
                     self.output().draw(self._page.draw(step))
 
     def _call_changed(self, step: CallStep) -> None:
@@ -313,7 +313,7 @@ class CellRun:
             self._head.update()
 
     def _show_running(self) -> None:
-        """Show the call that runs, once; and below it, what it says and its seconds as they pass."""
+        """Show each running call once, and below it its output and its time, again and again."""
         for step in self._steps.open_calls:
             running = self.hooks.of(step.call.id)
             if running is None or step.state == "waiting" or running.seconds < SHOW_RUNNING_AFTER:

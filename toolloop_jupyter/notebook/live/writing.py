@@ -1,37 +1,37 @@
-"""What the model is writing: its words, shown as they grow.
+"""Show the model's text while it grows.
 
-`grow` is cheap and comes with every delta; `show` comes ten times a second and brings to the screen what has come.
+`grow` is called for every delta, and is cheap. `show` is called ten times a second, and shows the text so far.
 """
 
 from __future__ import annotations
 
 from ...core.text import KeyFilter
 from ..html import markdown_html, prose, split_markdown
-from ..transcript import Block, Page, TextStep, mimebundle, text_block, written
+from ..transcript import Block, Page, TextStep, make_bundle, text_block, written
 from .places import CellOutput, OutputColumn
 
 
 class CellWriter:
-    """Writes into the outputs of a cell. A long text takes several: what is finished of it is not sent again."""
+    """Writes into the outputs of a cell. A long text takes several outputs, so that its finished parts are not sent again."""
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
         self._outputs: dict[TextStep, list[CellOutput]] = {}
-        """Where each text stands: its finished pieces, and the rest last."""
+        """The outputs of each text: its finished pieces, then the rest."""
         self._step: TextStep | None = None
         """The text that is being written."""
         self._text = StreamingText()
         self._fed = 0
-        """How many of its pieces the streaming text has."""
+        """How many pieces of the step are in `_text` already."""
 
     def grow(self, step: TextStep) -> None:
-        """More of a text has come, or its beginning."""
+        """Note that a piece of a text has come, perhaps its first one."""
         if step is not self._step:
             self._step, self._text, self._fed = step, StreamingText(), 0
             self._outputs[step] = [self._column.output()]
 
     def show(self) -> None:
-        """Show what is being written."""
+        """Show the text that is being written."""
         step = self._step
         if step is None or step.is_whole:
             return
@@ -41,12 +41,12 @@ class CellWriter:
             return
         self._feed(step)
         if finished := self._text.take():
-            outputs[-1].put(mimebundle(finished))
+            outputs[-1].put(make_bundle(finished))
             outputs.append(self._column.output())
         outputs[-1].draw(self._text.block())
 
     def end(self, step: TextStep) -> None:
-        """A text is whole, or has become something else: it was taken back, or is the answer's output."""
+        """Show a text that is complete, or that has changed: it was taken back, or has become the answer's output."""
         outputs = self._outputs.setdefault(step, [self._column.output()])
         if len(outputs) > 1 and step is self._step and self._feed(step) == step.text and step.output is None:
             rest = self._text.block(final=True)
@@ -63,12 +63,12 @@ class CellWriter:
 
 
 class TerminalWriter:
-    """Writes where nothing can be replaced: text as it comes, thoughts and outputs when they are whole."""
+    """Writes to a terminal, where nothing can be replaced: text as it comes, thoughts and outputs when they are complete."""
 
     def __init__(self, column: OutputColumn, page: Page) -> None:
         self._column, self._page = column, page
         self._step: TextStep | None = None
-        """The text of which something has been written."""
+        """The text that is partly written."""
         self._filter = KeyFilter()
         self._in_line = False
         """Whether the last line has something in it."""
@@ -82,13 +82,13 @@ class TerminalWriter:
                 print(new, end="", flush=True)  # noqa: T201 - a terminal
 
     def show(self) -> None:
-        """End the line: what comes next is not of the text, which may go on behind it."""
+        """End the line, since the next output is no part of the text. The text may go on after it."""
         if self._in_line:
             self._in_line = False
             print()  # noqa: T201 - a terminal
 
     def end(self, step: TextStep) -> None:
-        """A text is whole, or has become something else; what is written stays."""
+        """Write the rest of a text that is complete or has changed. Text that was written stays."""
         if step is self._step:
             rest = prose(self._filter.end())
             if rest or self._in_line:
@@ -100,23 +100,23 @@ class TerminalWriter:
 
 # --- model text while it is being written, at a cost that does not grow with its length ---
 #
-# What is complete (all blocks but the last) becomes a piece of its own, in its final form; only the rest is rendered and
-# sent again. So the bytes of a long answer stay a few times its length.
+# The complete part (all Markdown blocks but the last) becomes a piece of its own, in its final form. Only the rest is rendered
+# and sent again. So a long answer sends only a few times its length.
 
 PIECE = 1_500
-"""Characters after which the block that follows ends a piece; more in a long text, whose pieces shall not be too many."""
+"""Characters of a piece: with more, it ends at the next Markdown block. Pieces of a long text are longer, so that they are few."""
 LONGEST_PIECE = 8_000
-"""Characters after which a piece ends at any line end: in an endless list, or in code."""
+"""Characters after which a piece ends at any line's end: in an endless list, or in code."""
 
 
 class StreamingText:
-    """Collects deltas: `take()` gives what is complete of the text, `block()` the rest as far as it has come."""
+    """Collects deltas. `take()` returns the complete pieces of the text, `block()` the rest so far."""
 
     def __init__(self) -> None:
         self.text = ""
         """Everything so far, as the model wrote it."""
         self._open = ""
-        """The rest, behind the fence that it goes on with, where a piece ended within code."""
+        """The rest of the text. If the last piece ended within code, the rest begins with a new fence."""
         self._count = 0
 
     def add(self, delta: str) -> None:
@@ -125,7 +125,7 @@ class StreamingText:
         self._open += delta
 
     def take(self) -> list[Block]:
-        """The pieces that have been finished since the last time, each for an output of its own. Mostly none."""
+        """The pieces that are complete since the last call (mostly none), each for an output of its own."""
         pieces: list[Block] = []
         while split := split_markdown(self._open, self._enough, LONGEST_PIECE):
             piece, self._open = split
@@ -134,8 +134,8 @@ class StreamingText:
         return pieces
 
     def block(self, *, final: bool = False) -> Block:
-        """The rest. With `final`, code is in colour and formulas are typeset."""
-        # Without its text form, which only a finished block needs: half of what would be sent ten times a second.
+        """The rest of the text. With `final`, code is in colour and formulas are typeset."""
+        # Without a text form, which only a finished block needs: that halves the bytes sent ten times a second.
         if final:
             return text_block(self._open)
         return Block(written(markdown_html(self._open, streaming=True)), "")

@@ -29,11 +29,11 @@ _TYPES = {
     Kind.FOLDER: "path",
     Kind.ATTACHED: "path",
 }
-"""What a front-end calls a value; for every other kind "value"."""
+"""A front-end's word for values of a kind; for every other kind it is "value"."""
 
 
 def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str] = ()) -> dict[str, str]:
-    """What may stand where `word` is begun on `line`, in order, each with its type; `commands` are those of `%toolloop`."""
+    """The completions of `word` on `line`, in order, each with its type. `commands` are those of `%toolloop`."""
     before = line[: len(line) - len(word)] if line.endswith(word) else line
     words = before.split()[1:]
     option, of_line_magic = _find_open_option(words), line.startswith("%toolloop")
@@ -51,7 +51,7 @@ def find_candidates(book: Notebook, line: str, word: str, commands: Iterable[str
 
 
 def _find_open_option(words: list[str]) -> Option | None:
-    """The option whose value is being written: the last one, if it takes a value still."""
+    """The option whose value is being written: the last option, if it can still take a value."""
     for number, word in enumerate(reversed(words)):
         if word.startswith("-"):
             option = find_option(word)
@@ -68,7 +68,7 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
         if not name.startswith("_") and name not in ("In", "Out") and not is_ipythons(value)
     }
     match option.kind:
-        case Kind.MODEL:
+        case Kind.MODEL | Kind.MODELS:
             return {*_list_models(), *(name for name, value in names.items() if isinstance(value, Answers))}
         case Kind.TOOLS:
             return [

@@ -1,4 +1,4 @@
-"""What one `%%toolloop` cell does: options and defaults -> a session's turn -> its view and its Result."""
+"""Run one `%%toolloop` cell: options and defaults -> a session's turn -> its view and its Result."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
-from ..transcript import head, mimebundle, notice
+from ..transcript import head, make_bundle, notice
 from .names import find_attached, leave_out_others, note_left, read_template, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..transcript import Block
 
 
-# --- recordings and scripts: which file a cell records to or is answered from, also when cells run again --------
+# --- recordings and scripts: the file that a cell records to or replays, also when cells run again ---------------
 
 
 class Tapes:
@@ -51,19 +51,19 @@ class Tapes:
             weakref.WeakKeyDictionary()
         )
         self.recording_to: Path | None = None
-        """The file of `%toolloop record on FILE`, which every run of the notebook is recorded to."""
+        """The file of `%toolloop record on FILE`: every run of the notebook is recorded to it."""
         self.replaying_from: Path | None = None
-        """The file of `%toolloop replay on FILE`, which every run of the notebook is answered from."""
+        """The file of `%toolloop replay on FILE`: every run of the notebook is answered from it."""
 
     def running(self) -> list[tuple[str, Path]]:
-        """What goes on for the whole notebook: ("recording", file), ("replaying", file)."""
+        """Recordings and replays of the whole notebook: ("recording", file), ("replaying", file)."""
         both = (("recording", self.recording_to), ("replaying", self.replaying_from))
         return [(word, file) for word, file in both if file is not None]
 
     def recorder(self, path: str | None) -> Recorder | None:
-        """The recorder of a cell with `--record path`, or of the whole notebook; None when nothing is recorded.
+        """The recorder of a cell with `--record path`, or of the whole notebook; None if nothing is recorded.
 
-        The first cell of a kernel begins the file anew; the next ones go on in it.
+        The first cell of a kernel begins a new file; the next cells add to it.
         """
         wanted = Path(path).resolve() if path else self.recording_to
         if wanted is None:
@@ -73,11 +73,11 @@ class Tapes:
         return self._recorders[wanted]
 
     def replays(self, path: str | None) -> bool:
-        """Whether a cell with `--replay path` (or without) is answered from a recording: it needs no model and no key."""
+        """Whether a cell with this `--replay` is answered from a recording. Then it needs no model and no key."""
         return bool(path or self.replaying_from)
 
     def replay(self, path: str | None, *, loose: bool, plays_tools: bool = False) -> Replay:
-        """The model of the cells with `--replay path`. A file that was written again since is read again."""
+        """The model of the cells with `--replay path`. A file that has changed is read again."""
         wanted = Path(path).resolve() if path else self.replaying_from
         assert wanted is not None
         replay = self._replays.get(wanted)
@@ -87,9 +87,9 @@ class Tapes:
         return replay
 
     def go_back(self, answers: Answers | None, cell_id: str | None, execution: str) -> None:
-        """Let a script or recording go on from where this cell began, when the cell has run before.
+        """If the cell has run before, set a script or recording back to the position at which the cell began then.
 
-        Without an id of the cell (some front-ends send none) it just goes on; so do several runs in one execution.
+        Without a cell's id (some front-ends send none) the position stays. It also stays for a further run in one execution.
         """
         if answers is None or cell_id is None or answers.position is None:
             return
@@ -101,7 +101,7 @@ class Tapes:
 
 
 def describe_source(model: str, answers: Answers | None, recorder: Recorder | None) -> str:
-    """What a cell's head says of where its answers come from, if not from a language model, and where they are recorded."""
+    """The part of a cell's head about a demonstration, a replay or a recording; "" if there is none of these."""
     demonstration = ["a demonstration, no language model"] if model == DEMO else []
     replayed = [f"replayed from {answers.path.name}"] if isinstance(answers, Replay) else []
     if isinstance(answers, Replay) and answers.plays_tools:
@@ -111,10 +111,10 @@ def describe_source(model: str, answers: Answers | None, recorder: Recorder | No
 
 
 class ModelNotes(Observer):
-    """Says in a run's transcript which model of a recording answers, and, once, that it was asked something else."""
+    """Shows in a run's transcript which model of a recording answers and, once, that a request differed from the recorded one."""
 
     def __init__(self, answers: Answers, view: CellRun, head_for: Callable[[str], Block]) -> None:
-        """`head_for(model)` is the run's head: cells may run in another order than the recorded one."""
+        """`head_for(model)` makes the run's head. The model may change, since cells may run in another order than recorded."""
         self._answers, self._view, self._head_for = answers, view, head_for
         self._before = len(answers.differences)
         self._is_said = False
@@ -128,7 +128,7 @@ class ModelNotes(Observer):
 
 
 class RecordingNotes(Observer):
-    """Says in a run's transcript, once, that its recording has stopped, and why."""
+    """Shows in a run's transcript, once, that its recording has stopped, and why."""
 
     def __init__(self, recorder: Recorder, view: CellRun) -> None:
         self._recorder, self._view, self._is_said = recorder, view, False
@@ -157,7 +157,7 @@ class Notebook:
         self.sessions: dict[str, NamedSession] = {}
         self.tapes = Tapes()
         self._without_docstring: set[str] = set()
-        """Tools of which the person knows already that they have none."""
+        """Tools without a docstring that the person has been told of."""
 
     @property
     def names(self) -> dict[str, Any]:
@@ -176,7 +176,7 @@ class Notebook:
         return live.last()
 
     def complete(self, said: Mapping[str, object]) -> Options:
-        """A value for every option: what was said, over the notebook's settings, over the defaults."""
+        """A value for every option: `said`, else the notebook's setting, else the default."""
         return complete(said, self.settings.said())
 
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:
@@ -184,7 +184,7 @@ class Notebook:
         return self._make_session(self.complete(said))
 
     def check(self, said: Mapping[str, object]) -> None:
-        """Raise Mistake for options that no cell could run with, whatever else is set. A model may be defined later."""
+        """Raise Mistake for options that are wrong for every cell. A model need not be defined yet."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
     def _make_session(self, options: Options) -> AsyncSession:
@@ -194,14 +194,14 @@ class Notebook:
             raise Mistake(in_flags(str(error))) from None
 
     def _keywords(self, options: Options) -> dict[str, Any]:
-        """The keywords of `aagent_session`: what the options name in the notebook, each where the table says."""
+        """The keywords of `aagent_session` for the values of the options, each under the keyword in the table."""
         keywords: dict[str, Any] = {"options": {}}
         replayed, plays_tools = self.tapes.replays(options["replay"]), bool(options["replay_tools"])
         if plays_tools and not replayed:
             raise Mistake(
                 "--replay-tools needs a recording: --replay FILE, or %toolloop replay on FILE before"
             )
-        from_tape = {"model", "api_base", "api_key"} if replayed else set()
+        from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
         for option in OPTIONS:
             if not option.keyword or option.keyword in from_tape:
@@ -217,6 +217,8 @@ class Notebook:
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
             )
             keywords["model"] = replay
+            # A call that had failed fails again; the fallback's answer follows in the recording.
+            keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
                 keywords["tools"] = replay.tools
         if "tools" not in keywords:
@@ -228,10 +230,10 @@ class Notebook:
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
     async def run(self, typed: Options, body: str) -> Result | None:
-        """Run a cell: check everything, then run and show. Raises before anything is shown for a mistake.
-
-        A dry run gives None.
-        """
+        """Run a cell and show the run; returns its Result, None for a dry run. Raises Mistake before anything is shown."""
+        if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
+            flag = for_all.typed[-1]
+            raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
         cell = kernel.Cell.here()
         prompt = self._read_prompt(body, typed.get("attach", ()))
         variable = typed.get("as")
@@ -245,9 +247,8 @@ class Notebook:
         if options["dry_run"]:
             await self._dry_run(options, prompt, cell, turn)
             return None
-        recorder = self.tapes.recorder(
-            options["record"]
-        )  # one that cannot be written is said before all else
+        # First of all, so that a file that cannot be written is an error before anything runs.
+        recorder = self.tapes.recorder(options["record"])
         made = self._make_session(options)
         prompt = await self._prepare(made, prompt)
         named, notes = self._go_on(made, options, going_back=turn is not None)
@@ -287,19 +288,19 @@ class Notebook:
             raise Mistake(in_flags(str(error))) from None
 
     async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
-        """Show the first request. Nothing is changed by it: no session begun, no turn taken back, no variable set."""
+        """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
             if turn is not None:
                 session.rewind(turn)
         request = await session.preview(await self._prepare(session, prompt))
-        cell.display(mimebundle([request_block(request, sent=False, title_of=session.config.route.title)]))
+        cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
     def _go_on(
         self, made: AsyncSession, options: Options, *, going_back: bool
     ) -> tuple[NamedSession, list[Block]]:
-        """The conversation that the cell goes on with, with the options of `made`, and what to tell the person about it."""
+        """(the conversation that the cell continues, with the options of `made`; notes for the person)."""
         name = options["session"]
         if not name:
             made.lasting = False
@@ -315,7 +316,7 @@ class Notebook:
         return named, [notice(told)] if gone else []
 
     def _begin_turn(self, named: NamedSession, options: Options, cell: kernel.Cell) -> list[Block]:
-        """What to tell the person, once, where running a cell again cannot replace its turn."""
+        """A note for the person, once, if running a cell again cannot replace its turn."""
         count, name = len(named.turns()), options["session"]
         if cell.cell_id is not None or not count or options["append"] or named.knows_that_turns_add_up:
             return []
@@ -363,7 +364,9 @@ class Notebook:
         replaced: ReplacedTurns | None,
         filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
-        """The view of the run, and all who observe it: step mode holds before the view and the recorder see a step begin."""
+        """(the view of the run, the run's observers). Step mode comes before the view and the recorder: it holds a step before
+        they see it.
+        """
         config = named.session.config
         answers = config.route.answers
         head_for = functools.partial(
@@ -383,7 +386,7 @@ class Notebook:
 
         view = CellRun(
             cell,
-            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
+            head_for(config.route.next_title),
             ViewOptions(
                 name=options["as"],
                 model=config.route.model,
@@ -405,7 +408,7 @@ class Notebook:
         return view, [observer for observer in observers if observer is not None]
 
     def _note_without_docstring(self, tools: tuple[Tool, ...]) -> list[Block]:
-        """What to tell, once for each tool, of those that the model gets no description of."""
+        """A note about tools without a description for the model; once for each tool."""
         new = [t.name for t in tools if not t.has_docstring and t.name not in self._without_docstring]
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []

@@ -1,4 +1,4 @@
-"""The line magic `%toolloop`: show and set defaults, and look after sessions."""
+"""The line magic `%toolloop`: show and set defaults, and manage sessions, recordings and exports."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...core.events import Mistake
+from ...core.loop import SPENDING
 from ...core.session import AsyncSession
 from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
 from ..live import bundle
-from ..transcript import write
+from ..transcript import money, tell_tokens, write
 from . import doctor, sessions
 from .names import show_key
 from .options import OPTIONS, Options, parse, split_words
@@ -23,12 +24,12 @@ if TYPE_CHECKING:
 
 
 def _say(text: str) -> None:
-    """Print a magic's answer: names that were typed and files' names in it are only text, and no key is shown."""
+    """Print a magic's answer, without keys and control sequences, which a typed name or a file's name may contain."""
     print(hide(plain(text)))  # noqa: T201
 
 
 def run(book: Notebook, line: str) -> object:
-    """Run one `%toolloop` line. Raises Mistake for what is not understood."""
+    """Run one `%toolloop` line. Raises Mistake for a line that is not understood."""
     words = split_words(line)
     if not words or words[0].startswith("-"):
         configure(book, parse(line, book.names))
@@ -47,34 +48,47 @@ def run(book: Notebook, line: str) -> object:
 
 
 def status(book: Notebook) -> None:
-    """Print what is set, the tools and the sessions."""
+    """Print the settings, the tools and the sessions."""
     options = book.complete({})
     marked = [get_tool_name(function) for function in find_marked_tools(book.names)]
     tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
         **{name: options[name] for name in ("model", "permissions")},
-        **book.settings.said(),
+        **{k: ", ".join(v) if isinstance(v, list) else v for k, v in book.settings.said().items()},
         "tools": ", ".join(tools) or "none yet: name them with --tools, or mark functions with @tool",
     }
     if options["api_key"]:
         values["api_key"] = show_key(book.names, options["api_key"])
     if options["api_base"]:
         values["api_base"] = leave_out_user(options["api_base"])
+    if SPENDING.left is not None:
+        values["budget"] = f"${SPENDING.budget:g}, ${SPENDING.left:.4f} left"
+    if SPENDING.runs:
+        values["spent"] = _tell_spent()
     rows = [*values.items(), *book.tapes.running()]
     rows += [("session", f"{name}: {_measure(named.session)}") for name, named in book.sessions.items()]
     width = max(12, *(len(name) for name, _ in rows))
     _say("\n".join(f"{name:<{width}} {value}" for name, value in rows))
 
 
+def _tell_spent() -> str:
+    """The cost of all runs of this kernel, also those of the API, in words."""
+    told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
+    untold = (
+        [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []
+    )
+    return " · ".join([money(SPENDING.cost), *told, *untold])
+
+
 def _measure(session: AsyncSession) -> str:
-    """How long a session is: its turns, also those that were loaded, and the tokens that those of this kernel have cost."""
+    """The length of a session: its turns, also loaded ones, and the tokens of the turns in this kernel."""
     turns, tokens = counted(len(session.starts), "turn"), session.usage.total_tokens
     length = turns if session.starts else counted(len(session.messages()), "message")
     return f"{length}, {counted(tokens, 'token')}" if session.results else length
 
 
 def configure(book: Notebook, said: Options) -> None:
-    """Take options as the notebook's defaults: all of them, or none when one is wrong. Print what is set then."""
+    """Set options as the notebook's defaults: all of them, or none if one is wrong. Then print the settings."""
     for option in OPTIONS:
         if option.name in said and not option.is_setting:
             raise Mistake(f"{option.typed[-1]} belongs on a %%toolloop cell; it cannot be a default")
@@ -96,7 +110,7 @@ def reset(book: Notebook, words: list[str]) -> None:
 
 
 def history(book: Notebook, words: list[str]) -> list[dict[str, Any]]:
-    """The conversation of a session in OpenAI format, as it is saved: without the runs' keys."""
+    """The conversation of a session in OpenAI format, without the runs' keys, as in a saved file."""
     messages: list[dict[str, Any]] = hide_in(
         _find_session(book, _pick_session(book, words)).session.messages()
     )
@@ -119,7 +133,7 @@ def save(book: Notebook, words: list[str]) -> None:
 
 
 def load_file(book: Notebook, words: list[str]) -> None:
-    """Make a session of a saved conversation."""
+    """Make a session from a saved conversation."""
     name, path = _read_two(words, "load SESSION FILE")
     if not Path(path).is_file():
         raise Mistake(f"there is no file {path!r}")
@@ -150,17 +164,17 @@ def export(book: Notebook, words: list[str]) -> None:
 
 
 def record(book: Notebook, words: list[str]) -> None:
-    """Record every run of the notebook from now on, or no more."""
+    """Start or stop recording every run of the notebook."""
     book.tapes.recording_to = _find_tape("record", words)
-    book.tapes.recorder(None)  # a file that cannot be written is said now
+    book.tapes.recorder(None)  # so that a file that cannot be written is an error now
     _say(f"recording every run to {words[1]}" if words[1:] else "not recording")
 
 
 def replay(book: Notebook, words: list[str]) -> None:
-    """Answer every run of the notebook from a recording from now on, or no more."""
+    """Start or stop answering every run of the notebook from a recording."""
     path = _find_tape("replay", words)
     told = "not replaying"
-    if path:  # one that cannot be read is said now
+    if path:  # read now, so that a file that cannot be read is an error now
         calls = len(book.tapes.replay(words[1], loose=False).calls)
         told = f"every run is answered from {words[1]}, which has {calls} model calls; no model and no key is needed"
     book.tapes.replaying_from = path
@@ -168,7 +182,7 @@ def replay(book: Notebook, words: list[str]) -> None:
 
 
 def _find_tape(command: str, words: list[str]) -> Path | None:
-    """The file of `on FILE`; None of `off`."""
+    """The file in the words `on FILE`; None for `off`."""
     if words == ["off"]:
         return None
     if len(words) != 2 or words[0] != "on":
@@ -177,7 +191,7 @@ def _find_tape(command: str, words: list[str]) -> Path | None:
 
 
 def examine(book: Notebook, words: list[str]) -> None:
-    """What works on this kernel and front-end."""
+    """Show what works on this kernel and front-end."""
     doctor.run(
         words,
         ask=book.complete({})["ask"],

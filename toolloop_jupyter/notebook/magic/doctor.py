@@ -1,4 +1,4 @@
-"""`%toolloop doctor`: what works on this kernel and front-end, found by trying it, and what to do about the rest."""
+"""`%toolloop doctor`: try what works on this kernel and front-end, and say what to do about the rest."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from ...core.tools import ToolSource
 from .. import kernel, live
 from ..html import BLOCK, STYLE, TABLE, inline
 from ..live import Means
-from ..transcript import Block, mimebundle
+from ..transcript import Block, make_bundle
 from .options import in_flags
 
 NewSession = Callable[[Mapping[str, object]], AsyncSession]
-"""Makes a session of options, by their names."""
+"""Makes a session from values of options, by the options' names."""
 WAIT = 15.0
 """Seconds that the doctor waits for a click, unless --wait says otherwise (`asking.GRACE` where there is no keyboard)."""
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
-    "card": "approvals are asked by a button all the same",
+    "card": "approvals are still asked by a button",
     "input": "approvals are typed: y, n REASON, e, a",
     "nobody": "approvals are denied",
 }
-"""What becomes of approvals, by `asking.means_of_asking()`."""
+"""The way of asking (`asking.find_means()`) -> what happens to approvals then."""
 _BUTTONS = "approval buttons"
 _NOT_WAITING = "not tried: a line magic cannot wait inside this kernel's event loop"
 _ASYNCIO_LOOP = "start the kernel on asyncio's own event loop; %%toolloop cells and `await aagent(…)` work on this one, too"
@@ -48,15 +48,16 @@ class Finding:
     state: Literal["ok", "bad", "note"]
     says: str
     remedy: str = ""
-    """What to install, switch on or type, for what is missing."""
+    """What to install, switch on or type, if something is missing."""
 
 
 def run(
     words: list[str], *, ask: Means, awaits: bool, names: Mapping[str, object], new_session: NewSession
 ) -> None:
-    """Examine, and print a table. Words: `--model MODEL`, `--wait SECONDS`. Raises Mistake for other ones.
+    """Examine the kernel and the front-end, and show a table. `words` are `--model MODEL` and `--wait SECONDS`.
 
-    `ask` is the setting of that name; `awaits`: whether the shell's cells may await; `names` are the notebook's variables.
+    `ask` is the setting of that name; `awaits`: whether the shell's cells may await; `names` are the notebook's variables. Raises
+    Mistake for other words.
     """
     model, wait = _read_words(words)
     cell = kernel.Cell.here()
@@ -92,7 +93,7 @@ def _read_words(words: list[str]) -> tuple[str | None, float | None]:
 
 
 def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
-    """What the kernel says of itself; `click` is what came of the button."""
+    """Findings about the kernel. `click` is the finding about the button."""
     if awaits:
         yield Finding(
             "awaited cells", "ok", "%autoawait is on: a %%toolloop cell is awaited, as in `await …`"
@@ -103,7 +104,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         if kernel.ignores_ctrl_c():
-            says = "this process was started to ignore it: it ends no run"
+            says = "this process was started to ignore Ctrl-C: it does not end a run"
             yield Finding("Ctrl-C", "bad", says, _HEED_CTRL_C)
         return
     clicks = "clicks while a cell waits"
@@ -125,8 +126,8 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
 
 
 def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
-    """Try whether a click comes back, wherever a button may be shown ("ok": it did); else say who is asked instead."""
-    means = live.means_of_asking(wish)
+    """Try a button, if one may be shown here. The finding is "ok" if a click came back; if not, it says how approvals are asked."""
+    means = live.find_means(wish)
     instead = _INSTEAD[means]
     if not kernel.in_kernel():
         return Finding(_BUTTONS, "note", f"a terminal shows none; {instead}")
@@ -145,14 +146,14 @@ def _try_buttons(cell: kernel.Cell, wish: Means, wait: float | None) -> Finding:
 
 
 async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding:
-    """Show a button and wait for it to be clicked: the one thing that no message tells."""
+    """Show a button and wait for a click. Only that can tell, since no message says whether clicks come back."""
     from ..widgets import ClickTest
 
     loop, clicked = asyncio.get_running_loop(), asyncio.Event()
     card = ClickTest(wait, lambda: loop.call_soon_threadsafe(clicked.set))
     identity = "toolloop-doctor"
     text = f"Click the button within {wait:g} seconds."
-    cell.display({"text/plain": text, **card.mimebundle()}, display_id=identity)
+    cell.display({"text/plain": text, **card.make_reference()}, display_id=identity)
     began = loop.time()
     try:
         await asyncio.wait_for(clicked.wait(), wait)
@@ -168,7 +169,7 @@ async def _wait_for_click(cell: kernel.Cell, wait: float, means: str) -> Finding
     finally:
         card.finish()
         cell.update({"text/plain": "", "text/html": ""}, identity)
-    live.a_click_came()
+    live.note_click()
     took = loop.time() - began
     return Finding(_BUTTONS, "ok", f"a click came back ({took:.1f} s after the button was shown)")
 
@@ -205,4 +206,4 @@ def _render(findings: list[Finding]) -> dict[str, str]:
         )
         lines.append(f"{mark} {one.what:<26} {plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}")
     html = f'{STYLE}<div class="tlj" style="{BLOCK}"><table style="{TABLE}">{"".join(rows)}</table></div>'
-    return mimebundle(Block(html, "\n".join(lines)))
+    return make_bundle(Block(html, "\n".join(lines)))

@@ -1,10 +1,10 @@
-"""`%%toolloop` and `%toolloop` in a shell: what is registered, and which cells are ours.
+"""Register `%%toolloop` and `%toolloop` with a shell, and find the cells that are ours.
 
 `%%toolloop` is an async cell: an input transformer rewrites the cell into one `await`, so nothing is nested and Run
-All keeps its order (IPython does not await magics that are coroutine functions: seen on 7.34 to 9.18). The magic that
-is registered as well serves `run_cell_magic` and cells within `%%time`, through `kernel.run_sync`.
+All keeps its order (IPython does not await magics that are coroutine functions: seen on 7.34 to 9.18). A magic of this name is
+registered, too. It serves `run_cell_magic` and cells within `%%time`, through `kernel.run_sync`.
 
-Loading the extension imports neither pydantic nor litellm: what needs them is imported by the first cell that uses it.
+Loading the extension imports neither pydantic nor litellm: the first cell that uses them imports them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
 """
 
 
-# --- which cells are ours -------------------------------------------------------------------------------------
+# --- finding our cells ----------------------------------------------------------------------------------------
 
 _CELL = re.compile(r"(?:[^\S\n]*\n)*[^\S\n]*%%toolloop(?P<line>[^\S\n][^\n]*)?(?:\n|\Z)")
 _SINGLE = re.compile(r"\s*%toolloop(?![\w%?])[^\n]*\n(?P<rest>.*)", re.DOTALL)
@@ -83,16 +83,16 @@ def split_cell(text: str) -> tuple[str, str] | None:
 
 
 def _body_as_typed(body: str) -> str:
-    """The body without the newline that IPython puts at the end of a cell, where it has put one.
+    """The body without the newline that IPython has added to it.
 
-    It does so for a cell without a newline at its end. A body that ends in a blank line, or in a carriage return and a
-    newline, was typed so. A single newline may be a typed one or IPython's; it is taken for IPython's.
+    IPython adds a newline to a cell that ends without one. A blank line, or a carriage return and a newline, at the end were
+    typed. A single newline may be typed or IPython's; it counts as IPython's.
     """
     return body if body.endswith(("\n\n", "\r\n")) else body.removesuffix("\n")
 
 
 def explain_misplaced(text: str) -> str | None:
-    """The line that helps, for a cell that is no `%%toolloop` cell but was meant to be one; None for every other cell.
+    """A hint for a cell that was meant to be a `%%toolloop` cell but is none; None for every other cell.
 
     IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
     """
@@ -110,7 +110,7 @@ def explain_misplaced(text: str) -> str | None:
 
 
 def _is_python(code: str) -> bool:
-    """Whether this is whole Python, magics and all: an open string, say, may hold any line."""
+    """Whether this is complete Python code, magics included. If it is not, a line may stand in an open string, for example."""
     from IPython.core.inputtransformer2 import TransformerManager
 
     manager: Any = TransformerManager  # without types before IPython 9
@@ -122,7 +122,7 @@ def _is_python(code: str) -> bool:
 
 
 def _transform(lines: list[str]) -> list[str]:
-    """Rewrite a `%%toolloop` cell into one `await`. Comes first of all transformers: the prompt is left as typed."""
+    """Rewrite a `%%toolloop` cell into one `await`. It is the first transformer, so the prompt stays as typed."""
     text = "".join(lines)
     parts = split_cell(text)
     if parts is None:
@@ -139,8 +139,8 @@ _transform.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def _cannot_await() -> bool:
-    """Whether the cell's code cannot await: the inside of another cell magic (`%%time`), a cell that `shell.run_cell`
-    runs within a running cell (`%run notebook.ipynb`), and any cell after `%autoawait off`.
+    """Whether the cell's code cannot await. So it is inside another cell magic (`%%time`), in a cell that `shell.run_cell` runs
+    inside a running cell (`%run notebook.ipynb`), and after `%autoawait off`.
     """
     from IPython.core.interactiveshell import InteractiveShell
 
@@ -157,11 +157,14 @@ def _cannot_await() -> bool:
     return False
 
 
-# --- what a cell and a line do --------------------------------------------------------------------------------
+# --- running a cell or a line ---------------------------------------------------------------------------------
 
 
 async def run_cell(line: str, body: str) -> Result | None:
-    """Run one `%%toolloop` cell; None for a dry run. Raises one-line errors for mistakes, OutputInvalid and RunFailed for failed runs."""
+    """Run one `%%toolloop` cell; returns its Result, None for a dry run.
+
+    Raises an error of one line for a mistake, OutputInvalid or RunFailed for a failed run.
+    """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
     if result is not None and result.stop_reason == "runtime_error":
@@ -183,12 +186,12 @@ def _line_magic(line: str) -> object:
 # --- registering ----------------------------------------------------------------------------------------------
 
 
-class _Warmup:
+class _BackgroundImport:
     """Imports litellm in the background, before a run has to wait for it.
 
-    After a cell that has made a model the default which needs it; else when the kernel has been idle for `IDLE` seconds,
-    and not at all when a model of ours was asked by then: a lesson stays small. Later runs with other models start the
-    import themselves.
+    It starts the import at once after a cell that sets a default model which needs litellm. Otherwise it starts when the kernel
+    has been idle for `IDLE` seconds. If a run has used a model of ours by then, it does not start, so a lesson's kernel stays
+    small. Later runs with other models start the import themselves.
     """
 
     IDLE = 1.0
@@ -201,7 +204,7 @@ class _Warmup:
             shell.events.register(event, callback)
 
     def cancel(self) -> None:
-        """Start nothing any more."""
+        """Stop: start no import any more."""
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -215,7 +218,7 @@ class _Warmup:
         self._before_cell()
         if litellm_loaded():
             self.cancel()
-        elif _needs_litellm(complete({}, self._settings.said())["model"]):
+        elif _must_import_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
         elif not was_one_asked():  # a notebook whose runs are answered by models of ours stays small
             self._timer = threading.Timer(self.IDLE, start_loading)
@@ -226,17 +229,17 @@ class _Warmup:
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
-"""What of ours somebody may have given to `asyncio.run`."""
+"""Names of ours that somebody may have given to `asyncio.run`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",
     "Cannot run the event loop while another loop is running",
 )
-"""What asyncio (3.10 to 3.14) says where a loop is entered that runs: by `asyncio.run`, or by `run_until_complete`."""
+"""The errors of asyncio (3.10 to 3.14) if code enters a running loop by `asyncio.run` or `run_until_complete`."""
 
 
 def _explain_running_loop(result: Any) -> None:
-    """After a cell that failed since the kernel's loop is running, say what to write instead: Python's error does not."""
+    """After a cell that has failed because the kernel's loop is running, print what to write instead."""
     error = result.error_in_exec
     if not isinstance(error, RuntimeError) or not str(error).startswith(_RUNNING_ALREADY):
         return
@@ -253,7 +256,7 @@ def _explain_running_loop(result: Any) -> None:
 
 
 def _has_own_hook(shell: Any, error: Exception) -> bool:
-    """Whether the user shows such errors in a way of their own: by `set_custom_exc`, or by another `showtraceback` (as rich does)."""
+    """Whether the user has another display for such errors: by `set_custom_exc`, or by another `showtraceback` (as of rich)."""
     hooks = ("showtraceback", "_showtraceback")
     # ipykernel puts its own method on the object when it has started.
     is_replaced = any(
@@ -265,7 +268,7 @@ def _has_own_hook(shell: Any, error: Exception) -> bool:
 
 
 class _Nesting:
-    """Keeps the setting `nest`: applies it when it is set, by a configuration file before the first cell. It cannot be taken back."""
+    """Applies the setting `nest` when it is set; if a configuration file sets it, before the first cell. It cannot be undone."""
 
     def __init__(self, shell: Any, settings: Settings) -> None:
         self._shell, self._settings = shell, settings
@@ -278,7 +281,7 @@ class _Nesting:
         return bool(self._settings.nest)  # type: ignore[attr-defined]
 
     def cancel(self) -> None:
-        """Follow the setting no more. What was applied stays."""
+        """Stop watching the setting. A loop that was nested stays so."""
         self._settings.unobserve(self._follow, "nest")
         self._forget_cell()
 
@@ -303,14 +306,17 @@ class _Nesting:
             self._shell.events.unregister("pre_run_cell", self._begin)
 
 
-def _needs_litellm(model: str) -> bool:
-    """Whether a default waits for litellm; a bare word may be the variable of a ScriptedModel. Does not load what models of ours are."""
+def _must_import_litellm(model: str) -> bool:
+    """Whether a default model needs litellm's import. A bare word may be the variable of a ScriptedModel, which does not.
+
+    Does not import our own models.
+    """
     ours = model.isidentifier() or model.startswith("toolloop/")
     return bool(model) and not ours and must_load(model)
 
 
 class _Extension:
-    """What is registered with one shell, to be taken out again."""
+    """Everything that is registered with one shell; `take_out` removes it again."""
 
     def __init__(self, shell: Any) -> None:
         from IPython.core.magic import no_var_expand
@@ -319,6 +325,9 @@ class _Extension:
         self.settings: Settings = ToolLoop(parent=shell)
         self._book: Notebook | None = None
         self.settings.observe(self._keep_times, "times")
+        self.settings.observe(self._keep_budget, "budget")
+        if self.settings.budget is not None:  # type: ignore[attr-defined]
+            self._keep_budget()
         if not self.settings.times:  # type: ignore[attr-defined]  # set by a configuration file
             self._keep_times()
         if self.settings not in shell.configurables:
@@ -326,10 +335,10 @@ class _Extension:
         shell.input_transformers_cleanup.insert(0, _transform)
         _cell_magic.__doc__, _line_magic.__doc__ = CELL_HELP + help_text(), LINE_HELP
         for kind, magic in (("cell", _cell_magic), ("line", _line_magic)):
-            # The line is taken as typed ($name and {…} are not expanded): a key could get into a prompt.
+            # $name and {…} on the line are not expanded: a key could get into a prompt.
             shell.register_magic_function(no_var_expand(magic), kind, "toolloop")
         self._offer_no_more = _offer_candidates(shell)
-        self._warmup = _Warmup(shell, self.settings)
+        self._warmup = _BackgroundImport(shell, self.settings)
         self._nesting = _Nesting(shell, self.settings)
         shell.events.register("post_run_cell", _explain_running_loop)
 
@@ -346,9 +355,16 @@ class _Extension:
 
         keep_times(keep=self.settings.times)  # type: ignore[attr-defined]
 
+    def _keep_budget(self, *_: object) -> None:
+        from ...core.loop import SPENDING
+
+        SPENDING.budget = self.settings.budget  # type: ignore[attr-defined]
+
     def take_out(self) -> None:
-        """Take everything back out of the shell."""
+        """Remove everything from the shell."""
         self.settings.unobserve(self._keep_times, "times")
+        self.settings.budget = None  # type: ignore[attr-defined]
+        self.settings.unobserve(self._keep_budget, "budget")
         self.shell.input_transformers_cleanup.remove(_transform)
         for kind in ("cell", "line"):
             self.shell.magics_manager.magics[kind].pop("toolloop", None)
@@ -371,7 +387,7 @@ def _find_extension() -> _Extension:
 
 
 def load_extension(shell: Any) -> None:
-    """Register the magics, the transformer and the settings with `shell`; loading twice changes nothing."""
+    """Register the magics, the transformer and the settings with `shell`. A second call changes nothing."""
     if not _loaded:
         leave_out_price_list()
         _loaded.append(_Extension(shell))
@@ -379,16 +395,16 @@ def load_extension(shell: Any) -> None:
 
 
 def unload_extension(_shell: object) -> None:
-    """Take everything back out of the shell."""
+    """Remove everything from the shell."""
     if _loaded:
         _loaded.pop().take_out()
         kernel.unwatch_cells()
 
 
 def _offer_candidates(shell: Any) -> Callable[[], None]:
-    """Answer Tab on our lines, where nothing of Python is to be offered; returns what undoes it.
+    """Answer Tab on our lines, where Python's own completions make no sense; returns a function that undoes this.
 
-    From IPython 8.6 on by a matcher, which tells the types; before, by the hook of custom completers, which Jedi goes with.
+    IPython 8.6 and later get a matcher, which tells the types. Older ones get a custom completer, beside which Jedi still works.
     """
     from IPython.core import completer
 
@@ -415,7 +431,7 @@ def _offer_candidates(shell: Any) -> Callable[[], None]:
     def match(context: Any) -> Any:
         if not context.text_until_cursor.lstrip().startswith(_MAGICS):
             return {"completions": []}
-        # Only what offers something keeps the other matchers off: where we have nothing, what was typed stays.
+        # A matcher without completions would not suppress the others. So if there are none, the typed text itself is offered.
         found = find(context.text_until_cursor, context.token) or {context.token: "value"}
         offered = [module.SimpleCompletion(text=text, type=kind) for text, kind in found.items()]
         return {"completions": offered, "suppress": True, "ordered": True}

@@ -1,4 +1,4 @@
-"""What the words of an option line and of a prompt name among the notebook's variables: tools, models, policies, keys, texts.
+"""Find the notebook's variables that an option line or a prompt names: tools, models, policies, keys, texts.
 
 Each function raises Mistake with what to type instead.
 """
@@ -28,14 +28,15 @@ _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(N
 
 
 def resolve(option: Option, value: Any, names: Names) -> object:
-    """What the API gets for an option's value: the object behind a name, a text with its names filled in, None for nothing."""
-    if value is None or (
-        value == "" and option.kind is not Kind.POLICY
-    ):  # no policy is not one that lets all run
+    """The API's value for an option: the object behind a name, or a text with its names filled in; None if there is no value."""
+    # An empty policy is an error: it must not become the default, which lets all calls run.
+    if value is None or (value == "" and option.kind is not Kind.POLICY):
         return None
     match option.kind:
         case Kind.MODEL:
             return find_model(names, value)
+        case Kind.MODELS:
+            return [find_model(names, one) for one in value]
         case Kind.TOOLS:
             return find_tools(names, value)
         case Kind.POLICY:
@@ -76,12 +77,13 @@ def read_template(text: str, names: Names) -> Template:
 
 
 def fill_in(text: str, names: Names) -> str:
-    """Replace `{{name}}` by the text of that notebook variable.
+    """Replace each `{{name}}` by the text of that notebook variable. Names inside that text are not replaced.
 
-    A text goes out whole, a Result as its answer, any other value as a tool's result of it would tell the model: bounded,
-    JSON of what is data, a table by its shape, columns and first rows, an error with its traceback.
+    A text is inserted whole, a Result by its answer. Any other value is inserted as if a tool had returned it: bounded, data as
+    JSON, a table by its shape, columns and first rows, an error with its traceback.
 
-    Raises Mistake for a value that cannot give its text.
+    Double braces around anything but the bare name of a variable stay (see `note_left`). Raises Mistake for a value whose text
+    cannot be made.
     """
     try:
         pieces = read_template(text, names).pieces
@@ -124,7 +126,7 @@ def _read_name(match: re.Match[str]) -> str:
 
 
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
-    """What to tell of names in double braces that stay as they are: a warning of each that is nearly a variable's."""
+    """Notes about names in double braces that are no variables. A name that is nearly a variable's gets a warning."""
     found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
     near = {name: _find_near(names, name) for name in found if name and _find_value(name, names) is MISSING}
     told: list[tuple[str, Literal["info", "warning"]]] = [
@@ -145,13 +147,13 @@ def _in_braces(name: str) -> str:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
-    """The object behind a (dotted) name, which `fits` must say yes to; `what` is the word for it in messages."""
+    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False; `what` is the word for it in messages."""
     first, *rest = dotted.split(".")
     if first not in names:
-        raise Mistake(f"there is no {what} {dotted!r} in this notebook{_near(names, dotted, fits)}")
+        raise Mistake(f"there is no {what} {dotted!r} in this notebook{_suggest(names, dotted, fits)}")
     found = names[first]
     for part in rest:
-        inner = attempt_call(getattr, found, part)  # a property of the person's may raise anything
+        inner = attempt_call(getattr, found, part)  # a property of the person's class may raise anything
         if isinstance(inner, Raised):
             why = f"{type(found).__name__} has no {part!r}"
             if not isinstance(inner.error, AttributeError):
@@ -159,11 +161,11 @@ def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool]
             raise Mistake(f"there is no {what} {dotted!r}: {why}")
         found = inner
     if not fits(found):
-        raise Mistake(f"{dotted!r} is {_kind(found)}, not {_a(what)}")
+        raise Mistake(f"{dotted!r} is {_describe_kind(found)}, not {_add_article(what)}")
     return found
 
 
-def _near(names: Names, name: str, fits: Callable[[object], bool]) -> str:
+def _suggest(names: Names, name: str, fits: Callable[[object], bool]) -> str:
     near = _find_near(names, name, fits)
     return f"; did you mean {near!r}?" if near else "; run the cell that defines it first"
 
@@ -178,26 +180,26 @@ def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda 
 
 
 def is_ipythons(value: object) -> bool:
-    """Whether IPython has put this into the notebook: `open`, `exit`, `get_ipython`."""
+    """Whether IPython has put this object into the notebook: `open`, `exit`, `get_ipython`."""
     function = value.__func__ if inspect.ismethod(value) else value
     home = attempt_call(getattr, function, "__module__", None) or type(value).__module__
     return str(home).split(".", maxsplit=1)[0] in ("IPython", "ipykernel", "io", "_io")
 
 
-def _kind(found: object) -> str:
+def _describe_kind(found: object) -> str:
     if inspect.isroutine(found):
         return "a function"
     if isinstance(found, type):
         return "a class"
-    return _a(type(found).__name__)
+    return _add_article(type(found).__name__)
 
 
-def _a(noun: str) -> str:
+def _add_article(noun: str) -> str:
     return f"{'an' if noun[0].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """The functions with these names, separated by blanks or commas; the name of a list, or of a source, stands for all that is in it."""
+    """The functions with these names, which may be separated by commas. A list's or a source's name means all its functions."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
     return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
@@ -206,8 +208,8 @@ def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
 def _find_tool(names: Names, name: str) -> object:
     if name not in names and callable(getattr(builtins, name, None)):
         raise Mistake(
-            f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
-            "(def, types, a docstring), and name that"
+            f"{name!r} is Python's own function, whose parameters cannot be described to a model; write your own function around it "
+            "(def, types, a docstring), and name that one"
         )
     first, _, rest = name.partition(".")
     if rest and isinstance(source := names.get(first), ToolSource):
@@ -220,7 +222,7 @@ def _find_tool(names: Names, name: str) -> object:
 
 
 def _find_in_source(source: ToolSource, name: str, rest: str) -> object:
-    """One tool of a source; its own methods are none."""
+    """One tool of a source. The source's own methods are no tools."""
     tools = source.list_tools()
     if rest in tools:
         return tools[rest]
@@ -252,7 +254,7 @@ def find_output(names: Names, name: str) -> object:
 
 
 def _is_type(value: object) -> bool:
-    """Whether this may be a type: classes, and the many objects that typing makes; no functions, no values."""
+    """Whether this may be a type: a class or one of typing's objects, but no function and no plain value."""
     if isinstance(value, type):
         return True
     return not (
@@ -269,7 +271,7 @@ def is_output(value: type) -> bool:
 
 
 def find_model(names: Names, name: str) -> object:
-    """A ScriptedModel or a text by its variable, else LiteLLM's name as it stands."""
+    """The ScriptedModel or the text in the variable `name`; without such a variable, `name` itself, as LiteLLM's name."""
     if name[:1] in ("$", "{"):
         raise Mistake(
             f"the option line is taken as typed: {name!r} is not expanded; write --model {name.strip('${}')}"
@@ -283,7 +285,7 @@ def find_model(names: Names, name: str) -> object:
     if isinstance(found, str):
         return found
     raise Mistake(
-        f"{name!r} is {_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
+        f"{name!r} is {_describe_kind(found)}, not a model; --model takes a name such as anthropic/claude-sonnet-4-6, or the variable of a ScriptedModel"
     )
 
 
@@ -301,8 +303,8 @@ def find_policy(names: Names, name: str) -> object:
 def leave_out_others(
     policy: object, names: Names, functions: Sequence[Callable[..., object]], had: Iterable[str] = ()
 ) -> object:
-    """A policy for a run with these functions. One mapping may serve several cells, so the rules for other functions of
-    the notebook, and for tools that the session `had` in earlier cells, are left out: they are no slips.
+    """The policy for a run with these functions, without rules for others, which are no typing errors: one mapping may serve
+    several cells. Left out are rules for the notebook's other functions, and for tools that the session `had` in earlier cells.
     """
     if not isinstance(policy, Mapping):
         return policy
@@ -318,9 +320,9 @@ def _is_tool_called(value: object, name: str) -> bool:
 
 
 def find_key(names: Names, name: str) -> str:
-    """The key behind the *name* of an environment or notebook variable.
+    """The key in the environment or notebook variable with this *name*.
 
-    A literal key is refused, and not repeated in the message: nothing is that is not surely a name.
+    A literal key is refused. The message repeats only a text that is surely a name, so it never shows a key.
     """
     value = os.environ.get(name) or names.get(name)
     if isinstance(value, str) and value:
@@ -338,7 +340,7 @@ def find_key(names: Names, name: str) -> str:
 
 
 def show_key(names: Names, name: str) -> str:
-    """The name of a key's variable as it may be shown: not when it is a key."""
+    """The name of a key's variable, for showing. A text that may itself be a key is not shown."""
     known = name in os.environ or name in names or _SURELY_A_NAME.fullmatch(name)
     return name if known else "[not the name of a variable]"
 
@@ -346,4 +348,4 @@ def show_key(names: Names, name: str) -> str:
 _SURELY_A_NAME = re.compile(
     r"(?=.{1,40}$)[A-Z]+(_[A-Z]+)+|(?=.{1,20}$)[a-z]+(_[a-z]+)*_(key|token)|[A-Za-z]{1,4}"
 )
-"""What can be repeated in a message: OPENAI_API_KEY, my_key, K. Keys come in any other shape, also without digits."""
+"""Texts that a message may repeat: OPENAI_API_KEY, my_key, K. Any other text may be a key, also without digits."""

@@ -1,8 +1,8 @@
-"""The options of `%%toolloop` and `%toolloop`: one table, and what is made of it.
+"""The options of `%%toolloop` and `%toolloop`: one table, and the parser, the settings and the help made from it.
 
-An option is one row of OPTIONS. From the rows come the parser of the option line, the notebook's settings (`%config
-ToolLoop`), the help (`%%toolloop?`), the page docs/options.md (`./dev docs`), Tab (`assist`), the check of every value, and the keywords
-of the API (`cell`).
+An option is one row of OPTIONS. The rows give the parser of the option line, the notebook's settings (`%config ToolLoop`), the
+help (`%%toolloop?`), the page docs/options.md (`./dev docs`), Tab (`assist`), the check of every value, and the keywords of the
+API (`cell`).
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from ...core.text import holds_key, names_key
 Names = Mapping[str, object]
 """The notebook's variables."""
 Options = dict[str, Any]
-"""Values of options by their names. What `parse` gives holds only what was typed."""
+"""Values of options by their names. Those from `parse` are only the typed ones."""
 DEMO = "toolloop/demo"
 
 
 class Kind(Enum):
-    """What a value is: how it is read, what Tab offers for it, and what the API gets for it."""
+    """The kind of a value, which decides how it is read, what Tab offers, and what the API gets."""
 
     SWITCH = "said or not"
     TEXT = "a text; {{name}} in it is filled in"
@@ -45,6 +45,7 @@ class Kind(Enum):
     RESULT = "the name of a variable to be set"
     SESSION = "the name of a session"
     MODEL = "LiteLLM's name of a model, or a variable"
+    MODELS = "models, more than once"
     TOOLS = "functions by their names"
     POLICY = "full, ask or a variable"
     OUTPUT = "a type by its name"
@@ -60,21 +61,24 @@ class Option:
     """One row of the table."""
 
     flags: str
-    """As they are typed; the last one names the option. Without a dash it is a setting only."""
+    """The flags as typed; the last one names the option. A name without a dash is a setting only."""
     kind: Kind
     takes: str = ""
-    """What stands for the value in the help, but for choices."""
+    """The placeholder of the value in the help; "" for choices."""
     help: str = ""
     keyword: str = ""
-    """Of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion option."""
+    """The keyword of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion
+    option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
     """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
     lasts: bool = False
-    """Whether it holds for a session: a cell that goes on with it has the same tools, and asks as it did."""
+    """Whether it holds for a session: a later cell of the session has the same value, if it sets no other."""
+    is_for_all: bool = False
+    """Whether it is for all runs of the notebook together, and no cell takes it."""
     also: str = ""
-    """Other words that people write for it; the error names this one."""
+    """Other words that people write for it. The error for such a word names this option."""
 
     @property
     def name(self) -> str:
@@ -87,11 +91,11 @@ class Option:
 
     @property
     def check(self) -> Check:
-        """What the value may be."""
+        """The check of the value."""
         match self.kind:
             case Kind.SWITCH:
                 return Check(bool, "True or False", or_none=False)
-            case Kind.TOOLS | Kind.PAIRS | Kind.ATTACHED:
+            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS | Kind.ATTACHED:
                 return Check((list, tuple), "a list of words")
             case Kind.NUMBER:
                 return CHECKS.get(self.name, Check((int, float), "a number"))
@@ -100,12 +104,12 @@ class Option:
 
     @property
     def what(self) -> str:
-        """What stands for the value in the help: "FILE", "stop|answer", "" for a switch."""
+        """The placeholder of the value in the help: "FILE", "stop|answer", "" for a switch."""
         return self.takes or "|".join(self.check.choices)
 
     @property
     def usage(self) -> str:
-        """The flags and the value, as the help has them."""
+        """The flags and the placeholder, for the help."""
         flags = ", ".join(self.typed) or f"%config ToolLoop.{self.name} ="
         return f"{flags} {self.what}".rstrip()
 
@@ -119,13 +123,13 @@ class Option:
         """The setting's value when nobody has set it."""
         if self.default is not None or self.kind is Kind.NUMBER:
             return self.default
-        return [] if self.kind is Kind.TOOLS else ""
+        return [] if self.kind in (Kind.TOOLS, Kind.MODELS) else ""
 
     def read(self, value: object, names: Names | None = None) -> object:
-        """A value as it was typed, or set by `%config`, as what it means. Raises Mistake for one that is not allowed."""
+        """The meaning of a value that was typed, or set by `%config`. Raises Mistake for a value that is not allowed."""
         if self.kind is Kind.NUMBER and isinstance(value, str):
             value = read_value(value, names or {})
-        if self.kind is Kind.TOOLS and isinstance(value, str):
+        if self.kind in (Kind.TOOLS, Kind.MODELS) and isinstance(value, str):
             value = value.split(",")
         if fault := self.check.find_fault(self.name, value):
             raise Mistake(str(fault))
@@ -136,10 +140,12 @@ class Option:
 OPTIONS: tuple[Option, ...] = (
     Option("-m --model", Kind.MODEL, "MODEL", keyword="model", is_setting=True, lasts=True,
            help="LiteLLM's model name, or a ScriptedModel variable; default: TOOLLOOP_MODEL, else toolloop/demo (offline)"),
+    Option("--fallback", Kind.MODELS, "MODEL", keyword="options.fallback", is_setting=True, lasts=True, also="fallbacks",
+           help="model that is asked when the one before it fails; repeatable"),
     Option("-t --tools", Kind.TOOLS, "NAME …", keyword="tools", is_setting=True, lasts=True, also="functions",
            help="functions (dotted names and lists, too); default: all marked with @tool"),
     Option("-p --permissions", Kind.POLICY, "full|ask|VARIABLE", keyword="permissions", default="full", is_setting=True,
-           lasts=True, help="ask before each call, or not"),
+           lasts=True, help="full: run all calls; ask: ask before each one; VARIABLE: follow the policy in it"),
     Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
            also="schema output-type response-model response-format",
            help="pydantic model (a variable) of the answer"),
@@ -150,18 +156,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("--attach", Kind.ATTACHED, "FILE", also="file image",
            help="send a file with the prompt (picture, PDF, wav, mp3, text), or a variable's value; repeatable"),
     Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
-           help="most tool calls in this run"),
+           help="limit of tool calls in this run"),
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
-           help="most model calls in this run"),
-    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="budget max-budget",
-           help="stop when this run has cost so much"),
+           help="limit of model calls in this run"),
+    Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
+           help="limit of what this run may cost, in US dollars; checked between model calls"),
+    Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
+           help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
-           help="at a limit: stop, or one last call for a closing answer"),
+           help="at a limit: stop, or make one last model call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
-           help="send pictures to the model; auto: if LiteLLM knows that the model can see them (PDF files, sound: takes them)"),
-    Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="most seconds for this run"),
+           help="send pictures and files to the model; auto: what LiteLLM knows that the model takes"),
+    Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="limit of seconds for this run"),
     Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
-           help="report changed files there (confines nothing)"),
+           help="report the changed files in this folder (confines nothing)"),
     Option("--set", Kind.PAIRS, "KEY=VALUE", keyword="options.completion_kwargs",
            help="a completion option (JSON, a variable, or text); repeatable; also as --temperature 0"),
     Option("--metadata", Kind.PAIRS, "KEY=VALUE", keyword="metadata", help="for the gateway's logs; repeatable"),
@@ -170,28 +178,28 @@ OPTIONS: tuple[Option, ...] = (
     Option("--api-key", Kind.KEY, "NAME", keyword="api_key", is_setting=True, lasts=True,
            help="NAME of the environment or notebook variable with the key (never the key)"),
     Option("--on-unattended", Kind.CHOICE, default="deny", choices=("deny", "allow", "error"), is_setting=True,
-           help="approvals when nobody is there"),
+           help="the answer to a request for approval when nobody is there"),
     Option("ask", Kind.CHOICE, default="auto", choices=("auto", "card", "input"), is_setting=True,
            help="how approvals are asked: by a card with buttons, or by a typed answer"),
     Option("times", Kind.SWITCH, default=True, is_setting=True,
-           help="durations and times of day in what is saved; without, the same run leaves the same outputs (or TOOLLOOP_TIMES=0)"),
+           help="durations and times of day in saved outputs; False (or TOOLLOOP_TIMES=0): the same run leaves the same outputs"),
     Option("nest", Kind.SWITCH, default=False, is_setting=True,
            help="asyncio.run(main()) works in cells, until the kernel ends; %toolloop nest sets it"),
     Option("--append", Kind.SWITCH, default=False,
-           help="run again: add a turn to the session, do not replace it"),
+           help="when the cell runs again: add a turn to the session, do not replace the cell's turn"),
     Option("--dry-run", Kind.SWITCH, default=False, help="show the first request; send nothing"),
     Option("--step", Kind.SWITCH, default=False, help="wait for Next before every call"),
     Option("--record", Kind.FILE, "FILE", help="store what the model sends (no keys)"),
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
-           help="go on where the request differs from the recorded one"),
+           help="go on if a request differs from the recorded one"),
     Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
-           help="answer calls of tools from the recording, too: nothing runs, and --tools need not be there"),
+           help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
 )
 # fmt: on
-"""The whole table. An option more is a row more."""
+"""The whole table. A new option is a new row."""
 
 
 def find_option(flag: str) -> Option | None:
@@ -210,7 +218,7 @@ _AS_KEYWORD = re.compile(
 
 
 def in_flags(message: str) -> str:
-    """A message of the API with its keywords as the option line has them: `api_key=` as `--api-key NAME`."""
+    """A message of the API with its keywords written as options: `api_key=` becomes `--api-key NAME`."""
 
     def as_flag(match: re.Match[str]) -> str:
         if match[1]:
@@ -242,13 +250,14 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
     Kind.TOOLS: {"nargs": "*"},
     Kind.PAIRS: {"action": "append"},
     Kind.ATTACHED: {"action": "append"},
+    Kind.MODELS: {"action": "append"},
 }
 
 
 def parse(line: str, names: Names | None = None) -> Options:
-    """Read an option line; `names` are the notebook's variables.
+    """Read an option line; returns the typed options. `names` are the notebook's variables.
 
-    Raises Mistake for an option that does not exist, naming the nearest one, and for a value that is not allowed.
+    Raises Mistake for an option that does not exist (it names the nearest one), and for a value that is not allowed.
     """
     parser = _Parser(prog="%%toolloop", add_help=False, allow_abbrev=False)
     for option in OPTIONS:
@@ -258,32 +267,32 @@ def parse(line: str, names: Names | None = None) -> Options:
     words = list(_name_completion_options(split_words(line)))
     found, rest = parser.parse_known_args(words)
     if rest:
-        raise Mistake(_shown(_explain_unknown(rest[0], words)))
+        raise Mistake(_redact(_explain_unknown(rest[0], words)))
     said = vars(found)
     return {o.name: o.read(said[o.name], names) for o in OPTIONS if o.name in said}
 
 
 def split_words(line: str) -> list[str]:
-    """The words of an option line, quotes taken off but for those within a list or dict; nothing is expanded.
+    """The words of an option line, without their quotes, except quotes inside a list or dict. Nothing is expanded.
 
     Raises Mistake for an open quote.
     """
     words = shlex.shlex("".join(_quote_data(line)), posix=True, punctuation_chars="")
     words.commenters, words.whitespace_split = "", True
-    words.whitespace += "\u00a0"  # what a web page puts between words comes along when an example is copied
+    words.whitespace += "\u00a0"  # an example that is copied from a web page has such blanks
     try:
         return list(words)
     except ValueError:
         if line.endswith("\\"):
-            raise Mistake("the options are one line: it cannot go on behind a \\ at its end") from None
-        raise Mistake(_shown(f"a quote is not closed in: {line}")) from None
+            raise Mistake("the options are one line, which a \\ at its end cannot continue") from None
+        raise Mistake(_redact(f"a quote is not closed in: {line}")) from None
 
 
 _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])|.""", re.DOTALL)
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """The pieces of the line; a list or dict that is a whole value is put in quotes, so that its own ones stay."""
+    """The pieces of the line. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -298,7 +307,7 @@ def _quote_data(line: str) -> Iterator[str]:
 
 
 def _name_completion_options(words: Sequence[str]) -> Iterator[str]:
-    """The words, with `--temperature 0` as `--set temperature=0`: for all options that LiteLLM knows and we do not."""
+    """The words, with `--temperature 0` replaced by `--set temperature=0`: so for all options of LiteLLM that are not ours."""
     from ...core.models import is_completion_option
 
     rest = iter(words)
@@ -321,15 +330,15 @@ def _find_by_other_word(flag: str) -> Option | None:
     return next((option for option in OPTIONS if word in option.also.split()), None)
 
 
-def _shown(message: str) -> str:
-    """A message that repeats what was typed, without what may be a key."""
+def _redact(message: str) -> str:
+    """A message that repeats typed text, without texts that may be keys."""
     from ...core.models import redact
 
     return redact(re.sub(r"(--?api[-_]?key[\s=]+).*", r"\1…", message))
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """What to write instead of a word that is no option and no value of one."""
+    """A message about a word that is neither an option nor its value: what to write instead."""
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
@@ -360,7 +369,7 @@ def _explain_unknown(word: str, words: Sequence[str]) -> str:
 
 
 def _quote_text(stray: str, words: Sequence[str]) -> str:
-    """The option whose text was written without quotes, as it should be typed; "" when `stray` is none of such."""
+    """The option with its text in quotes, if `stray` is a word of a text that was typed without them; else ""."""
     at = words.index(stray) if stray in words else 0
     option = find_option(words[at - 2]) if at > 1 else None
     if option is None or option.takes not in ("TEXT", "FOLDER", "FILE"):
@@ -379,7 +388,7 @@ _BRACES = re.compile(r"\{\{(\w+)\}\}")
 
 
 def read_value(text: str, names: Names, *, bare: bool = True) -> object:
-    """What a value means: that of a variable ({{name}}, or with `bare` its mere name), JSON, a literal of Python, or text."""
+    """The meaning of a typed value: that of a variable ({{name}}, or with `bare` its name alone), JSON, a Python literal, or text."""
     braces = _BRACES.fullmatch(text)
     name = braces[1] if braces else text
     if name in names and (braces or bare) and not names_key(name):
@@ -392,12 +401,12 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
 
 
 def is_literal(text: str) -> bool:
-    """Whether a text is a value of JSON, or one of Python's that JSON can hold (`.5`, `10_000`, `None`, `['a']`)."""
+    """Whether a text is JSON, or a Python literal whose value JSON has, too (`.5`, `10_000`, `None`, `['a']`)."""
     return bool(_read_literal(text))
 
 
 def _read_literal(text: str) -> list[object]:
-    """The value, in a list; an empty one for a text that is none."""
+    """The value of a literal, in a list; [] for a text that is no literal."""
     for read in (json.loads, ast.literal_eval):
         try:
             value = read(text.strip())
@@ -409,7 +418,7 @@ def _read_literal(text: str) -> list[object]:
 
 
 def _is_data(value: object) -> bool:
-    """Whether JSON can hold this: no NaN, which Python reads as a number and providers do not."""
+    """Whether JSON has this value. NaN is none: Python reads it as a number, but providers do not."""
     try:
         json.dumps(value, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
@@ -424,11 +433,11 @@ _INSTEAD = {
     "api_base": "--api-base",
     "base_url": "--api-base",
 }
-"""What to use for completion options that the run sets itself."""
+"""Completion options that the run sets itself -> what to use instead of `--set`."""
 
 
 def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> dict[str, object]:
-    """`key=value` words as a dict. Raises Mistake, also for what would save a key with the notebook."""
+    """`key=value` words as a dict. Raises Mistake for a wrong word, and for one that would save an API key with the notebook."""
     found = {}
     for word in given:
         key, equals, value = word.partition("=")
@@ -443,19 +452,21 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
             raise Mistake(f"--set {key}=… has no effect, the run sets it itself; use {_INSTEAD[key]}")
         found[key] = read_value(value, names or {}, bare=flag == "--set")
         if flag == "--set" and found[key] == value and (how := _explain_text(value, names or {})):
-            raise Mistake(_shown(f"--set {key}: {value} {how}"))
+            raise Mistake(_redact(f"--set {key}: {value} {how}"))
         if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
             text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
-                _shown(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
+                _redact(
+                    f"--set {key}: {value} is neither JSON nor the name of a variable with such a value; {text}"
+                )
             )
     return found
 
 
 def _explain_text(value: str, names: Names) -> str:
-    """How a value is written that was taken for a text and is hardly meant as one, or ""."""
+    """How to write a value that was read as text, but was probably not meant as text; "" for other values."""
     if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
-        return "is no number: a number has no comma, as 10000 or 0.5"
+        return "is no number: write a number without a comma, such as 10000 or 0.5"
     name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
     if name and name[1] != value and name[1] in names:
         return f"is no variable: write {name[1]}, or {{{{{name[1]}}}}}"
@@ -466,7 +477,7 @@ def _explain_text(value: str, names: Names) -> str:
 
 
 class Setting(TraitType[object, object]):
-    """A setting that takes what its option takes."""
+    """A setting of the notebook. It takes the same values as its option."""
 
     def __init__(self, option: Option) -> None:
         super().__init__(option.unset, help=option.explanation)
@@ -474,7 +485,7 @@ class Setting(TraitType[object, object]):
         self.tag(config=True)
 
     def validate(self, _: object, value: object) -> object:
-        """The value. Raises Mistake for one that the option does not take; None and "" set nothing."""
+        """The value; None and "" unset the setting. Raises Mistake for a value that the option does not take."""
         return self.option.unset if value in (None, "") else self.option.read(value)
 
     def from_string_list(self, words: list[str]) -> list[str]:
@@ -486,12 +497,12 @@ class Settings(Configurable):
     """Settings of `%%toolloop`; an option on a cell overrules them for that cell."""
 
     def said(self) -> Options:
-        """What is set: the values that are not as they were at the beginning."""
+        """The settings that differ from their initial values."""
         values = ((option, getattr(self, option.name)) for option in OPTIONS if option.is_setting)
         return {option.name: value for option, value in values if value != option.unset}
 
     def reset(self) -> None:
-        """Forget what options have set."""
+        """Reset all settings that are also options of the line."""
         for option in OPTIONS:
             if option.is_setting and option.typed:
                 setattr(self, option.name, option.unset)
@@ -504,7 +515,7 @@ ToolLoop: type[Settings] = types.new_class(
 
 
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """A value for every option: what was said, over the notebook's settings, over the defaults."""
+    """A value for every option: `said`, else the notebook's setting, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
     return options

@@ -1,13 +1,13 @@
-"""Sessions of cells: which cell made which turn, and conversations that outlive their kernel.
+"""Sessions of cells: the cell behind each turn, and conversations that outlive their kernel.
 
 Running a cell again replaces its turn. JupyterLab, Notebook 7 and VS Code send a cell's id with each execution (`cellId` in
-the request's metadata), and keep it in the saved notebook. A conversation that is kept there has its cells' ids with it
-(hashed: VS Code's hold a path), so that a cell of a resumed session finds its turn, too.
+the request's metadata), and keep it in the saved notebook. A conversation that is kept in a notebook has the ids of its cells
+(hashed, since VS Code's ids contain a path). So a cell of a resumed session finds its turn, too.
 
-A conversation is kept as inert data in the notebook's outputs. A vendor MIME type in an output stays in the saved file and
-is shown by no front-end (seen in JupyterLab 4.6). The last output of each cell keeps the whole conversation up to there, and
-the newest one counts: whatever was cleared, deleted or run again since, what it has is in good order. So ten turns are ten
-growing copies in the file.
+A conversation is kept as inert data in the notebook's outputs. An output with a vendor MIME type stays in the saved file, and no
+front-end shows it (seen in JupyterLab 4.6). The last output of each cell keeps the whole conversation up to that cell. The newest
+one counts: it is complete, whatever outputs were cleared, deleted or made anew since. So ten turns are ten growing copies in the
+file.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ class TurnOrigin:
     """The cell behind one turn."""
 
     cell: str = ""
-    """Its hashed id; "" where the front-end gives none."""
+    """The cell's hashed id; "" if the front-end sends none."""
     execution: str = ""
-    """Which execution of it: turns of one loop in one cell do not replace each other."""
+    """The id of the cell's execution: turns of the same execution (of a loop in the cell) do not replace each other."""
     said: Options = field(default_factory=dict)
-    """What the session's cells, up to this one, have said of options that last; later cells need not say it again."""
+    """Lasting options that the session's cells, up to this one, have set. Later cells need not set them again."""
 
     @classmethod
     def of(cls, cell_id: str | None, execution: str, said: Options) -> TurnOrigin:
-        """The run of the cell with this id, and what it and those before it have said."""
+        """The origin for a run of the cell with this id. `said` are the options of this cell and the cells before it."""
         lasting = {
             option.name: said[option.name] for option in OPTIONS if option.lasts and option.name in said
         }
@@ -57,22 +57,22 @@ def hash_id(cell_id: str | None) -> str:
 
 @dataclass
 class NamedSession:
-    """A conversation that cells go on with, and which cell made which turn of it."""
+    """A conversation that cells continue, with the cell behind each turn."""
 
     session: AsyncSession
     cells: list[TurnOrigin] = field(default_factory=list)
     knows_that_turns_add_up: bool = False
     """Whether the person has been told that running a cell again adds a turn here."""
     had: set[str] = field(default_factory=set)
-    """The tools that its cells had: the permissions that it keeps may have rules for them."""
+    """The tools of its earlier cells: its permissions, which last, may have rules for them."""
 
     def turns(self) -> list[TurnOrigin]:
-        """One for each turn of the conversation that can be gone back to."""
+        """The origin of each turn that `rewind` can go back to."""
         count = len(self.session.starts)
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """The turn that this cell made when it ran before, or None."""
+        """The number of the turn that this cell made in an earlier execution, or None."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
@@ -80,16 +80,16 @@ class NamedSession:
         return None
 
     def said_before(self, turn: int | None) -> Options:
-        """What holds for turn number `turn` (None: for a new one): what the turns before it have said."""
+        """The lasting options that the turns before turn number `turn` (None: before a new turn) have set."""
         before = self.turns() if turn is None else self.turns()[:turn]
         return before[-1].said if before else {}
 
     def add(self, run: TurnOrigin) -> None:
-        """Note which cell makes the turn that begins now."""
+        """Note the origin of the turn that begins now."""
         self.cells = [*self.turns(), run]
 
     def go_back(self, turn: int) -> ReplacedTurns:
-        """Take back turn number `turn` and those after it, for the turn that takes their place."""
+        """Take back turn number `turn` and all later ones; a new turn takes their place."""
         later = [self._show_prompt(number) for number in range(turn + 1, len(self.turns()))]
         put_back, cells, before = self.session.bookmark(), self.turns(), self.count_answers()
         self.session.rewind(turn)
@@ -107,17 +107,17 @@ class NamedSession:
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
-        """[where it began, hashed cell id] of each turn, to be kept with the messages."""
+        """[index of its first message, hashed cell id] of each turn, to be kept with the messages."""
         return [[start, turn.cell] for start, turn in zip(self.session.starts, self.turns(), strict=True)]
 
 
 @dataclass
 class ReplacedTurns:
-    """Turns that a cell has taken back to run again. They come back when this run gets no answer."""
+    """Turns that a cell has taken back because it runs again. They come back if this run gets no answer."""
 
     named: NamedSession
     later: list[str]
-    """The prompts of the turns behind the cell's own."""
+    """The prompts of the turns after the cell's own."""
     put_back: Callable[[], None]
     cells: list[TurnOrigin]
     answers_before: int
@@ -127,7 +127,7 @@ class ReplacedTurns:
 
     @property
     def note(self) -> str:
-        """What to tell the person when the cell begins."""
+        """The note for the person when the cell begins."""
         dropped = self._say_of_later(
             ", and the later turn is dropped: ", ", and the {} later turns are dropped: "
         )
@@ -137,7 +137,7 @@ class ReplacedTurns:
         return "" if not self.later else one if len(self.later) == 1 else many.format(len(self.later))
 
     def settle(self) -> str | None:
-        """When the run is over: put the turns back if it brought no answer, and say so; None when it did."""
+        """After the run: if it brought no answer, put the turns back, and return a note about that; else None."""
         nothing_came = not self.named.session.busy and self.named.count_answers() == self.answers_without
         if nothing_came and self.answers_before > self.answers_without:
             self.put_back()
@@ -149,7 +149,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """(starts, cells) from what `cells_of_turns` gave, as far as a file has it in good order; else nothing."""
+    """(starts, cells) from a file's list of `cells_of_turns`; ([], []) if the list is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []
@@ -163,7 +163,7 @@ MIME = "application/vnd.toolloop.conversation+json"
 
 @dataclass(frozen=True)
 class SavedConversation:
-    """A conversation that was kept, with the beginnings of its turns and the cells that made them."""
+    """A saved conversation, with the beginning and the cell of each turn."""
 
     messages: list[dict[str, Any]]
     starts: list[int]
@@ -171,7 +171,7 @@ class SavedConversation:
 
 
 def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, object]:
-    """What a cell's last output keeps of the conversation, for its bundle."""
+    """The conversation as a part of a bundle, which a cell's last output keeps."""
     return {
         MIME: {
             "format": conversation.FORMAT,
@@ -201,7 +201,7 @@ def save(named: NamedSession, path: str) -> int:
 
 
 def load_session(path: Path) -> SavedConversation:
-    """A session from a file of `save`. Raises HistoryInvalid."""
+    """Read a session from a file that `save` has written. Raises HistoryInvalid."""
     messages = conversation.load_messages(path)
     data = json.loads(path.read_text(encoding="utf-8-sig"))
     turns = data.get("turns") if isinstance(data, dict) else None
@@ -209,10 +209,10 @@ def load_session(path: Path) -> SavedConversation:
 
 
 def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedConversation:
-    """The newest conversation of `session` in a saved file: a session's own, or a notebook with --keep-history.
+    """The newest conversation of `session` in a file of `%toolloop save`, or in a notebook with --keep-history.
 
-    Without `path`, the notebook that the kernel belongs to, where the front-end tells it. Raises Mistake when there
-    is none, HistoryInvalid for one that no provider would take.
+    Without `path`, the kernel's own notebook is read, if the front-end tells its path. Raises Mistake if there is no such
+    conversation, HistoryInvalid for one that no provider would take.
     """
     found = Path(path) if path else _find_this_notebook(names)
     if found is None:
@@ -228,11 +228,11 @@ def find(session: str, path: str | None, names: Mapping[str, object]) -> SavedCo
         raise Mistake(
             f"{found.name} keeps no conversation {session!r}; run its cells with --keep-history and save the notebook"
         )
-    newest = max(reversed(kept), key=_time_of)  # of equal times the last
+    newest = max(reversed(kept), key=_read_time)  # of equal times the last
     return SavedConversation(newest["messages"], *read_turns(newest.get("turns")))
 
 
-def _time_of(data: Mapping[str, object]) -> float:
+def _read_time(data: Mapping[str, object]) -> float:
     at = data.get("at")
     return at if isinstance(at, (int, float)) else 0.0
 
@@ -245,7 +245,7 @@ def _find_this_notebook(names: Mapping[str, object]) -> Path | None:
 
 
 def _read_kept(path: Path) -> Iterator[dict[str, Any]]:
-    """What the outputs of a notebook keep of conversations."""
+    """The conversations that the outputs of a notebook keep."""
     try:
         cells = json.loads(path.read_text(encoding="utf-8-sig"))["cells"]
     except (ValueError, KeyError, TypeError, RecursionError):

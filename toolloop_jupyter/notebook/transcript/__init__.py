@@ -1,11 +1,11 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
-from .blocks import WIDGET, Block, head, money, notice, text_block, without_style, written
-from .calls import approval_record, progress_block, reason_in, short_arguments, tell_why
+from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block, without_style, written
+from .calls import approval_record, join_reason, progress_block, short_arguments, tell_why
 from .diagram import timeline
 from .export import to_markdown, write
-from .steps import CallStep, Notice, Page, Step, Steps, TextStep, mimebundle, render
-from .values import bundle_of, picture_of
+from .steps import CallStep, Notice, Page, Step, Steps, TextStep, make_bundle, render
+from .values import find_bundle, get_picture_bytes
 
 __all__ = [
     "WIDGET",
@@ -17,16 +17,17 @@ __all__ = [
     "Steps",
     "TextStep",
     "approval_record",
-    "bundle_of",
+    "find_bundle",
+    "get_picture_bytes",
     "head",
-    "mimebundle",
+    "join_reason",
+    "make_bundle",
     "money",
     "notice",
-    "picture_of",
     "progress_block",
-    "reason_in",
     "render",
     "short_arguments",
+    "tell_tokens",
     "tell_why",
     "text_block",
     "timeline",

@@ -1,7 +1,7 @@
-"""The parts of a transcript: each function takes what happened and gives back a `Block`, safe HTML and plain text.
+"""The parts of a transcript: each function takes an event or a step, and returns a `Block` of safe HTML and plain text.
 
-A block is one cell output. It is static, stands alone, and says the same in both forms; nothing of what it quotes
-can run, load, or end the block. Calls of tools are in `calls`, values in `values`.
+A block is one cell output. It is static, stands alone, and says the same in both forms. Text that it quotes cannot run,
+load anything, or end the block. Tool calls are in `calls`, values in `values`.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ LONGEST_TEXT = 200_000
 """Characters of one text of the model; the whole one is in the Result."""
 _MOST_TOOLS = 50
 _FIRST_WORDS = 80
-"""Characters of a thought that are always to be seen."""
+"""Characters at the beginning of a thought that are always visible."""
 _LAST_WORDS = 160
-"""Characters that are shown of a thought while it grows."""
+"""Characters at the end of a growing thought that are shown."""
 WIDGET = "application/vnd.jupyter.widget-view+json"
 """The MIME type of a reference to a widget, which a front-end shows instead of the other forms in a bundle."""
 
@@ -63,11 +63,11 @@ def head(
     tape: str = "",
     filled: Sequence[str] = (),
 ) -> Block:
-    """The line above a run: with which model, tools, permissions, output model and session.
+    """The line above a run: its model, tools, permissions, output model and session, with the style sheet of the run.
 
     `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `filled`
-    says which values are told in the prompt, and how long each is ("df: 1,234 characters"). `prompt` is shown only where the cell does not (a run shown again).
-    Carries the style sheet of the run.
+    names the values that the prompt tells as text, with their lengths ("df: 1,234 characters"). `prompt` is shown below the line,
+    for a run that is shown again: in its own cell it stands already.
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
@@ -97,18 +97,18 @@ def head(
 
 
 def without_style(block: Block) -> Block:
-    """The line above a run that is over: the style sheet stands behind the line below it."""
+    """The line above a finished run, without the style sheet: the line below the run has it now."""
     return Block(block.html.removeprefix(STYLE), block.text)
 
 
 def text_block(text: str) -> Block:
-    """What the model says, in markdown."""
+    """The model's text, as markdown."""
     text = _within(text, "result.text")
     return Block(written(markdown_html(text)), prose(text).strip())
 
 
 def written(body: str) -> str:
-    """HTML of model text, as it stands on the page."""
+    """HTML of model text, in the element that a page has for it."""
     return f'<div class="tlj tlj-text" style="{BLOCK}" dir="auto">{body}</div>'
 
 
@@ -127,7 +127,7 @@ def reasoning_block(text: str, *, streaming: bool = False) -> Block:
 
 
 def _split_beginning(text: str) -> tuple[str, str]:
-    """(the first words, the rest) of a thought: opened, it does not repeat them."""
+    """(the first words, the rest) of a thought. The fold shows the first words as its title, and only the rest inside."""
     line, _, rest = text.strip().partition("\n")
     if line.startswith(("```", "~~~")):
         return "", text
@@ -151,10 +151,12 @@ def notice(text: str, kind: str = "info") -> Block:
 
 
 def retry_block(retry: Retry) -> Block:
-    """A model call that failed and is tried again, or whose second try says something else."""
+    """The line about a model call that failed and is tried again, or whose second try says something else."""
     error = shorten(retry.error, 500)
     if retry.of_answer:
         return notice(error, "warning" if retry.attempt else "info")
+    if retry.model:
+        return notice(f"{error.removesuffix('.')}. {retry.model} is asked instead.", "warning")
     if retry.discard:
         return notice(f"the answer begins again: {error}", "warning")
     wait = f" in {retry.wait:.3g} s" if retry.wait else ""
@@ -181,14 +183,14 @@ def file_block(change: FileChange, note: str = "") -> Block:
 
 
 def _within(text: str, where: str, most: int = LONGEST_TEXT) -> str:
-    """A text, or its beginning and what has all of it."""
+    """The text; a long one cut to its beginning, with a line that names the expression for the whole text."""
     if len(text) <= most:
         return text
     return f"{text[:most]}\n\n… {counted(len(text) - most, 'more character')}: {where}"
 
 
 def money(cost: float | None) -> str:
-    """US dollars with as many digits as tell something; says so when nobody told the price."""
+    """US dollars with a sensible number of digits; "cost not reported" if the cost is unknown."""
     if cost is None:
         return "cost not reported"
     if cost >= 1:
@@ -213,18 +215,24 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def tell_tokens(usage: Usage) -> list[str]:
-    """How many tokens: all of them or, where a provider had some in its cache, those that went in and came out."""
+    """The number of tokens; if the provider had some in its cache, the numbers of input, cached and output tokens."""
     if not usage.cache_read_tokens:
         return [counted(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
     return [f"{counted(usage.input_tokens, 'token')} in, {read}", f"{usage.output_tokens:,} out"]
 
 
-def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
-    """The line below a run: why it stopped, calls, tokens, cost, time, and the expression that has its outcome.
+def _find_fallbacks(result: Result) -> list[str]:
+    """The models that have answered beside the one that was asked first."""
+    asked = [span for span in result.spans if span.kind == "model"]
+    return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
 
-    `name` is the notebook's variable that holds `result`; `picture` is HTML that is folded behind the line, with the style
-    sheet: Markdown on a code host shows the text of a `<style>`, and folds this.
+
+def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block:
+    """The line below a run: why it stopped, calls, tokens, cost, time, and the expression for its answer.
+
+    `name` is the notebook's variable that holds `result`. `picture` is HTML that is folded behind the line, together with the
+    style sheet: a code host's Markdown would show the text of a `<style>`, but it keeps the fold closed.
     """
     stop, css = _STOPS.get(result.stop_reason, (result.stop_reason, "tlj-bad"))
     is_missing = result.output is None and result.text.strip() != "null"  # which may be the output
@@ -235,6 +243,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
         words.append(counted(result.usage.calls, "model call"))
         words += [_calls(result)] if result.calls else []
         words += [*tell_tokens(result.usage), money(result.cost)]
+    words += [f"answered by {model}" for model in _find_fallbacks(result)]
     if result.spans and (took := tell_duration(max(span.end for span in result.spans))):
         words.append(took)
     items = ["", *(inline(fact) for fact in words[1:])]
@@ -255,13 +264,13 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
 
 
 def _calls(result: Result) -> str:
-    """How many calls there were, and how many of their rows say that something was decided, or went wrong."""
+    """The number of calls, with the numbers of errors, approvals, denials and cancelled calls."""
     asked = {one.call_id: one.decision for one in result.approvals}
     words = Counter[str]()
     for one in result.tool_results:
         decision = one.decision or asked.pop(one.id, None)
         asked.pop(one.id, None)
-        words[status_of(one, decision)] += 1
+        words[find_status(one, decision)] += 1
         words["approved"] += is_approval(decision)
     for decision in filter(None, asked.values()):
         words["approved" if decision.allowed else "denied"] += 1
@@ -272,13 +281,13 @@ def _calls(result: Result) -> str:
     return counted(len(result.calls), "tool call") + (f" ({notes})" if notes else "")
 
 
-def status_of(result: ToolResult, decision: Decision | None) -> str:
-    """What came of a call: "denied" by whomever, else as its result says."""
+def find_status(result: ToolResult, decision: Decision | None) -> str:
+    """The status of a call: "denied" if the decision says so, else the status of its result."""
     return "denied" if decision is not None and not decision.allowed else result.status
 
 
 def is_approval(decision: Decision | None) -> bool:
-    """Whether somebody has approved a call; a policy's leave is none."""
+    """Whether somebody has approved a call. A call that a policy allows counts as not approved."""
     return decision is not None and decision.allowed and decision.by != "policy"
 
 
@@ -287,15 +296,15 @@ OF_CALL = 4_000_000
 OF_ARGUMENTS = 200_000
 """Characters of HTML of the arguments of one call."""
 MOST_OUTPUTS = 100
-"""Prints and displays of one call: the first and the last of them."""
+"""Prints and displays of one call that are kept: the first and the last ones."""
 MOST_CHARACTERS = 10_000
 MOST_LINES = 200
 
 
 def take_beginning(text: str, where: str = "") -> tuple[str, str]:
-    """The beginning of a long text, ending in a newline, and a line that says what is left out ("" when nothing is).
+    """(the beginning of a long text, a line about the part that is left out); the line is "" if nothing is left out.
 
-    `where` is what has all of it.
+    `where` is the expression for the whole text.
     """
     lines = text.split("\n")
     if len(text) <= MOST_CHARACTERS and len(lines) <= MOST_LINES:

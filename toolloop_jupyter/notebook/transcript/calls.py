@@ -1,4 +1,4 @@
-"""A tool call as one block: one line, and folded behind it the arguments, what was printed, and what came back."""
+"""A tool call as one block: one line, and folded behind it the arguments, the prints and the result."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ from .blocks import (
     OF_ARGUMENTS,
     OF_CALL,
     Block,
+    find_status,
     is_approval,
-    status_of,
     take_beginning,
 )
 from .values import (
     MOST_PARTS,
     Shown,
     as_text,
-    bundle_of,
-    picture_of,
+    find_bundle,
+    get_picture_bytes,
     show_bundle,
     show_text,
     show_value,
-    to_json,
+    write_json,
 )
 
 _TEXT_LINES = 20
@@ -64,8 +64,8 @@ _REASON = 2_000
 
 
 def value_text(value: object) -> str:
-    """An argument's value in one form for all readers: JSON, so that "1" and 1 differ."""
-    text = to_json(value)
+    """An argument's value as JSON, so that "1" and 1 differ."""
+    text = write_json(value)
     return shorten(f"<{type(value).__name__}: cannot be shown>", 200) if text is None else text
 
 
@@ -95,13 +95,19 @@ def call_block(
     note: str = "",
     brief: bool = False,
 ) -> Block:
-    """One tool call.
+    """The block of one tool call.
 
-    `arguments` are the validated ones (what the model sent is shown otherwise); `outputs` what the tool printed or
-    displayed: ("stdout" or "stderr", text) and ("display", MIME bundle); `state` "waiting", "running" or "done";
-    `value_name` the expression that has the whole result, such as "result.tool_results[2].value", and `input_name` the one
-    of its arguments; `note` what else the line says. `brief` leaves out all that is folded: for the early steps of a very long run, and for a call that is too
-    large for its record.
+    Args:
+        call: what the model asked for.
+        arguments: the validated ones; None shows those that the model sent.
+        result: the call's result, if it has one.
+        decision: the decision about the call; None takes that of the result.
+        outputs: the tool's prints and displays: ("stdout" or "stderr", text) and ("display", MIME bundle).
+        state: "waiting", "running" or "done".
+        value_name: the expression for the whole result, such as "result.tool_results[2].value".
+        input_name: the expression for the whole arguments.
+        note: a further text for the line.
+        brief: leave out everything that is folded: for the early steps of a very long run, or a call too large for the record.
     """
     given = call.input if arguments is None else arguments
     decision = decision or (result.decision if result is not None else None)
@@ -135,9 +141,9 @@ def call_block(
 
 
 def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, object]] = ()) -> Block:
-    """How far a running call is, for below its row: `note` ("3 of 10 files"), its last printed lines, what it displays.
+    """The progress of a running call, below its row: `note` ("3 of 10 files"), its last printed lines, its displays.
 
-    Apart from the row, so that this can be written again and again while the row stays as a person left it.
+    It is a block of its own: it is drawn again and again, while the row stays as the person has folded or unfolded it.
     """
     line = " · ".join([duration(seconds), *([shorten(note, 120)] if note else [])])
     prints = [str(data).rstrip() for kind, data in outputs if kind in ("stdout", "stderr")]
@@ -151,7 +157,7 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
 
 
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
-    """What was asked and what was decided, as a block of its own, with the style sheet: no run's head stands above it."""
+    """A request and its decision as a block that stands alone. It has the style sheet, since no run's head is above it."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
     record = call_block(call, arguments=approval.input, decision=decision, state=state)
@@ -159,7 +165,7 @@ def approval_record(approval: Approval, decision: Decision | None) -> Block:
 
 
 class _Sign(NamedTuple):
-    """What the line of a call says of how it is: a mark, and a word unless the mark is enough."""
+    """The state of a call on its line: a mark, and a word unless the mark is enough."""
 
     mark: str
     css: str
@@ -180,7 +186,7 @@ _SIGNS = {
 
 def _sign(result: ToolResult | None, decision: Decision | None, state: str) -> _Sign:
     if result is not None:
-        return _SIGNS[status_of(result, decision)]
+        return _SIGNS[find_status(result, decision)]
     if decision is not None and not decision.allowed:
         return _SIGNS["denied"]
     return _Sign("○", "") if state == "done" else _SIGNS[state]
@@ -196,7 +202,7 @@ def _facts(
     if result.is_error:
         if decision is not None and not decision.allowed:
             return facts
-        reason = reason_in(_described(result))
+        reason = join_reason(_described(result))
         return [*facts, f"{sign.word}: {reason}" if word else reason]
     size = shown.size if shown else ""
     if result.pictures:
@@ -206,7 +212,7 @@ def _facts(
     return [*facts, size] if size else facts
 
 
-def reason_in(message: str) -> str:
+def join_reason(message: str) -> str:
     """A message in one line: its first line, and if that only announces a list (it ends in ":"), the list, too."""
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
@@ -214,7 +220,7 @@ def reason_in(message: str) -> str:
 
 
 def _displays(outputs: Sequence[tuple[str, object]], room: int) -> list[Shown]:
-    """What the tool printed and displayed, as far as there is room for it."""
+    """The tool's prints and displays, as far as there is room for them."""
     left_out = len(outputs) - MOST_OUTPUTS
     if left_out > 0:
         half = MOST_OUTPUTS // 2
@@ -235,14 +241,14 @@ def _note(text: str) -> Shown:
     return Shown(dim(inline(text)), in_a_line(text))
 
 
-# --- arguments, and what a person made of them ---
+# --- arguments, and a person's edits of them ---
 
 _REMOVED = object()
-"""Stands for an argument that a person took out."""
+"""Stands for an argument that a person has removed."""
 
 
 def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str, object]:
-    """What a person changed: the new values by name, _REMOVED for none."""
+    """The arguments that a person has changed, with their new values; _REMOVED for a removed one."""
     edited = decision.arguments if decision is not None else None
     if edited is None:
         return {}
@@ -254,7 +260,7 @@ def _changes(given: Mapping[str, object], decision: Decision | None) -> dict[str
 
 
 def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], expression: str) -> str:
-    """All arguments, as far as there is room for them; those that a person changed in any case."""
+    """All arguments, as far as there is room for them. Those that a person has changed are always shown."""
     rows, left_out, room = [], 0, OF_ARGUMENTS
     for name in dict.fromkeys([*given, *changes]):
         if name in changes:
@@ -273,7 +279,7 @@ def _arguments_html(given: Mapping[str, object], changes: Mapping[str, object], 
 
 
 def _change_html(before: object, after: object) -> str:
-    """What a person made of an argument, the changed places marked."""
+    """A person's change of one argument, with the changed places marked."""
     if before is _REMOVED:
         return f"<span>added by a person:</span> {argument_html(after)}"
     if after is _REMOVED:
@@ -289,7 +295,7 @@ def _change_html(before: object, after: object) -> str:
 
 
 def _marked_pieces(old: str, new: str) -> Iterator[str]:
-    """What was changed, as HTML, with a little of what stands around it; to what a saved notebook should hold."""
+    """The changed places as HTML, each with a little text around it; bounded, since a saved notebook holds it."""
     room = MOST_CHARACTERS
     for one, other in _compare(old, new):
         if one == other:
@@ -305,16 +311,16 @@ def _marked_pieces(old: str, new: str) -> Iterator[str]:
 
 
 _SHORT_CHANGE = 60
-"""Characters of a value that stands whole before and behind the arrow."""
+"""Characters of a value that is shown whole before and after the arrow."""
 _CONTEXT = 120
 """Characters on either side of a changed place."""
 _MOST_COMPARED = 2_000
-"""Words of both texts, from the first difference to the last, that are compared; more are one changed place."""
+"""Words of both texts, from the first difference to the last, that are compared. More words count as one changed place."""
 _WORDS = re.compile(r"\w+|\s+|[^\w\s]")
 
 
 def _texts_of_change(before: object, after: object) -> tuple[str, str]:
-    """Both values as text: texts by themselves, anything else as JSON in lines where one of them is long."""
+    """Both values as text: texts unchanged; other values as JSON, in several lines if one of them is long."""
     if isinstance(before, str) and isinstance(after, str):
         return (
             (value_text(before), value_text(after))
@@ -322,11 +328,11 @@ def _texts_of_change(before: object, after: object) -> tuple[str, str]:
             else (before, after)
         )
     indent = 2 if max(len(value_text(before)), len(value_text(after))) > _SHORT_CHANGE else None
-    return to_json(before, indent) or value_text(before), to_json(after, indent) or value_text(after)
+    return write_json(before, indent) or value_text(before), write_json(after, indent) or value_text(after)
 
 
 def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """The texts in pieces: (before, after), equal where nothing was changed. Whole words count."""
+    """The texts in pieces (before, after), which are equal where nothing was changed. Whole words are compared."""
     one, other = _WORDS.findall(old), _WORDS.findall(new)
     start = count_same(one, other)
     end = count_same(one[start:][::-1], other[start:][::-1])
@@ -341,7 +347,7 @@ def _compare(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _without_middle(text: str, most: int, why: str) -> str:
-    """A text; of a long one `most` characters of its beginning and of its end."""
+    """The text; of a long text, `most` characters of its beginning and of its end."""
     if len(text) <= 3 * most:
         return text
     left_out = counted(len(text) - 2 * most, "character")
@@ -349,7 +355,7 @@ def _without_middle(text: str, most: int, why: str) -> str:
 
 
 def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> list[str]:
-    """What a person changed, in the plain text of a block: one line for each argument."""
+    """A person's changes in the plain text of a block: one line for each argument."""
     lines = []
     for name, after in changes.items():
         before = given.get(name, _REMOVED)
@@ -365,29 +371,29 @@ def _edit_lines(given: Mapping[str, object], changes: Mapping[str, object]) -> l
 
 
 def argument_html(value: object) -> str:
-    """One argument in full (to what a saved notebook should hold): text as text, anything else as JSON."""
+    """One argument, cut only if it is too long for a saved notebook: text as text, any other value as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 200):
         shown, more = take_beginning(value)
         return pre(esc(shown) + more)
     text = value_text(value)
     if len(text) > 200:
-        return show_text(to_json(value, 2) or text, language="json").html
-    # Broken anywhere: a table's cell would otherwise be as wide as the longest word, and end beyond the page.
+        return show_text(write_json(value, 2) or text, language="json").html
+    # It may break anywhere: otherwise the table's cell would be as wide as the longest word, and end beyond the page.
     return f'<code style="{INLINE_CODE}">{highlight(text, "json")}</code>'
 
 
-# --- what came back ---
+# --- the result ---
 
 
 def _described(result: ToolResult) -> str:
-    """The text of the value or the error alone."""
+    """The text of the value or the error, without prints and edits."""
     return result.output if result.returned is None else result.returned
 
 
 def _without_result(
     outputs: Sequence[tuple[str, object]], result: ToolResult | None
 ) -> list[tuple[str, object]]:
-    """The outputs without displays of what is the result, too: `display(df); return df`, `plt.show(); return figure`."""
+    """The outputs without displays that show the result itself: `display(df); return df`, `plt.show(); return figure`."""
     displays = [data for kind, data in outputs if kind == "display" and isinstance(data, Mapping)]
     if (
         result is None
@@ -401,15 +407,15 @@ def _without_result(
     if len(same) < len(displays):
         value = list(result.value.values()) if isinstance(result.value, dict) else result.value
         several = value if isinstance(value, (list, tuple)) else [value]
-        wanted = [best for value in several[:MOST_PARTS] if (best := _best(bundle_of(value)))]
+        wanted = [best for value in several[:MOST_PARTS] if (best := _best(find_bundle(value)))]
         same += [id(data) for data in displays if _best(data) in wanted]
     return [(kind, data) for kind, data in outputs if id(data) not in same]
 
 
 def _best(bundle: Mapping[str, object]) -> object:
-    """What a person would see of a bundle, for comparing: its picture's bytes, or its HTML."""
+    """The form of a bundle that a person would see, for comparing: its picture's bytes, or its HTML."""
     return (
-        picture_of(bundle)
+        get_picture_bytes(bundle)
         or bundle.get("image/svg+xml")
         or bundle.get("text/html")
         or bundle.get("text/markdown")
@@ -433,7 +439,7 @@ _WHOLE = "… the whole result: "
 
 
 def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Shown:
-    """What came back: the value as it is `shown` or the error, and what the model got where that is something else."""
+    """The result: the value as `shown`, or the error; and the text that the model got, if it differs."""
     got = show_text(result.output).html
     if shown is None:
         trace = fold("traceback", show_text(result.traceback).html) if result.traceback else ""
@@ -450,10 +456,10 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
 
 
 def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
-    """The parts in the plain text of a block, as far as diffs and terminals show them."""
+    """The parts as lines for the plain text of a block, cut to the number that diffs and terminals show."""
     lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
-        # A line that says how many are left out is no line of the result.
+        # A line about the lines that are left out is itself no line of the result.
         untold = sum(part.lines_left_out - 1 for part in parts if part.lines_left_out)
         where = f": {visible(expression)}" if expression else ""
         hidden = len(lines) - _TEXT_LINES + 2 + untold
@@ -461,7 +467,7 @@ def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
     return ["    " + shorten(line, 400) for line in lines]
 
 
-# --- a decision: in a word on a call's line, in full behind it ---
+# --- a decision: in a word on a call's line, in full inside its fold ---
 
 _DECIDED = {
     "click": "by click",
@@ -476,7 +482,7 @@ _DECIDED = {
 
 
 def tell_why(approval: Approval) -> str:
-    """Why somebody is asked: "asked because …"; "" where the run's permissions simply are 'ask'."""
+    """Why somebody is asked: "asked because …"; "" if the reason is only that the run's permissions are 'ask'."""
     return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
 
 
@@ -491,7 +497,7 @@ def decision_text(decision: Decision) -> str:
 
 
 def in_a_word(decision: Decision | None) -> str:
-    """The decision for the line of a call, "" for a policy's leave; who decided and when is in the fold."""
+    """The decision for the line of a call; "" if a policy allowed the call. The fold says who decided, and when."""
     if decision is None or (decision.allowed and not is_approval(decision)):
         return ""
     reason = "" if decision.allowed else first_line(decision.reason, 40)

@@ -1,9 +1,9 @@
 """A picture of a run: who spoke when (person, model, tools), and how long each call took.
 
-It is an SVG inside an `<img>`: an inline `<svg>` does not survive in a notebook that is not trusted, an image of data
-does (JupyterLab 4.6, Notebook 7, nbconvert; measured), and what is inside an image can neither run nor load anything.
-Where images of data are taken out, its `alt` text and the same picture in characters remain. It has one set of colours
-for light and dark pages, since an image does not know its page.
+It is an SVG inside an `<img>`. A notebook that is not trusted loses an inline `<svg>`, but keeps an image with a data address
+(JupyterLab 4.6, Notebook 7, nbconvert; measured). An SVG inside an image can neither run nor load anything. A viewer that
+removes such images still has the `alt` text and the same picture in characters. The picture has one set of colours for light
+and dark pages, since an image does not know its page.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from ..html import block, esc, fold, in_a_line, pre, shorten
 from .blocks import Block
 
 MOST = 60
-"""Rows of a picture; of a longer run the first and the last calls are shown."""
+"""Rows of a picture. Of a longer run, the first and the last calls are shown."""
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
 # Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.
 _TEXT, _GRID = "#7b7b7b", "#8a8a8a"
 _COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d"}
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
-"""Characters that XML 1.0 cannot hold, escaped or not: one of them and there is no picture."""
+"""Characters that XML 1.0 does not allow, escaped or not: with one of them there would be no picture."""
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class _Row:
     """One line of the picture. Times in seconds since the run began."""
 
     who: str
-    """you, model, tool, error, stopped, or "" for the line that stands for what is left out."""
+    """you, model, tool, error, stopped, or "" for the line that stands for rows left out."""
     label: str
     start: float = 0.0
     end: float = 0.0
@@ -53,7 +53,7 @@ _MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": 
 
 
 def timeline(result: Result) -> Block:
-    """When each model call, approval and tool call of a run took place: the picture, and the same in characters."""
+    """The times of a run's model calls, approvals and tool calls: as a picture, and in characters."""
     rows, end = _rows(result)
     text = _in_characters(rows, end)
     return Block(block("tlj-time-line", picture(result) + fold("as text", pre(esc(text)))), text)
@@ -73,11 +73,11 @@ def picture(result: Result) -> str:
 
 
 def _rows(result: Result) -> tuple[list[_Row], float]:
-    """The lines of the picture, and the seconds that it spans."""
+    """(the lines of the picture, the seconds that the picture covers)."""
     spans = _tell_spans(result.spans)
     rows = [_row(span, result.model) for span in spans]
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
-        rows[-1] = replace(rows[-1], who="stopped")  # by whoever stopped the run, which is no fault
+        rows[-1] = replace(rows[-1], who="stopped")  # the person has stopped the run, which is no error
     if len(rows) > MOST:
         left_out, last = len(rows) - MOST, MOST // 4
         rows = [*rows[: MOST - last], _Row("", f"… {left_out:,} more"), *rows[-last:]]
@@ -152,7 +152,7 @@ def _in_characters(rows: Sequence[_Row], end: float) -> str:
 
 
 _BAR = 32
-"""Characters of the whole time."""
+"""Characters that stand for the whole time."""
 
 
 def _bar(start: float, end: float) -> str:
@@ -162,7 +162,7 @@ def _bar(start: float, end: float) -> str:
 
 
 def _tell_spans(spans: Sequence[Span]) -> list[Span]:
-    """A run's spans as the record shows them: where times are left out, one after the other and equally long."""
+    """A run's spans for the record. Without times, they come one after the other and are equally long."""
     if are_times_kept():
         return list(spans)
     return [replace(span, start=float(number), end=number + 1.0) for number, span in enumerate(spans)]

@@ -1,4 +1,4 @@
-"""A run as a file: Markdown and HTML to read, JSON with its messages' worth of facts."""
+"""Write a run to a file: Markdown or HTML for people, JSON with its events and totals for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...core.events import Mistake
 from ...core.execution import Raised, attempt_call
 from ...core.text import hide, hide_in, write_whole
 from ..html import DARK_PAGE, as_source, escaped_json, prose
-from .steps import draw_steps, head_of, mimebundle, render
+from .steps import draw_steps, make_bundle, make_head, render
 
 if TYPE_CHECKING:
     from ...core.events import Event, FileChange, Result
@@ -34,7 +34,7 @@ _PAGE = """<!doctype html>
 
 
 def write(result: Result, path: str) -> Path:
-    """Write `result` to `path` by its ending: .md, .html or .json. Raises Mistake for another ending, OSError."""
+    """Write `result` to `path`, in the form that its ending names: .md, .html or .json. Raises Mistake for another one, OSError."""
     target = Path(path)
     makers = {".md": to_markdown, ".html": _html, ".json": as_json}
     maker = makers.get(target.suffix.lower())
@@ -45,8 +45,8 @@ def write(result: Result, path: str) -> Path:
 
 
 def to_markdown(result: Result, name: str | None = None) -> str:
-    """The run as Markdown that stays inert wherever it is rendered: every part of it stands in fenced code, as it was written."""
-    parts = [write_fence(head_of(result).text)]
+    """The run as Markdown that is harmless wherever it is rendered: every part is an unchanged text in fenced code."""
+    parts = [write_fence(make_head(result).text)]
     if result.prompt:
         parts.append("\n".join(f"> {line}" for line in write_fence(prose(result.prompt).strip()).split("\n")))
     parts += [write_fence(block.text) for block in draw_steps(result, name)]
@@ -54,19 +54,19 @@ def to_markdown(result: Result, name: str | None = None) -> str:
 
 
 def write_fence(text: str) -> str:
-    """A text as fenced code, whatever fences it has."""
+    """A text as fenced code. The fence is longer than every fence in the text."""
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}text\n{text}\n{fence}"
 
 
 def _html(result: Result) -> str:
-    # The page has no scripts, so none that typesets; and no front-end, so its theme is the reader's.
-    return _PAGE.format(body=as_source(mimebundle(render(result))["text/html"]), dark=DARK_PAGE)
+    # The page has no scripts, so formulas are not typeset; and no front-end, so the reader's system chooses light or dark.
+    return _PAGE.format(body=as_source(make_bundle(render(result))["text/html"]), dark=DARK_PAGE)
 
 
 def as_json(result: Result) -> str:
-    """The run as JSON: its events and totals, without live objects; what hides in a text is a JSON escape."""
+    """The run as JSON: its events and totals, without live objects. Hidden characters are JSON escapes."""
     facts = {
         f.name: getattr(result, f.name)
         for f in dataclasses.fields(result)
@@ -75,7 +75,9 @@ def as_json(result: Result) -> str:
     facts["output"] = _output_json(result.output)
     facts["events"] = [_event(event) for event in result.events]
     facts["files"] = [_event(change) for change in result.files]
-    data = json.loads(json.dumps(facts, default=_plain))  # so that a key in a live object is found, too
+    data = json.loads(
+        json.dumps(facts, default=_plain)
+    )  # to JSON data first, so that a key in a live object is found, too
     return escaped_json(json.dumps(hide_in(data), ensure_ascii=False, indent=1)) + "\n"
 
 
@@ -92,7 +94,7 @@ def _event(event: Event | FileChange) -> dict[str, object]:
 
 
 def _output_json(output: object) -> object:
-    """The object as pydantic writes it (dates, enums, sets, also as keys), its parts of other classes as they print."""
+    """The object in pydantic's JSON form (dates, enums, sets, also as keys); parts of other classes by their `repr`."""
     data = attempt_call(functools.partial(to_jsonable_python, by_alias=False, fallback=repr), output)
     return repr(output) if isinstance(data, Raised) else data
 

@@ -1,9 +1,9 @@
 """A run's events as steps, and its steps as blocks.
 
-    event --Steps.take--> steps that are new or changed --Page.draw--> Block --mimebundle--> an output of a cell
+    event --Steps.take--> steps that are new or changed --Page.draw--> Block --make_bundle--> an output of a cell
 
 The page that grows in a cell, the run shown again, the exports and a terminal all go this way, so they say the same.
-What only a run on its way has (prints so far, seconds) is drawn beside a step by the live page.
+The live page also draws facts that only a running call has (prints so far, seconds), beside the call's step.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ from .diagram import picture
 from .values import answer_block, attachment_block
 
 FULL_STEPS = 100
-"""So many of a run's last tool calls are shown in full; earlier ones are one line each."""
+"""How many of a run's last tool calls are shown in full. Each earlier one is one line."""
 MOST_FILES = 200
 """Changed files of a run that are shown."""
 OF_RUN = 20_000_000
-"""Characters of HTML of all steps of a run that are kept in full; the later ones are one line each."""
+"""Characters of HTML of a run's steps that are kept in full. Each step after them is one line."""
 TOO_LARGE = "more than the record of a run holds"
 
 
@@ -59,12 +59,12 @@ TOO_LARGE = "more than the record of a run holds"
 
 @dataclass(eq=False)
 class TextStep:
-    """What the model says, or thinks."""
+    """A text of the model, or a thought."""
 
     is_thought: bool
     pieces: list[str] = field(default_factory=list)
     is_whole: bool = False
-    """Whether nothing is added any more."""
+    """Whether the text is complete."""
     output: object = None
     """The validated `output=` instance, when the text is the answer that it was read from."""
 
@@ -79,29 +79,29 @@ class CallStep:
 
     call: ToolCall
     index: int
-    """Which of the run's calls it is, from 0."""
+    """The number of the call in the run, from 0."""
     approval: Approval | None = None
     result: ToolResult | None = None
     is_over: bool = False
     """Whether there is a result, or none will come."""
     is_brief: bool = False
-    """Whether it is so long ago that one line is enough."""
+    """Whether it is shown as one line, because many calls have come since."""
 
     @property
     def arguments(self) -> Mapping[str, object]:
-        """What was asked about, else what the model sent."""
+        """The arguments of the request, if there was one; else those that the model sent."""
         return self.call.input if self.approval is None else self.approval.input
 
     @property
     def decision(self) -> Decision | None:
-        """What counted in the end: a call may be allowed, and refused all the same."""
+        """The decision in the call's result, else that of the request. They differ if an allowed call was refused later."""
         if self.result is not None and self.result.decision is not None:
             return self.result.decision
         return None if self.approval is None else self.approval.decision
 
     @property
     def state(self) -> str:
-        """How far it is: "running", "waiting" for a decision, or "done"."""
+        """One of "running", "waiting" (for a decision) and "done"."""
         if self.approval is not None and not self.is_over:
             if not self.approval.answered:
                 return "waiting"
@@ -125,21 +125,21 @@ class Notice:
 
 
 Step: TypeAlias = TextStep | CallStep | Attachment | FileChange | MoreFiles | Retry | Notice | Done
-"""A text or a call, which grow; everything else is its event, shown as it is."""
+"""A text or a call, which grow, or an event that is shown unchanged."""
 
 
 # --- from events to steps -------------------------------------------------------------------------------------
 
 
 class Steps:
-    """The steps of one run, in the order in which they began. `take` is given its events, one by one."""
+    """The steps of one run, in the order in which they began. `take` gets the run's events, one by one."""
 
     def __init__(self) -> None:
         self.all: list[Step] = []
         self._open: TextStep | None = None
         """The text that is being written."""
         self._calls: dict[str, CallStep] = {}
-        """By the id of the call; an id that comes again stands for its last call."""
+        """The calls by their ids. If an id comes again, it means the later call."""
         self._call_count = 0
         self._in_full: deque[CallStep] = deque()
         self._file_count = 0
@@ -156,7 +156,7 @@ class Steps:
         return [*self.end_text(), *self._take_whole(event)]
 
     def end_text(self) -> Sequence[Step]:
-        """End the text that is being written; what comes next is another one."""
+        """End the text that is being written. The next delta begins another one."""
         ended, self._open = self._open, None
         if ended is None:
             return ()
@@ -164,7 +164,7 @@ class Steps:
         return (ended,)
 
     def end_calls(self) -> Sequence[Step]:
-        """End the calls without a result: none will come."""
+        """End the calls that have no result, since none will come."""
         left = self.open_calls
         for step in left:
             step.is_over = True
@@ -189,14 +189,14 @@ class Steps:
         return [*changed, self._open]
 
     def _try_again(self, retry: Retry) -> Sequence[Step]:
-        """A second try goes on with the text of the first, or takes back what is in `discard`."""
+        """Take a retry: the second try continues the text of the first, or the text in `discard` is taken back."""
         changed: Sequence[Step] = ()
         if retry.discard or retry.of_answer or (self._open is not None and self._open.is_thought):
             changed = self.end_text()
         return [*changed, *self._take_back(retry.discard), *self._add(retry)]
 
     def _take_back(self, discard: str) -> list[Step]:
-        """Shorten the last texts by what no longer holds."""
+        """Remove `discard` from the end of the last texts; returns the steps that have changed."""
         changed: list[Step] = []
         for step in reversed(self.all):
             if not discard or isinstance(step, CallStep):
@@ -257,7 +257,7 @@ class Steps:
         changed = [*self.end_calls()]
         if result.output is not None:
             changed.append(self._answer(result))
-        if not self._file_count:  # another runtime may tell of them at its end alone
+        if not self._file_count:  # another runtime may report them only in its Result
             changed += [step for change in result.files for step in self._take_whole(change)]
         if self._file_count > MOST_FILES:
             changed += self._add(MoreFiles(self._file_count - MOST_FILES))
@@ -269,7 +269,7 @@ class Steps:
         return changed
 
     def _answer(self, result: Result) -> TextStep:
-        """The last text becomes the output that was read from it; it may have come as a call, without any text."""
+        """Turn the last text into the output that was read from it. Add a step if the output came as a call, without text."""
         step = TextStep(is_thought=False, is_whole=True)
         for earlier in reversed(self.all):
             if isinstance(earlier, CallStep):
@@ -287,18 +287,18 @@ class Steps:
 
 
 class Page:
-    """Draws the steps of one run, within what its record holds."""
+    """Draws the steps of one run, within the bounds of its record."""
 
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
-        """`name` is the notebook's variable that holds the Result. `hint` stands behind the expressions with that name;
-        None where nothing has the Result, so that no expression can be named.
+        """`name` is the notebook's variable that holds the Result. `hint` is put after expressions with that name. It is None if
+        no variable can hold the Result; then no expression is named.
         """
         self._name, self._hint = name, hint
         self._sizes: dict[CallStep, int] = {}
         self._used = 0
 
     def draw(self, step: Step) -> Block | None:
-        """The block of a step, None where it has nothing to show."""
+        """The block of a step; None if there is nothing to show."""
         match step:
             case CallStep():
                 return self.draw_call(step)
@@ -306,10 +306,10 @@ class Page:
                 return _draw_text(step)
             case Attachment():
                 block = attachment_block(step)
-                return block if self._holds(block) else notice(f"{step.name}: {TOO_LARGE}")
+                return block if self._take_room(block) else notice(f"{step.name}: {TOO_LARGE}")
             case FileChange():
                 block = file_block(step)
-                return block if self._holds(block) else self._draw_without_diff(step)
+                return block if self._take_room(block) else self._draw_without_diff(step)
             case MoreFiles():
                 return notice(f"… {step.count:,} more changed files{self._of('files')}")
             case Retry():
@@ -320,12 +320,12 @@ class Page:
                 return foot(step.result, self._name, picture=picture(step.result))
 
     def _of(self, part: str) -> str:
-        """What a person types for a part of the Result, behind a colon; "" where nothing has it."""
+        """A colon and the expression for a part of the Result; "" if nothing holds the Result."""
         return "" if self._hint is None else f": {self._name or 'result'}.{part}{self._hint}"
 
     def draw_call(self, step: CallStep, outputs: Sequence[tuple[str, object]] | None = None) -> Block:
-        """The block of a call. `outputs` are what it has printed and displayed: ("stdout", text), ("display", MIME bundle);
-        without them it shows what its result says was printed.
+        """The block of a call. `outputs` are its prints and displays: ("stdout", text), ("display", MIME bundle). If they are
+        None, the prints in its result are shown.
         """
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
@@ -347,7 +347,7 @@ class Page:
             )
 
         block = draw(brief=step.is_brief)
-        if self._holds(block, step) or not step.is_over:
+        if self._take_room(block, step) or not step.is_over:
             return block
         return draw(brief=True, note=f"{TOO_LARGE}: {expression}".removesuffix(": "))
 
@@ -355,8 +355,10 @@ class Page:
         note = f"its diff is {TOO_LARGE}{self._of('files')}"
         return file_block(dataclasses.replace(change, diff=""), note)
 
-    def _holds(self, block: Block, call: CallStep | None = None) -> bool:
-        """Whether there is room for a block, which then takes it; a call's instead of what the call took before."""
+    def _take_room(self, block: Block, call: CallStep | None = None) -> bool:
+        """Take the record's room for a block; False, and takes none, if there is too little. The block of a `call` gets the
+        room of the call's earlier block.
+        """
         size = len(block.html)
         used = self._used + size - (self._sizes.get(call, 0) if call else 0)
         if used > OF_RUN:
@@ -377,19 +379,19 @@ def _draw_text(step: TextStep) -> Block | None:
 
 
 def together(blocks: Iterable[Block]) -> Block:
-    """Several blocks as one, for a front-end that shows only so many outputs of a cell (JupyterLab: 50)."""
+    """Join several blocks into one, for a front-end that shows a limited number of outputs (JupyterLab: 50)."""
     blocks = list(blocks)
     html = "".join(block.html for block in blocks)
     return Block(html, "\n".join(block.text for block in blocks if block.text))
 
 
-def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
-    """The display data of one block or several. Only "text/html" and "text/plain", which no front-end runs.
+def make_bundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
+    """The MIME bundle of one block or several, without the runs' keys. Every block that a run shows goes through here.
 
-    The HTML is one line: `nbconvert --to markdown` writes it into a Markdown file as it is, where a blank line ends an
-    HTML block, and what comes behind it is Markdown again: a tool's result would load a picture, or draw a heading. A
-    line break that counts (in `<pre>`) is a character reference, which a browser reads as the line break it is.
-    Everything that a run shows goes through here, and leaves the runs' keys behind.
+    It has only "text/html" and "text/plain", which no front-end runs. The HTML is one line: `nbconvert --to markdown` copies it
+    into a Markdown file, where a blank line would end the HTML block. The text after that would be Markdown again, so a tool's
+    result could load a picture or draw a heading. A line break that counts (in `<pre>`) is written as a character reference,
+    which a browser reads as a line break.
     """
     one = blocks if isinstance(blocks, Block) else together(blocks)
     html = hide(one.html).replace("\r", "&#13;").replace("\n", "&#10;")
@@ -400,12 +402,12 @@ def mimebundle(blocks: Block | Iterable[Block]) -> dict[str, str]:
 
 
 def render(result: Result, name: str | None = None) -> list[Block]:
-    """The whole run again, from what it left. `name` is the notebook's variable that holds `result`."""
-    return [without_style(head_of(result, result.prompt)), *draw_steps(result, name)]
+    """The blocks of a finished run, from its Result. `name` is the notebook's variable that holds `result`."""
+    return [without_style(make_head(result, result.prompt)), *draw_steps(result, name)]
 
 
-def head_of(result: Result, prompt: str = "") -> Block:
-    """The line above a run, as far as its Result tells it."""
+def make_head(result: Result, prompt: str = "") -> Block:
+    """The line above a run, with the facts that its Result has."""
     names = list(dict.fromkeys(call.name for call in result.calls))
     output = type(result.output).__name__ if result.output is not None else None
     return head(result.model or "model", names, "ask" if result.approvals else "full", output, None, prompt)

@@ -1,8 +1,8 @@
-"""What a tool returned, as rich as the notebook can show it and as inert as the rest of the transcript.
+"""A tool's value as blocks: shown as richly as the notebook can, and as harmless as the rest of the transcript.
 
-A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a bundle; the best of its forms
-is taken: a picture as data, then HTML through nh3's allowlist, then text. Scripts, styles, remote pictures and
-front-end specific MIME types never are: what a tool fetched is hostile too.
+A value's own display code (`_repr_html_`, a registered formatter, matplotlib) gives a bundle, of which the best form is shown:
+a picture as data, else HTML through nh3's allowlist, else text. Scripts, styles, remote pictures and MIME types of one front-end
+are never shown, since data that a tool has fetched may be hostile, too.
 """
 
 from __future__ import annotations
@@ -43,39 +43,39 @@ from ..html import (
     markdown_html,
     pre,
     prose,
+    read_words,
     shorten,
     table,
     visible,
-    words_of,
 )
 from .blocks import MOST_CHARACTERS, MOST_LINES, Block, notice, take_beginning, text_block
 
 MOST_HTML = 200_000
 _SHORT = 40
-"""Characters of a result that is its own size."""
+"""Characters of a result that is so short that it is shown in the place of its size."""
 MOST_PARTS = 10
 """Tables and pictures of one list or dict that are shown."""
 MOST_OF_PARTS = 3_500_000
-"""Characters of HTML of all of them; the first is always shown."""
+"""Characters of HTML of all these parts. The first part is always shown."""
 
 
 @dataclass(frozen=True)
 class Shown:
-    """A value as a person sees it: `size` says how much there is ("14 lines"), `visual` whether it is no plain text."""
+    """A value as a person sees it. `size` is its size in words ("14 lines"); `visual` is True if it is more than plain text."""
 
     html: str
     text: str
     size: str = ""
     visual: bool = False
     lines_left_out: int = 0
-    """How many the last line of `text` stands for, where that says how many are left out."""
+    """If the last line of `text` says that lines are left out, how many it stands for; else 0."""
 
 
 def show_value(value: object, model_text: str = "", expression: str = "") -> Shown:
-    """Show what a tool returned.
+    """Show the value that a tool returned.
 
-    `model_text` is the text that the model got, used when the value shows nothing better, or fails as it is looked at.
-    `expression` is what a person types for the whole value, named where something is left out.
+    `model_text` is the text that the model got. It is shown if the value has nothing better, or if its display code fails.
+    `expression` is what a person types for the whole value; it is named if a part is left out.
     """
     shown = attempt_call(_show_value, value, model_text, expression)
     return show_text(model_text, expression) if isinstance(shown, Raised) else shown
@@ -93,12 +93,12 @@ def _show_value(value: object, model_text: str, expression: str) -> Shown:
     axes = _items_of(value)
     if axes is not None and (several := _show_several(axes, expression)):
         return several
-    shown = show_bundle({"text/plain": model_text, **bundle_of(value)}, expression)
+    shown = show_bundle({"text/plain": model_text, **find_bundle(value)}, expression)
     return dataclasses.replace(shown, size=_shape(value) or shown.size)
 
 
 def _items_of(array: object) -> list[object] | None:
-    """The items of a NumPy array of objects, which is what plt.subplots gives; None for anything else."""
+    """The items of a NumPy array of objects, such as `plt.subplots` returns; None for any other value."""
     module = sys.modules.get("numpy")
     if module is None or not isinstance(array, module.ndarray) or not array.dtype.hasobject:
         return None
@@ -106,7 +106,7 @@ def _items_of(array: object) -> list[object] | None:
 
 
 def show_text(text: str, expression: str = "", language: str = "") -> Shown:
-    """Show text as it is, cut to what a saved notebook should hold."""
+    """Show a text, cut if it is too long for a saved notebook."""
     text = remove_ansi(text)
     lines = text.count("\n") + 1 if text else 0
     size = counted(lines, "line") if lines > 1 else counted(len(text), "character")
@@ -120,12 +120,12 @@ def show_text(text: str, expression: str = "", language: str = "") -> Shown:
 
 
 def as_text(text: str) -> str:
-    """Printed or returned text for a terminal: without its colours, and with all else that it holds to be seen."""
+    """Printed or returned text for a terminal: without its colours, and with its hidden characters made visible."""
     return visible(remove_ansi(text))
 
 
-def to_json(value: object, indent: int | None = None) -> str | None:
-    """A value as JSON text, its live parts by their own; None for what cannot be told so."""
+def write_json(value: object, indent: int | None = None) -> str | None:
+    """A value as JSON text, with `str` for parts that JSON does not have; None if that fails."""
     try:
         return json.dumps(value, ensure_ascii=False, default=str, indent=indent)
     except (TypeError, ValueError, RecursionError):
@@ -139,7 +139,7 @@ def _show_plain_data(
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(map(str, value[: MOST_LINES + 1])), expression)
         return dataclasses.replace(shown, size=size)
-    text = to_json(value, 2) if len(model_text) <= MOST_CHARACTERS else model_text
+    text = write_json(value, 2) if len(model_text) <= MOST_CHARACTERS else model_text
     shown = show_text(model_text if text is None else text, expression, "json" if text else "")
     return dataclasses.replace(shown, size=size)
 
@@ -151,7 +151,7 @@ def _count(value: object, count: int) -> str:
 def _show_several(
     value: dict[object, object] | list[object] | tuple[object, ...], expression: str
 ) -> Shown | None:
-    """A list or dict with tables or pictures in it: each item by itself. None when there is nothing of that kind."""
+    """Show each item of a list or dict that has tables or pictures; None if it has none."""
     pairs = list(value.items() if isinstance(value, dict) else enumerate(value))
     if len(pairs) > _MOST_ITEMS or not any(_is_rich(item) for _, item in pairs):
         return None
@@ -179,7 +179,7 @@ def _show_several(
 
 
 def _is_rich(value: object) -> bool:
-    """Whether a notebook shows more than text of a value; its display code is not run for that."""
+    """Whether a notebook can show a value as more than text. The value's display code is not run."""
     if value is None or isinstance(value, (str, int, float, dict, list, tuple, set, type)):
         return False
     if isinstance(value, (bytes, bytearray)) or find_figure(value) is not None:
@@ -208,7 +208,7 @@ _WANTED = (
 )
 
 
-def bundle_of(value: object) -> Mapping[str, object]:
+def find_bundle(value: object) -> Mapping[str, object]:
     """The MIME bundle of an object, from its own methods and the notebook's registered formatters; {} if none."""
     value = find_figure(value) or value  # axes are shown as their figure
     if isinstance(value, (bytes, bytearray)):
@@ -235,7 +235,7 @@ def _fresh_formatters() -> object:
 
 
 class _Formatter(Protocol):
-    """What of an IPython formatter is used here."""
+    """The parts of an IPython formatter that are used here."""
 
     print_method: str
 
@@ -263,7 +263,7 @@ def _formatted(formatter: _Formatter, value: object) -> object:
 
 
 def _result_of(function: object) -> object:
-    """Call display code that is not ours, which may raise anything; None when it does or is not there."""
+    """Call display code that is not ours. Returns None if it raises anything, or if `function` is no function."""
     if not callable(function):
         return None
     outcome = attempt_call(function)
@@ -283,7 +283,7 @@ def _figure_png(value: object) -> bytes | None:
 
 
 def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
-    """Show the best form of a MIME bundle (a display's data, or an object's); empty when there is none."""
+    """Show the best form of a MIME bundle (of a display, or of an object); empty if the bundle has no such form."""
     words = str(bundle.get("text/plain", ""))
     for kind in _PICTURES:
         if kind in bundle and (picture := _picture(kind, bundle[kind], words)) is not None:
@@ -291,8 +291,8 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
     raw = bundle.get("text/html")
     if isinstance(raw, str) and len(raw) <= MOST_HTML:
         clean = clean_html(raw)
-        if " src=" in clean or words_of(clean):
-            return Shown(f'<div style="{WIDE}">{clean}</div>', visible(words) or words_of(clean), "", True)
+        if " src=" in clean or read_words(clean):
+            return Shown(f'<div style="{WIDE}">{clean}</div>', visible(words) or read_words(clean), "", True)
     for kind in ("text/markdown", "text/latex"):
         if isinstance(text := bundle.get(kind), str):
             return Shown(f"<div>{markdown_html(text[:MOST_HTML])}</div>", prose(text), "", True)
@@ -307,7 +307,7 @@ def show_bundle(bundle: Mapping[str, object], expression: str = "") -> Shown:
 
 
 def _picture(kind: str, data: object, words: str) -> Shown | None:
-    """A picture as a data address. SVG too: inside `<img>` a browser neither runs its scripts nor loads anything."""
+    """A picture as a data address, also of an SVG: inside `<img>` a browser neither runs its scripts nor loads anything."""
     if kind == "image/svg+xml":
         encoded = base64.b64encode(str(data).encode("utf-8", "replace")).decode()
     elif isinstance(data, (bytes, bytearray)):
@@ -338,9 +338,9 @@ _MOST_COLUMNS = 6
 
 
 def answer_block(text: str, output: object = None) -> Block:
-    """The answer of a run: `output` (the validated instance) as a table, or without one the text itself.
+    """The answer of a run: `output` (the validated instance) as a table or, without an output, the text.
 
-    With an output, the text is the model's raw answer: kept, folded.
+    With an output, the model's raw text is folded below the table.
     """
     if output is None:
         return text_block(text)
@@ -354,7 +354,7 @@ def answer_block(text: str, output: object = None) -> Block:
 
 @dataclass(frozen=True)
 class _Told:
-    """A value of an output: HTML, the same in lines as YAML has them, and its parts by name where it has named ones."""
+    """A value of an output: as HTML, as lines in the style of YAML, and its named parts, if any."""
 
     html: str
     lines: list[str]
@@ -362,15 +362,15 @@ class _Told:
     is_nested: bool = False
 
     def below(self, name: str) -> list[str]:
-        """The lines below a name, or behind it."""
+        """The lines under the label `name`; a single line stands after the label."""
         if len(self.lines) == 1 and not self.is_nested:
             return [f"{name}: {self.lines[0]}"]
         return [f"{name}:", *("  " + line for line in self.lines)]
 
 
 def _tell(value: object, depth: int = 0) -> _Told:
-    """One value: a table for fields, a table or list for a sequence, text for the rest."""
-    fields = fields_of(value)
+    """One value: a table for fields, a table or list for a sequence, text for any other value."""
+    fields = list_fields(value)
     items = list(value) if isinstance(value, (list, tuple, set, frozenset)) else None
     if fields is None and items is None:
         return _tell_scalar(value)
@@ -417,7 +417,7 @@ def _row(tag: str, cells: Iterable[str], more: str = "") -> str:
 
 
 def _tell_scalar(value: object) -> _Told:
-    """A single value in words: an enum's value, True and False as JSON has them, else its text."""
+    """A single value as text: an enum by its value, True and False as in JSON, any other by `str`."""
     if value is None:
         return _Told(dim("—", "span"), ["—"])
     value = value.value if isinstance(value, enum.Enum) else value
@@ -429,7 +429,7 @@ def _tell_scalar(value: object) -> _Told:
     return _Told(f'<div style="white-space:pre-wrap">{inline(shown)}{more}</div>', lines)
 
 
-def fields_of(value: object) -> Mapping[str, object] | None:
+def list_fields(value: object) -> Mapping[str, object] | None:
     """The fields of a model, dataclass or mapping by name, or None for anything else."""
     if isinstance(value, Mapping):
         return {str(key): item for key, item in value.items()}
@@ -446,9 +446,8 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """A picture of the answer or of the prompt, from its data; every other attachment, and one that cannot be shown, in a line.
-
-    One of the prompt has its name above it.
+    """A picture of the answer or of the prompt, shown from its data; a prompt's has its name above it. Any other attachment, and a
+    picture that cannot be shown, is one line.
     """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
@@ -459,7 +458,7 @@ def attachment_block(attachment: Attachment) -> Block:
     return Block(named.html + drawn, named.text) if attachment.is_sent else Block(drawn, shown.text)
 
 
-def picture_of(bundle: Mapping[str, object]) -> bytes:
+def get_picture_bytes(bundle: Mapping[str, object]) -> bytes:
     """The bytes of a MIME bundle's picture, b"" when it has none."""
     for kind in ("image/png", "image/jpeg"):
         data = bundle.get(kind)

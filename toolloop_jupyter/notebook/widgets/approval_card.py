@@ -45,9 +45,9 @@ _SCOPES: dict[Scope, str] = {
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
-    `position` says where in the run it is ("call 4 of this run"). Where the request may be approved for more than this call, a
-    choice offers to. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now.
-    `came_up()` is to be called when it is on the page: it may then be held for a moment (`Hold`).
+    `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more than this call, the card
+    has a choice for that. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now. Call
+    `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ApprovalCard(_Panel):
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
-        # Only now that the card is whole: code of a tool may work a button as soon as it does something.
+        # Connected last, when the card is complete: a tool's code may press a button as soon as it is connected.
         self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
         deny.on_click(self._on_deny)
@@ -104,17 +104,17 @@ class ApprovalCard(_Panel):
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
-        """The card is on the page: hold Approve for a moment if a click came shortly before, which may be a double click."""
+        """Note that the card is on the page. Holds Approve for a moment if a click came just before: it may be a double click."""
         if self._hold is not None:
             self._hold.came_up()
 
     def finish(self) -> None:
-        """Take the card away: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
+        """Remove the card. Its buttons do nothing any more, and all its comms are closed. Safe to call twice."""
         self._disable()
         super().finish()
 
     def _make_question(self) -> str:
-        """While the arguments are edited, the form stands in their place."""
+        """The card's HTML above its buttons. While the arguments are edited, it leaves them to the form."""
         is_edited = bool(self._form.fields)
         asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
         return STYLE + CARD_STYLE + asked
@@ -152,7 +152,7 @@ class ApprovalCard(_Panel):
             self._approval.deny(self._reason.value.strip(), by=by)
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
-        """Who works a button: a person, or code (`button.click()` in a thread that a tool left behind)."""
+        """Who pressed a button: a person, or code (`button.click()` in a thread that a tool has left behind)."""
         return "click" if self._is_clicked(getattr(button.comm, "comm_id", "")) else "code"
 
     def _on_edit(self, _: object) -> None:
@@ -177,21 +177,21 @@ class ApprovalCard(_Panel):
                 widget.disabled = off
 
 
-# --- what the card says, as HTML: the question, every argument in full, what the tool does, why it asks ---
+# --- the card's HTML: the question, every argument in full, what the tool does, why somebody is asked ---
 
 _FOLD = 400
-"""Characters from which an argument is folded behind its beginning; it is there in full all the same."""
+"""Characters of an argument. A longer one is folded behind its beginning; unfolded, it is there in full."""
 MOST = 200_000
-"""Characters of one argument that the card shows at first: its beginning and its end."""
+"""Characters of one argument that the card shows at first. Of a longer one it shows the beginning and the end."""
 
 
 def question_html(
     approval: Approval, position: str = "", *, whole: bool = False, is_edited: bool = False
 ) -> str:
-    """The card without its buttons; without the arguments where they are edited, in a form below it.
+    """The card without its buttons; without the arguments if a form below edits them.
 
-    Nothing of the arguments is left out, but for the middle of a text that would be too much for a page (MOST); with
-    `whole` that, too, is there.
+    The arguments are complete, except for the middle of a text that is too long for a page (MOST). With `whole`, the middle is
+    shown, too.
     """
     where = f" {dim(inline(position), 'span')}" if position else ""
     # An alert is read aloud when it comes up, wherever the focus is; "polite" lets what is being said end first.
@@ -226,7 +226,7 @@ def _what_it_does(approval: Approval) -> str:
 
 
 def left_out(approval: Approval) -> int:
-    """How many characters the longest argument has, when `question_html` leaves out its middle; else 0."""
+    """The number of characters of the longest argument, if `question_html` leaves out its middle; else 0."""
     longest = max((len(_as_text(value)) for value in approval.input.values()), default=0)
     return longest if longest > MOST else 0
 
@@ -236,7 +236,7 @@ def _as_text(value: object) -> str:
 
 
 def full_value(value: object, *, whole: bool = False) -> str:
-    """One argument: text as text with its blanks, controls and hidden characters visible, the rest as JSON."""
+    """One argument: a text with its blanks, controls and hidden characters visible; any other value as JSON."""
     if isinstance(value, str) and ("\n" in value or len(value) > 120):
         lines = value.count("\n") + (not value.endswith("\n"))
         size = f"text, {counted(len(value), 'character')}, {counted(lines, 'line')}"
@@ -272,5 +272,5 @@ def _json(value: object, indent: int | None = None) -> str:
 
 
 def error_html(message: str) -> str:
-    """What is wrong with edited arguments, for the card; read aloud by a screen reader at once."""
+    """The error of edited arguments, for the card. A screen reader reads it aloud at once."""
     return f'<div class="tlj" role="alert" style="white-space:pre-wrap"><span class="tlj-bad">✗</span> {inline(message)}</div>'

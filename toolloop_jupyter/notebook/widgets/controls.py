@@ -1,8 +1,8 @@
-"""Toolbar, step card and what every panel is made of.
+"""The toolbar, the step card, and the parts that all panels share (`button` makes every button).
 
-Panels are built of plain buttons, fields and escaped HTML, work on ipywidgets 7.7.1 and 8, and close every comm they
-opened when they are done (a widget's layout and style have comms of their own). What a click does is decided by the
-`Approval`; a card only passes it on, so a late or second click does nothing.
+Panels consist of plain buttons, fields and escaped HTML. They work on ipywidgets 7.7.1 and 8. When they are done, they close
+every comm that they have opened (a widget's layout and style have comms of their own). A card only passes a click on to its
+`Approval`, which takes the first decision. So a late or second click does nothing.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ class _Panel:
     def __init__(
         self, widget: ipywidgets.Widget, *beside: ipywidgets.Widget, hold: Hold | None = None
     ) -> None:
-        """`beside` are those that are not on the page; `hold` is what holds its buttons back."""
+        """`beside` are widgets that are not on the page; `hold` is the panel's Hold, if it has one."""
         self.widget = widget
         self._beside, self._hold = beside, hold
         self._finished = False
 
-    def mimebundle(self) -> dict[str, object]:
-        """What to put into a display message: the reference that a front-end replaces by the widget."""
+    def make_reference(self) -> dict[str, object]:
+        """The part of a MIME bundle that a front-end replaces by the widget."""
         reference = {"version_major": 2, "version_minor": 0, "model_id": self.widget.model_id}
         return {WIDGET: reference}
 
     def finish(self) -> None:
-        """Take it off the page: nothing on it acts any more, and all its comms are closed. Safe to call twice."""
+        """Remove the panel from the page. Its buttons do nothing any more, and all its comms are closed. Safe to call twice."""
         if self._finished:
             return
         self._finished = True
@@ -49,7 +49,7 @@ class _Panel:
 
 
 def close(widget: ipywidgets.Widget) -> None:
-    """Close a widget and all that it made, children first: layouts and styles have comms of their own."""
+    """Close a widget with its children, and with the comms of its layout and style; children first."""
     for child in getattr(widget, "children", ()):
         close(child)
     for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
@@ -60,7 +60,7 @@ def close(widget: ipywidgets.Widget) -> None:
 def button(
     label: str, tooltip: str, css: str = "", clicked: Callable[[object], object] | None = None
 ) -> ipywidgets.Button:
-    """A button of ours, and what it does."""
+    """Make a button. `clicked` is called on a click."""
     made = ipywidgets.Button(description=label, tooltip=tooltip, layout=ipywidgets.Layout(width="auto"))
     made.add_class("tlj-btn")
     if css:
@@ -80,7 +80,7 @@ def put_into_card(*parts: ipywidgets.Widget, buttons: Sequence[ipywidgets.Widget
 
 
 def _hidden(inner: str) -> ipywidgets.Widget:
-    """What is for the page and not for the eye."""
+    """An invisible widget with HTML that the page needs."""
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
@@ -89,7 +89,7 @@ class Toolbar(_Panel):
 
     def __init__(self, on_stop: Callable[[], None]) -> None:
         self._on_stop = on_stop
-        # It is the first output of its run, so it brings the styles; apart from what is sent anew each second.
+        # It is the first output of its run, so it has the styles. They are a widget of their own, since the status is sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
         self._stop = button("Stop", "Stop this run", "", self._clicked)
@@ -99,7 +99,7 @@ class Toolbar(_Panel):
         super().__init__(bar)
 
     def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show where the run is: one small message, and none when nothing changed. `elapsed` in seconds."""
+        """Show the state of the run. Sends one small message, and none if nothing has changed. `elapsed` is in seconds."""
         css = "tlj-ask" if "waiting" in state else "tlj-ok"
         facts = [duration(elapsed, whole=True)]
         if usage.calls:
@@ -120,7 +120,7 @@ class Toolbar(_Panel):
 
 
 class StepCard(_Panel):
-    """Holds a run before its next step: Next lets one step go on, Run to end all that follow. Stop is on the toolbar."""
+    """Shown while a run waits before its next step. Next lets one step go on, Run to end all steps. Stop is on the toolbar."""
 
     def __init__(self, what: str, on_next: Callable[[], None], on_run: Callable[[], None]) -> None:
         hold = Hold(self._show_held)
@@ -154,7 +154,7 @@ class StepCard(_Panel):
 
 
 class ClickTest(_Panel):
-    """A button that only wants to be clicked: `%toolloop doctor` finds out whether clicks come back."""
+    """A button by which `%toolloop doctor` finds out whether clicks come back."""
 
     def __init__(self, wait: float, on_click: Callable[[], object]) -> None:
         label = ipywidgets.HTML(
@@ -164,25 +164,26 @@ class ClickTest(_Panel):
         super().__init__(put_into_card(label, buttons=[click]))
 
 
-# --- the second click of a double click must not decide on a card that came up under the pointer in between ---
+# --- the second click of a double click must not decide on a card that has just appeared under the pointer ---
 #
-# The next card may come up within 50 ms of a click, at the same place. So for `PAUSE` seconds after a person's click no
-# other card takes a click that lets something run: not one that was open already (it moves up), and not one that comes
-# up within `SOON` seconds of the click. Denying works at once. A card that nobody's click comes before is never held.
+# The next card may appear within 50 ms of a click, at the same place. So after a person's click on one card, the others are
+# held for `PAUSE` seconds: their allowing buttons are disabled. This is done to cards that are open already (they move up),
+# and to cards that appear within `SOON` seconds of the click. Denying always works at once. Without a click before it, a card
+# is never held.
 
 SOON = 1.0
-"""Seconds after a click within which a card that comes up is held."""
+"""Seconds after a click within which a new card is held."""
 PAUSE = 0.7
-"""Seconds for which it is held: longer than the two clicks of a double click may be apart (0.5 s on most systems)."""
+"""Seconds for which a card is held: longer than the time between the two clicks of a double click (0.5 s on most systems)."""
 
 
 class Hold:
-    """Holds one card's allowing buttons back. `show(held)` disables them, or enables them where they still act."""
+    """Disables the allowing buttons of one card for a moment. `show(held)` disables them, or enables them again."""
 
     _shown: ClassVar[dict[Hold, None]] = {}
     """The cards that are on the page."""
     _clicked: ClassVar[float] = float("-inf")
-    """When a person last decided by a click on any card of this kernel (monotonic clock)."""
+    """The time of a person's last deciding click on any card of this kernel (monotonic clock)."""
 
     def __init__(self, show: Callable[[bool], None]) -> None:
         self._show = show
@@ -191,11 +192,11 @@ class Hold:
 
     @property
     def on(self) -> bool:
-        """Whether an allowing click would come too early."""
+        """Whether the card is held now."""
         return time.monotonic() < self._until
 
     def begin(self, *, only_soon: bool = False) -> None:
-        """Hold this card for PAUSE seconds from now; `only_soon`: if a click came shortly before. From any thread."""
+        """Hold this card for PAUSE seconds from now; with `only_soon`, only if a click came shortly before. On any thread."""
         if not only_soon or time.monotonic() < Hold._clicked + SOON:
             self._until = time.monotonic() + PAUSE
             self._show(True)
@@ -203,19 +204,19 @@ class Hold:
             self._loop.call_soon_threadsafe(self._end)
 
     def came_up(self) -> bool:
-        """The card is on the page now; tells whether it is held. On the thread of the running loop."""
+        """Note that the card is on the page now; returns whether it is held. Call it on the thread of the running loop."""
         self._loop = asyncio.get_running_loop()
         Hold._shown[self] = None
         self.begin(only_soon=True)
         return self.on
 
     def gone(self) -> None:
-        """The card is off the page."""
+        """Note that the card is no longer on the page."""
         Hold._shown.pop(self, None)
 
     @classmethod
     def after_click(cls, on: Hold | None = None) -> None:
-        """Hold every card but the one that a person decides on by this click. From any thread, before it is acted on."""
+        """Hold every card except `on`, the one that a person has just clicked. On any thread; before the click takes effect."""
         cls._clicked = time.monotonic()
         for card in tuple(cls._shown):
             if card is not on:

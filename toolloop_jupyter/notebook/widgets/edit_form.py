@@ -1,4 +1,4 @@
-"""The edit form of an approval: which kind of field each argument gets, and its way back to JSON."""
+"""The edit form of an approval: the field for each argument, and the way from the field's content back to JSON."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ _LONG = 80
 
 @dataclass(frozen=True)
 class FieldSpec:
-    """One argument: the field's kind, what it shows at first, and how its content becomes the argument.
+    """The field of one argument: its kind, its first content, and the way from its content to the argument.
 
-    A number is edited as text: a browser's own number field keeps its old value to itself when it is emptied.
+    A number is edited as text: if a browser's own number field is emptied, the kernel keeps the old value.
     """
 
     name: str
     kind: Literal["text", "textarea", "number", "choice", "checkbox", "json"]
     shown: object
     given: bool = True
-    """Whether the call has this argument; an empty JSON field of one that it has not leaves it out."""
+    """Whether the call has this argument. If not, it has a JSON field, and an empty field leaves the argument out."""
     when_empty: tuple[object, ...] = ()
-    """What an emptied number or JSON field stands for: one value, or none, and then it is an error."""
+    """The value that an emptied number or JSON field stands for, in a tuple; () if an empty field is an error."""
     choices: tuple[tuple[str, object], ...] = ()
     description: str = ""
 
     @property
     def note_html(self) -> str:
-        """What the argument means, and the notation of its field; "" when there is nothing to say."""
+        """The description of the argument and the notation of its field; "" if there is none."""
         notes = ["as JSON"] if self.kind == "json" else []
         if self.given and self.kind in ("json", "number"):
             notes += [f"empty means {json.dumps(value, ensure_ascii=False)}" for value in self.when_empty]
@@ -46,7 +46,7 @@ class FieldSpec:
     def put_into(self, arguments: dict[str, object], content: object) -> None:
         """Set the argument from the field's content. Raises ValueError for text that is no JSON, no number, or empty."""
         if content == self.shown:
-            return  # untouched: the value that was shown, not what a browser made of it
+            return  # untouched: the argument keeps its value
         if self.kind not in ("json", "number"):
             arguments[self.name] = content
         elif text := str(content).strip():
@@ -78,7 +78,7 @@ def _read_number(name: str, text: str) -> int | float:
 
 
 def field_specs(schema: Mapping[str, object], given: Mapping[str, object]) -> list[FieldSpec]:
-    """The fields for the arguments of a JSON schema, in its order, then those that the schema does not name."""
+    """The fields for the arguments of a JSON schema, in its order, then for arguments that the schema does not name."""
     described, known = (
         part if isinstance(part := schema.get(key), Mapping) else {} for key in ("properties", "$defs")
     )
@@ -134,8 +134,7 @@ def _kinds(schema: Mapping[str, object]) -> set[object]:
 def _label(text: str) -> str:
     """A field's label, which is also its name for a screen reader.
 
-    ipywidgets 7 takes descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785); both typeset what stands
-    between dollars.
+    ipywidgets 7 reads descriptions as HTML, 8 as text (jupyter-widgets/ipywidgets#2785). Both typeset a text between dollars.
     """
     text = visible(text).replace("$", "\uff04").replace("\\", "\uff3c")
     return html.escape(text) if ipywidgets.__version__.startswith("7.") else text
@@ -155,8 +154,8 @@ class Field:
 
 
 def _input(spec: FieldSpec) -> ipywidgets.Widget:
-    # A text is sent when it is left, whole and before the click that follows: while somebody types, a front-end holds back
-    # what is typed until the kernel has taken what came before, and a click would overtake it.
+    # The text of a field is sent when the focus leaves it: whole, and before the next click. If it were sent while somebody types,
+    # the front-end would hold back new text until the kernel has handled the old, and a click could overtake it.
     given = {"value": spec.shown, "description": _label(spec.name)}
     match spec.kind:
         case "checkbox":
@@ -170,7 +169,7 @@ def _input(spec: FieldSpec) -> ipywidgets.Widget:
 
 
 class EditForm:
-    """The fields of all arguments, when somebody has asked for them."""
+    """The fields of all arguments, once a person has pressed "Edit…"."""
 
     def __init__(self) -> None:
         self.widget = ipywidgets.VBox([])
@@ -183,13 +182,13 @@ class EditForm:
         self.widget.children = tuple(one.widget for one in self.fields)
 
     def close(self) -> None:
-        """Take the fields away, with what was edited."""
+        """Remove the fields, with the edits."""
         old, self.fields, self.widget.children = self.widget.children, [], ()
         for child in old:
             close(child)
 
     def read(self, given: Mapping[str, object]) -> dict[str, object] | None:
-        """The arguments as edited, None when nobody changed anything. Raises ValueError for what cannot be read."""
+        """The arguments in the fields; None if the form is closed. Raises ValueError for a content that cannot be read."""
         if not self.fields:
             return None
         arguments = dict(given)

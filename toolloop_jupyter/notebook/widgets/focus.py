@@ -1,8 +1,8 @@
-"""Where the keyboard's focus goes while a run asks: to the card that waits, and never away from somebody who types.
+"""The keyboard's focus while a run asks: it goes to the waiting card, and never away from somebody who types.
 
-A widget can be told by the kernel to take the focus, but the kernel cannot see where the focus is. So a few lines of JavaScript
-come with each card and toolbar, and look after the output area that they stand in. They are in the live widgets alone:
-what is saved of a run has no script. Where a page forbids inline scripts nothing moves, and Tab leads to the card.
+The kernel can tell a widget to take the focus, but it cannot see where the focus is. So each card and toolbar has a few lines of
+JavaScript, which watch the output area around them. Only the live widgets have them: a saved run has no script. If a page
+forbids inline scripts, the focus does not move, and Tab leads to the card.
 """
 
 from __future__ import annotations
@@ -91,11 +91,10 @@ const follow = area => {
 };
 begin(this, 100);
 """
-# `seen`: the cards and fields that have been there before. `parked`: where the focus waits without anybody having put it
-# there, so that it goes on to what comes up. `isOurs`: whether the focus was in this area until now; it is taken up again
-# when what had it is gone, and not when a person has left it by a click elsewhere. Enter in "Deny because" presses Deny, and
-# in a field of the form it leads to Approve; both leave the field, whose content is sent by that. A key that is held
-# down presses no button a second time.
+# `seen`: the cards and fields that were there before. `parked`: the element where the script has put the focus to wait; from
+# there it goes on to the next card. `isOurs`: whether the focus was in this area until now. If its element is gone, the script
+# sets the focus again; if the person has clicked elsewhere, it does not. Enter in "Deny because" presses Deny; Enter in a field
+# of the form moves to Approve. Both leave the field, so its content is sent. A key that is held down presses a button once.
 
 FOCUS = f'<img hidden alt="" src="data:," onerror="{html.escape(_SCRIPT)}">'
 """The script, as an element for the HTML of a live widget."""

@@ -1,0 +1,224 @@
+"""`fallback`: the models that are asked when the one before fails, on two servers and on scripts; and where keys go."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.servers import answer, calls, failure
+from toolloop_jupyter import (
+    CapabilityUnsupported,
+    Harness,
+    Retry,
+    Text,
+    ToolLoopOptions,
+    aagent,
+    aagent_session,
+)
+from toolloop_jupyter.core.loop.config import find_fallbacks
+from toolloop_jupyter.core.models import load_litellm
+from toolloop_jupyter.teaching import ScriptedModel, call, error, text
+
+LOOP = Harness.TOOL_LOOP
+PNG = bytes.fromhex(
+    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c636462f8cf50000003860180"
+    "5a348d6b0000000049454e44ae426082"
+)
+
+
+class Picture:
+    def _repr_png_(self):
+        return PNG
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+def models(result):
+    return [(span.name, span.is_error, span.cost) for span in result.spans if span.kind == "model"]
+
+
+@pytest.fixture
+def two(serve, monkeypatch):
+    """Two servers of two providers, with prices; gives their models, the keywords of a run, and the servers."""
+    prices = {"openai/first": 1e-3, "hosted_vllm/second": 1e-5}
+    for name, price in prices.items():
+        facts = {"input_cost_per_token": price, "output_cost_per_token": price, "mode": "chat"}
+        facts["litellm_provider"] = name.partition("/")[0]
+        monkeypatch.setitem(load_litellm().model_cost, name, facts)
+
+    def make(first, second, **kwargs):
+        one, other = serve(first), serve(second)
+        monkeypatch.setenv("HOSTED_VLLM_API_BASE", other.base_url)
+        monkeypatch.setenv("HOSTED_VLLM_API_KEY", "key-of-the-second")
+        options = ToolLoopOptions(
+            fallback=["hosted_vllm/second"], completion_kwargs={"max_retries": 0, **kwargs}
+        )
+        more = {
+            "model": "openai/first",
+            "api_base": one.base_url,
+            "api_key": "key-of-the-first",
+            "options": options,
+        }
+        return more, one, other
+
+    return make
+
+
+async def test_two_servers(two):
+    """The first server fails in the second step: the other one gets the conversation and its own key, and goes on to the end."""
+    more, one, other = two(
+        [calls(("add", {"a": 1, "b": 2})), failure(500, "out of order")],
+        [calls(("add", {"a": 3, "b": 4})), answer("7.")],
+    )
+    result = await aagent(LOOP, "Go.", tools=[add], **more)
+    assert (result.text, result.stop_reason) == ("7.", "done")
+    assert [r.output for r in result.tool_results] == ["3", "7"]
+    (retry,) = [event for event in result.events if isinstance(event, Retry)]
+    assert retry.model == "hosted_vllm/second"
+    assert retry.error.startswith("openai/first failed: ")
+    assert "out of order" in retry.error
+    assert [(name, failed) for name, failed, _ in models(result)] == [
+        ("openai/first", False),
+        ("openai/first", True),
+        ("hosted_vllm/second", False),
+        ("hosted_vllm/second", False),
+    ]
+    costs = [cost for _, failed, cost in models(result) if not failed]
+    assert costs[0] == pytest.approx(15e-3)
+    assert costs[1:] == [pytest.approx(15e-5)] * 2
+    assert result.cost == pytest.approx(sum(costs))
+    assert result.usage.calls == 3
+    assert {r.headers["authorization"] for r in one.requests} == {"Bearer key-of-the-first"}
+    assert {r.headers["authorization"] for r in other.requests} == {"Bearer key-of-the-second"}
+    assert [m["role"] for m in other.requests[0].messages] == ["user", "assistant", "tool"]
+    assert other.requests[0].body["model"] == "second"
+
+
+async def test_an_unknown_price_is_no_price(two):
+    """The cost of a run that a model without a known price has ended is not known."""
+    more, *_ = two([failure(500)], [answer("Hi.")])
+    options = ToolLoopOptions(fallback=["hosted_vllm/no-price"], completion_kwargs={"max_retries": 0})
+    result = await aagent(LOOP, "Go.", **{**more, "options": options})
+    assert (result.text, result.cost) == ("Hi.", None)
+
+
+async def test_nothing_of_the_first_route_goes_along(two):
+    """Headers, a body and an account that were given for the first provider are not sent to another one; the temperature is."""
+    more, one, other = two(
+        [failure(500)],
+        [answer("Hi.")],
+        temperature=0.5,
+        extra_headers={"x-own": "mine"},
+        extra_body={"own": 1},
+        organization="org-1",
+    )
+    await aagent(LOOP, "Go.", **more)
+    assert one.requests[0].headers["x-own"] == "mine"
+    assert "x-own" not in other.requests[0].headers
+    assert not [name for name in other.requests[0].headers if "organization" in name]
+    assert ("own" in other.requests[0].body, other.requests[0].body["temperature"]) == (False, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("first", "fallback", "shares"),
+    [
+        ("openai/a", "openai/b", True),
+        ("openai/a", "groq/b", False),
+        ("litellm_proxy/a", "litellm_proxy/b", True),
+        ("gpt-5.4", "claude-sonnet-4-6", False),
+        ("gpt-5.4", "gpt-5.4-mini", False),
+        ("toolloop/demo", "openai/b", False),
+    ],
+)
+def test_who_gets_the_key(first, fallback, shares):
+    """The run's address and key go to a model of the same provider, by its name; to no other, and not where nothing is said."""
+    (route,) = find_fallbacks([fallback], first, "the-key", "http://here", {})
+    assert route.secrets.get("api_key") == ("the-key" if shares else None)
+    assert route.options.get("api_base") == ("http://here" if shares else None)
+
+
+async def test_the_turn_stays_and_the_next_one_begins_anew():
+    """The rest of the turn stays with the model that answers; the next turn asks the first one again."""
+    first = ScriptedModel(error("busy", 503), "From the first.")
+    second = ScriptedModel(call("add", a=1, b=2), "From the second.")
+    session = aagent_session(LOOP, model=first, tools=[add], options=ToolLoopOptions(fallback=[second]))
+    results = [await session.arun("Go."), await session.arun("And now?")]
+    assert [r.text for r in results] == ["From the second.", "From the first."]
+    assert [len(r.events) for r in results] != [0, 0]
+    assert [m["role"] for m in await session.history()] == [
+        *("user", "assistant", "tool", "assistant"),
+        *("user", "assistant"),
+    ]
+
+
+async def test_text_that_was_shown_is_taken_back():
+    """What a broken answer had shown is taken back, is not kept in the history, and the question is."""
+    first = ScriptedModel([text("Half an ans"), error("broken")])
+    second = ScriptedModel("Whole.")
+    stream = aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(fallback=[second]), stream=True)
+    events = [event async for event in stream]
+    shown = [event.delta for event in events if isinstance(event, Text)]
+    (retry,) = [event for event in events if isinstance(event, Retry)]
+    assert ("".join(shown), retry.discard, stream.result.text) == (
+        "Half an ansWhole.",
+        "Half an ans",
+        "Whole.",
+    )
+    assert [m["content"] for m in second.requests[0].messages] == ["Go."]
+
+
+async def test_each_has_to_take_what_the_prompt_holds():
+    """A picture in the prompt that a fallback is not known to take is a mistake before anybody is asked."""
+    first = ScriptedModel("Seen.", takes_images=True)
+    options = ToolLoopOptions(fallback=["hosted_vllm/no-eyes"])
+    with pytest.raises(
+        CapabilityUnsupported, match="which LiteLLM does not know hosted_vllm/no-eyes to take"
+    ):
+        await aagent(LOOP, ["Look.", Picture()], model=first, options=options)
+    assert first.requests == []
+
+
+async def test_all_fail():
+    """Each is asked once, in order; the error is that of the last one."""
+    three = [ScriptedModel(error(f"no {n}", 400)) for n in range(3)]
+    result = await aagent(LOOP, "Go.", model=three[0], options=ToolLoopOptions(fallback=three[1:]))
+    assert result.stop_reason == "runtime_error"
+    assert "no 2" in result.error
+    assert [len(one.requests) for one in three] == [1, 1, 1]
+    assert sum(isinstance(event, Retry) for event in result.events) == 2
+
+
+async def test_retries_come_first():
+    """`num_retries` tries the same model again before the next one is asked."""
+    first, second = ScriptedModel(error("busy", 503), error("busy", 503), "Late."), ScriptedModel("Second.")
+    options = ToolLoopOptions(fallback=[second], completion_kwargs={"num_retries": 1})
+    result = await aagent(LOOP, "Go.", model=first, options=options)
+    assert (result.text, len(first.requests)) == ("Second.", 2)
+    assert [event.model != "" for event in result.events if isinstance(event, Retry)] == [False, True]
+
+
+async def test_a_cancel_is_no_failure():
+    """Who stops a run does not want another model."""
+    second = ScriptedModel("Second.")
+    first = ScriptedModel([text("a"), *[text("b")] * 5])
+    stream = aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(fallback=[second]), stream=True)
+    async for event in stream:
+        if isinstance(event, Text):
+            stream.cancel()
+    assert (stream.result.stop_reason, second.requests) == ("cancelled", [])
+
+
+@pytest.mark.parametrize("wrong", ["openai/b", [5], ["litellm_proxy/"], None])
+def test_wrong_values(wrong):
+    """What is no list of models is a mistake before the run."""
+    with pytest.raises((ValueError, TypeError)):
+        aagent_session(LOOP, model="openai/a", options=ToolLoopOptions(fallback=wrong))
+
+
+@pytest.mark.parametrize("name", ["fallbacks", "context_window_fallback_dict", "model_list"])
+def test_litellms_own_are_refused_and_name_ours(name):
+    """LiteLLM's ways to another model stay refused; the message names this one."""
+    with pytest.raises(ValueError, match=r"is refused: .*--fallback MODEL .*ToolLoopOptions\(fallback="):
+        aagent_session(LOOP, model="openai/a", options=ToolLoopOptions(completion_kwargs={name: ["x"]}))

@@ -1,0 +1,87 @@
+"""What all runs of a process have cost, and the budget that they share."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.servers import answer, calls
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
+from toolloop_jupyter.core.loop import spending
+from toolloop_jupyter.core.models import load_litellm
+from toolloop_jupyter.teaching import ScriptedModel
+
+LOOP = Harness.TOOL_LOOP
+
+
+def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+@pytest.fixture
+def all_runs(monkeypatch):
+    """A process that has spent nothing."""
+    fresh = spending.Spending()
+    monkeypatch.setattr(spending, "SPENDING", fresh)
+    return fresh
+
+
+@pytest.fixture
+def priced(serve, monkeypatch):
+    """The keywords that send a run to a scripted server whose model costs 0.015 a call."""
+    price = {"input_cost_per_token": 1e-3, "output_cost_per_token": 1e-3, "litellm_provider": "openai"}
+    monkeypatch.setitem(load_litellm().model_cost, "openai/priced", {**price, "mode": "chat"})
+
+    def make(*script, model="openai/priced"):
+        server = serve(list(script))
+        return {"model": model, "api_base": server.base_url, "api_key": "k"}, server
+
+    return make
+
+
+async def test_all_runs_add_up(all_runs, priced):
+    """Calls of all runs, sessions and models count; those whose cost nobody tells are counted as such, each run once."""
+    more, _ = priced(calls(("add", {"a": 1, "b": 2})), answer("3."))
+    unknown, _ = priced(calls(("add", {"a": 1, "b": 2})), answer("3."), model="openai/no-price")
+    await aagent(LOOP, "Go.", tools=[add], **more)
+    await aagent(LOOP, "Go.", tools=[add], **unknown)
+    await aagent_session(LOOP, model=ScriptedModel("Hi.")).arun("Go.")
+    assert all_runs.cost == pytest.approx(2 * 15e-3)
+    assert (all_runs.runs, all_runs.untold, all_runs.usage.calls) == (3, 1, 5)
+
+
+async def test_a_budget_ends_a_run_before_the_next_call(all_runs, priced):
+    """It is looked at before each model call: a loop ends after the call that has used it up, also when it would close with an answer."""
+    more, server = priced(calls(("add", {"a": 1, "b": 2})), answer("3."))
+    all_runs.budget = 0.012
+    result = await aagent(LOOP, "Go.", tools=[add], options=ToolLoopOptions(on_limit="answer"), **more)
+    assert (result.stop_reason, len(server.requests)) == ("max_cost", 1)
+    assert result.error == (
+        "the budget of $0.012 for all runs is used up: $0.0150 in 1 run. Raise it to go on: %toolloop --budget USD"
+    )
+    assert all_runs.left == 0
+
+
+async def test_a_budget_that_is_used_up(all_runs, priced):
+    """A run after that asks nobody, and leaves no question in its session; with a higher one it goes on."""
+    more, server = priced(answer("Hi."))
+    session = aagent_session(LOOP, **more)
+    all_runs.budget = 0.01
+    results = [await session.arun("Go.") for _ in range(3)]
+    assert [r.stop_reason for r in results] == ["done", "max_cost", "max_cost"]
+    assert [m["content"] for m in await session.history()] == ["Go.", "Hi."]
+    all_runs.budget = 1
+    assert (await session.arun("Now?")).stop_reason == "done"
+    assert [m["content"] for m in server.requests[-1].messages] == ["Go.", "Hi.", "Now?"]
+    assert all_runs.left == pytest.approx(1 - 2 * 15e-3)
+
+
+async def test_what_is_not_known_is_said(all_runs, priced):
+    """The message says that runs without a known cost are not counted."""
+    unknown, _ = priced(answer("Hi."), model="openai/no-price")
+    more, _ = priced(answer("Hi."))
+    all_runs.budget = 0.01
+    results = [await aagent(LOOP, "Go.", **each) for each in (unknown, more, more)]
+    assert (
+        "$0.0150 in 2 runs; the cost of 1 of them is not known in full, and not counted" in results[-1].error
+    )

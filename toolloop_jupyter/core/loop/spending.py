@@ -1,0 +1,98 @@
+"""The cost of runs: of one turn, and of all turns of this process, which share a budget."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from dataclasses import dataclass, field
+
+from ..events import Reply, Span, Usage
+from ..models import ModelCall
+
+
+class Spending:
+    """The cost of all runs of this process, and the budget that they share."""
+
+    def __init__(self) -> None:
+        self.budget: float | None = None
+        """US dollars for all runs; None means no limit."""
+        self.cost = 0.0
+        """US dollars, as far as the cost is known."""
+        self.usage = Usage()
+        self.runs = 0
+        """Runs that have called a model."""
+        self.untold = 0
+        """Runs whose cost is not known, or not completely."""
+        self._lock = threading.Lock()
+        self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
+        """The counted runs -> whether the run counts as untold."""
+
+    def add(self, run: Spent, usage: Usage, cost: float) -> None:
+        """Count a model call of a run. May be called from any thread."""
+        if not usage.calls:
+            return
+        with self._lock:
+            self.cost += cost
+            self.usage += usage
+            self.runs += run not in self._seen
+            is_untold = run.cost is None
+            self.untold += is_untold and not self._seen.get(run, False)
+            self._seen[run] = is_untold
+
+    @property
+    def left(self) -> float | None:
+        """US dollars that are left of the budget; None without a budget."""
+        return None if self.budget is None else max(0.0, self.budget - self.cost)
+
+    def explain_limit(self) -> str:
+        """Why no further model call is allowed; "" if one is."""
+        if self.budget is None or self.cost < self.budget:
+            return ""
+        unknown = (
+            f"; the cost of {self.untold} of them is not known in full, and not counted"
+            if self.untold
+            else ""
+        )
+        return (
+            f"the budget of ${self.budget:g} for all runs is used up: ${self.cost:.4f} in {self.runs} run{'s' * (self.runs != 1)}{unknown}. "
+            "Raise it to go on: %toolloop --budget USD"
+        )
+
+
+SPENDING = Spending()
+"""The spending of this process: a kernel has one budget."""
+
+
+@dataclass(eq=False)
+class Spent:
+    """The cost of a turn so far: time, tokens, dollars."""
+
+    started: float = field(default_factory=time.monotonic)
+    usage: Usage = Usage()
+    cost: float | None = 0.0
+    """US dollars; None as soon as the cost of one request is not known."""
+    known_cost: float = 0.0
+    """The known part of the cost, for `max_cost`."""
+    spans: list[Span] = field(default_factory=list)
+
+    spending: Spending = field(default_factory=lambda: SPENDING)
+    """The spending of all runs, to which this turn is added."""
+
+    def now(self) -> float:
+        """Seconds since the turn began."""
+        return time.monotonic() - self.started
+
+    def add(self, reply: Reply) -> None:
+        """Count a model call that came back whole."""
+        self.usage += reply.usage
+        self.cost = None if self.cost is None or reply.cost is None else self.cost + reply.cost
+        self.known_cost += reply.known_cost
+        self.spending.add(self, reply.usage, reply.known_cost)
+
+    def add_untold(self, call: ModelCall) -> None:
+        """Count the requests of a call that was cut: they are paid for, but nobody tells their cost."""
+        self.usage += Usage(calls=call.untold)
+        if call.untold and not call.is_free:
+            self.cost = None
+        self.spending.add(self, Usage(calls=call.untold), 0.0)
