@@ -30,7 +30,8 @@ from toolloop_jupyter.core.tools import make_tools  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
-ROWS, AT_ONCE, ROUNDS = 1_000, 32, 3
+ROWS, AT_ONCE, WARM_UP = 1_000, 32, 100
+ROUNDS = int(os.environ.get("TOOLLOOP_ROUNDS", "3"))
 MODEL = "openai/bench"
 PRICE = {
     "input_cost_per_token": 1e-6,
@@ -59,11 +60,10 @@ class Watch(RowsWatcher):
         assert row.error is None, row.error
         self._ended += 1
         if self._ended in (ROWS // 5, ROWS):
-            gc.collect()
             self.memory[self._ended] = read_memory(os.getpid())
 
 
-async def bare(base: str) -> None:
+async def bare(base: str, count: int = ROWS) -> None:
     """The same calls without anything around them."""
     spec, places = make_tools([add])[0].spec, asyncio.Semaphore(AT_ONCE)
     place = {"model": MODEL, "api_base": base, "api_key": "sk-bench", "tools": [spec]}
@@ -84,15 +84,15 @@ async def bare(base: str) -> None:
             response = await litellm.acompletion(messages=messages, **place)
             return response.choices[0].message.content
 
-    assert await asyncio.gather(*map(run, range(ROWS))) == ["Done."] * ROWS
+    assert await asyncio.gather(*map(run, range(count))) == ["Done."] * count
 
 
-async def ours(base: str, watch: Watch | None = None) -> None:
+async def ours(base: str, count: int = ROWS, watch: Watch | None = None) -> None:
     config = build_config(model=MODEL, api_base=base, api_key="sk-bench", tools=[add])
-    table = [{"n": number} for number in range(ROWS)]
+    table = [{"n": number} for number in range(count)]
     run = RowsRun(config, "Row {{n}}", table, RowsOptions(AT_ONCE), watcher=watch or RowsWatcher())
     rows = await run.collect()
-    assert [row.answer for row in rows] == ["Done."] * ROWS
+    assert [row.answer for row in rows] == ["Done."] * count
 
 
 async def measure(way: Callable[[], Awaitable[None]]) -> tuple[float, float, float]:
@@ -118,16 +118,14 @@ async def measure(way: Callable[[], Awaitable[None]]) -> tuple[float, float, flo
 
 async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]], Watch]:
     watch = Watch()
-    ways = {"bare calls": lambda: bare(base), "rows": lambda: ours(base)}
-    for way in ways.values():
-        await way()  # warm
+    await bare(base, WARM_UP)
+    await ours(base, WARM_UP)
     gc.collect()
     gc.freeze()
-    taken = {name: [] for name in ways}
-    for _ in range(ROUNDS):
-        for name, way in ways.items():
-            taken[name].append(await measure(way))
-    await ours(base, watch)
+    taken: dict[str, list[tuple[float, float, float]]] = {"bare calls": [], "rows": []}
+    for number in range(ROUNDS):
+        taken["bare calls"].append(await measure(lambda: bare(base)))
+        taken["rows"].append(await measure(lambda: ours(base, watch=watch if number == 0 else None)))  # noqa: B023
     return taken, watch
 
 

@@ -82,7 +82,7 @@ class Route:
 
     @property
     def next_title(self) -> str:
-        """The same for the call that comes next."""
+        """The title of the model that the next call asks."""
         return self.title if self.answers is None else self.answers.next_title or self.title
 
 

@@ -144,7 +144,8 @@ async def finish_row(stream: AsyncEventStream, job: Job, config: Config) -> Row:
         error = str(unfit)
     if result is not None and result.model != config.route.title:
         result = dataclasses.replace(result, model=config.route.title)
-    return Row(job.number, job.key, job.input, result, error, time.monotonic() - began)
+    line = None if error is None else " ".join(error.split())
+    return Row(job.number, job.key, job.input, result, line, time.monotonic() - began)
 
 
 def _explain_end(result: Result, config: Config) -> str | None:

@@ -17,7 +17,7 @@ from ..text import hide
 from .job import AskRow, Job, KeyMaker, RowHost, begin_row, configure_row, finish_row
 from .pace import Pace
 from .store import Store, decode_row, encode_row
-from .table import Prompt, Table, list_fields
+from .table import RowPrompt, Table, list_fields
 from .tally import Tally
 from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher
 from .workers import Receipt, Workers
@@ -65,7 +65,7 @@ class RowsRun:
             if fault := check.find_fault(name, getattr(options, name)):
                 raise fault
         self._table = Table(rows, () if config.output is None else list_fields(config.output.kind))
-        self._prompt = Prompt(prompt, self._table, options.variables)
+        self._prompt = RowPrompt(prompt, self._table, options.variables)
         self._options, self._watcher, self._ask, self._presenter = options, watcher, ask, presenter
         self._pace = Pace(options.concurrency, options.max_cost, self._free)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
@@ -292,7 +292,7 @@ class RowsRun:
 
     def _end(self, message: str, *, cut: bool = False) -> None:
         """Begin no further row, and say why; `cut`: stop those under way as well."""
-        self._message = self._message or hide(message)
+        self._message = self._message or " ".join(hide(message).split())
         self._is_stopping = True
         if cut and not self._is_cut:
             self._is_cut = True

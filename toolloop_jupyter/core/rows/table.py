@@ -140,7 +140,7 @@ def _make_plain(value: Any) -> object:
 _FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
 
 
-class Prompt:
+class RowPrompt:
     """A prompt with names in double braces, to be filled in for each row."""
 
     def __init__(self, text: str, table: Table, variables: Mapping[str, object]) -> None:

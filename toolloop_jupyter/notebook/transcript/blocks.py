@@ -223,7 +223,7 @@ def tell_tokens(usage: Usage) -> list[str]:
 
 
 def _find_fallbacks(result: Result) -> list[str]:
-    """The models that have answered beside the one that was asked first."""
+    """The models that have answered, without the one that was asked first."""
     asked = [span for span in result.spans if span.kind == "model"]
     return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
 
