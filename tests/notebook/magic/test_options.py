@@ -351,6 +351,8 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert offered("--record ta") == ["take.jsonl", "tapes"]
     assert offered("--sandbox ta") == ["tapes"]
+    assert offered("--attach ta") == ["take.jsonl", "tapes"]
+    assert "n" in offered("--attach ")
     assert offered("--on-limit ") == ["answer", "stop"]
     assert {"MY_TOKEN", "SOME_API_KEY"} <= set(offered("--api-key "))
     assert "n" not in offered("--api-key ")
