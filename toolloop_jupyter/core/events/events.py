@@ -274,6 +274,8 @@ def read_fields(source: object) -> Fields:
     """
     if type(source) is dict:
         return source
+    if source is None:
+        return {}
     if hasattr(type(source), "__pydantic_fields__"):
         fields, extra = source.__dict__, source.__pydantic_extra__  # type: ignore[attr-defined]  # a model has it
         return {**extra, **fields} if extra else fields

@@ -74,6 +74,41 @@ class Observer:
         """A tool has reported how far it is. May be called from the tool's thread."""
 
 
+class Gate:
+    """What runs that go on side by side share: how fast they ask a model, what they may cost, whose turn it is with a tool
+    and with the person. This one shares nothing.
+    """
+
+    retries: int | None = None
+    """How often a failed model call is tried again where `num_retries` does not say; None leaves it to LiteLLM."""
+
+    def find_limit(self) -> str:
+        """Why no further model call may be made, or ""."""
+        return ""
+
+    async def enter(self) -> None:
+        """Wait until a request may go out. `leave` follows, however the request ends."""
+
+    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+        """A request has ended: answered (status 200), failed, or cut (None).
+
+        `wait`: the seconds that the server asks for; `said`: its error's text. The seconds after which `enter` lets the same
+        request go out once more, where that is no try of the call: all runs wait then. None mostly.
+        """
+        return None
+
+    def add_cost(self, cost: float) -> None:
+        """A model call has cost so many US dollars, as far as they are known."""
+
+    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of this tool."""
+        return nullcontext()
+
+    def ask_person(self) -> AbstractAsyncContextManager[object]:
+        """Entered around each request to a person."""
+        return nullcontext()
+
+
 class PrintKeeper:
     """Keeps what one call prints, for `@tool(capture_output=True)`. str() is the text for the model."""
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -183,6 +183,7 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
+    gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """(options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
@@ -231,6 +232,17 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
     if streamed:
         return "reader"
     return "host" if config.host.can_ask() else "nobody"
+
+
+def asks_nobody(config: Config) -> bool:
+    """Whether no call can come to a person: all is allowed or denied by rules that say so, or a callback decides."""
+    policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
+    rules: list[object] = []
+    for policy in policies:
+        rules += policy.values() if isinstance(policy, Mapping) else [] if policy is None else [policy]
+        if isinstance(policy, Mapping) and "*" not in policy:
+            rules += [] if {tool.name for tool in config.tools} <= {*policy} else ["ask"]
+    return config.on_approval is not None or all(read_mode(rule) in ("full", "deny") for rule in rules)
 
 
 def may_ask(config: Config) -> bool:

@@ -103,6 +103,10 @@ class Answers:
         """The title for the next call."""
         return self.title
 
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """What answers for one row of a table: itself, or a model that begins its script for each of them."""
+        return self
+
     def name_as(self, variable: str) -> None:
         """Take note of the variable that holds this model."""
 
@@ -160,6 +164,11 @@ def provide(provider: str, respond: Respond) -> None:
     if not provider or "/" in provider:
         raise ValueError(f"a provider's name is one word without a slash, not {provider!r}; e.g. 'toolloop'")
     _responders[provider] = respond
+
+
+def find_responder(model: str) -> Respond | None:
+    """The code that answers `model`, where that is one of ours: to unpickle it in another process provides it there."""
+    return _responders.get(model.partition("/")[0]) if "/" in model else None
 
 
 def is_ours(model: str) -> bool:

@@ -187,12 +187,14 @@ class AsyncSession:
         streamed: bool = True,
         lasting: bool = True,
         turns: Sequence[int] = (),
+        allowed: Allowed | None = None,
     ) -> None:
         """Take over a conversation, or begin one.
 
         `streamed`: somebody may read the streams of its turns, and answer their requests. `lasting=False`: there will be one
         turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
-        `rewind`. Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
+        `rewind`. `allowed`: what a person has allowed for several sessions, which share it.
+        Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
@@ -206,7 +208,7 @@ class AsyncSession:
         self._history = conversation.History(history, turns)
         self.lasting = lasting
         """Whether there may be another turn."""
-        self._allowed = Allowed()
+        self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
         self._closed = False
 

@@ -51,6 +51,8 @@ class ToolSettings:
     thread: bool = True
     max_result: int | None = None
     capture_output: bool = False
+    parallel: bool = False
+    """Whether it may run for several rows at once (`amap`); else for one at a time."""
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Function | None = None,
@@ -198,6 +201,7 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Any:
     """Mark a function as a tool of this notebook; it stays the function it was.
 
@@ -211,8 +215,10 @@ def tool(
             thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
+        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without, it runs for one row at a time, async
+            or not, since functions of a notebook share its variables.
     """
-    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
+    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name)
     name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
 
@@ -274,7 +280,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    tools = _qualify(tools)
+    if len({made.name for made in tools}) < len(tools):
+        tools = _qualify(tools)
     names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:
