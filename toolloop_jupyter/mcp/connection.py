@@ -409,7 +409,7 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """The tools of all pages of the list, within bounds. Of several tools with the same name, the first."""
+    """The tools of all pages of the list, within bounds. If several tools have the same name, the first one is taken."""
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):
