@@ -19,7 +19,7 @@ EVENTS = {"core/text", "core/execution", "core/events"}
 """What every room may use."""
 CORE = EVENTS | {
     *("core/results", "core/tools", "core/models"),
-    *("core/conversation", "core/loop", "core/session"),
+    *("core/conversation", "core/loop", "core/session", "core/rows"),
 }
 
 MAY_USE: dict[str, set[str]] = {
@@ -31,10 +31,11 @@ MAY_USE: dict[str, set[str]] = {
     "core/tools": EVENTS | {"core/results"},
     "core/models": EVENTS | {"core/results"},
     "core/conversation": EVENTS | {"core/results", "core/tools", "core/models"},
-    "core/loop": CORE - {"core/loop", "core/session"},
-    "core/session": CORE - {"core/session"},
-    "teaching": CORE - {"core/loop", "core/session"},
-    "mcp": CORE - {"core/models", "core/conversation", "core/session"},
+    "core/loop": CORE - {"core/loop", "core/session", "core/rows"},
+    "core/session": CORE - {"core/session", "core/rows"},
+    "core/rows": CORE - {"core/rows"},
+    "teaching": CORE - {"core/loop", "core/session", "core/rows"},
+    "mcp": CORE - {"core/models", "core/conversation", "core/session", "core/rows"},
     "notebook": set(),
     "notebook/kernel": EVENTS,
     "notebook/html": EVENTS,

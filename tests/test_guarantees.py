@@ -32,7 +32,7 @@ def missing(file, name):
     path = TESTS / file
     if not path.is_file():
         return file
-    functions = [n.name for n in ast.walk(ast.parse(path.read_text("utf-8"))) if hasattr(n, "name")]
+    functions = [n.name for n in ast.walk(ast.parse(path.read_text("utf-8"))) if getattr(n, "name", None)]
     return None if not name or fnmatch.filter(functions, name) else f"{file}::{name}"
 
 

@@ -58,6 +58,8 @@ def test_public_names():
         "sandbox",
         "unload_ipython_extension",
     }
-    assert set(tl._MODULE_OF) < set(tl.__all__)
+    assert set(tl._MODULE_OF) - set(tl.__all__) == {"map"}  # `import *` would hide Python's own
+    assert callable(tl.map)
+    assert "map" in dir(tl)
     with pytest.raises(AttributeError, match="no attribute 'agnet'"):
         _ = tl.agnet

@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         agent,
         agent_capabilities,
         agent_session,
+        amap,
         load,
     )
+    from .api import map as map  # noqa: A004
     from .core.events import (
         Approval,
         Attachment,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
         Usage,
     )
     from .core.loop import ToolLoopOptions
+    from .core.rows import Row, Rows
     from .core.session import (
         AsyncEventStream,
         AsyncSession,
@@ -66,13 +69,14 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
-    "api": "agent aagent agent_session aagent_session agent_capabilities load",
+    "api": "agent aagent agent_session aagent_session agent_capabilities amap map load",
     "core.events": (
         "Text Reasoning Attachment ToolCall Approval Decision ToolResult FileChange Compaction Retry Done Result Usage Event "
         "HarnessError CapabilityUnsupported OptionsMismatch OutputInvalid SessionClosed SandboxError HistoryInvalid "
         "HarnessInstallFailed StateIncompatible ToolDefinitionError ModelCallFailed RunFailed"
     ),
     "core.loop": "ToolLoopOptions",
+    "core.rows": "Row Rows",
     "core.session": "Harness Capabilities AsyncSession Session AsyncEventStream EventStream",
     "core.tools": "tool ToolContext",
     "notebook.live": "show",
@@ -84,7 +88,7 @@ _OF_OTHERS = frozenset(
         *("agent_resume", "aagent_resume"),
     ]
 )
-"""What LiteLLM's agent API has for its other harnesses."""
+"""Names of LiteLLM's agent API that belong to its other harnesses."""
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names.split()}
 
 __all__ = [
@@ -110,6 +114,8 @@ __all__ = [
     "Reasoning",
     "Result",
     "Retry",
+    "Row",
+    "Rows",
     "RunFailed",
     "SandboxError",
     "Session",
@@ -127,6 +133,7 @@ __all__ = [
     "agent",
     "agent_capabilities",
     "agent_session",
+    "amap",
     "load",
     "load_ipython_extension",
     "sandbox",
@@ -154,7 +161,7 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, "map"])  # not in `__all__`: `import *` would hide Python's own
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -165,7 +172,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext toolloop_jupyter`: take everything back out."""
+    """`%unload_ext toolloop_jupyter`: remove everything that was registered."""
     from .notebook import magic
 
     magic.unload_extension(shell)

@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from typing_extensions import Unpack
 
@@ -29,6 +29,7 @@ from .core.events import (
     Sink,
 )
 from .core.loop import Config
+from .core.rows import OnError, Rows, RowsOptions, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,
@@ -36,6 +37,7 @@ from .core.session import (
     Capabilities,
     EventStream,
     Given,
+    Harness,
     Keywords,
     Pending,
     Session,
@@ -45,6 +47,7 @@ from .core.session import (
 from .notebook import kernel, live
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
 
 
@@ -60,11 +63,11 @@ def _with_keywords(function: F) -> F:
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
-"""What to do where sync code cannot wait."""
+"""The advice where sync code cannot wait."""
 
 
 class _Notebook(Host):
-    """The kernel, or the terminal, that this process is: its loop, its cells and who sits before them."""
+    """The host of this process, a kernel or a terminal: its loop, its cells, and the person in front of them."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -121,11 +124,11 @@ class _Notebook(Host):
 
 
 NOTEBOOK = _Notebook()
-"""Where the runs of this process live."""
+"""The host of all runs of this process."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
-    """Check everything, and let it live in this notebook."""
+    """Check the arguments, and make the Config of a run in this notebook."""
     from . import teaching  # noqa: F401 - provides the models "toolloop/…"
 
     try:
@@ -143,14 +146,23 @@ def _config(harness: object, keywords: Keywords) -> Config:
     return dataclasses.replace(config, host=NOTEBOOK)
 
 
+class _Collected(Protocol[T_co]):
+    """What runs to its end: a turn, or the rows of a table."""
+
+    @property
+    def model(self) -> str: ...
+
+    def collect(self) -> Coroutine[object, None, T_co]: ...
+
+
 def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed: bool) -> AsyncEventStream:
-    """The one turn of a session of its own."""
+    """Make a session with one turn, and return the turn's stream."""
     session = AsyncSession(_config(harness, keywords), streamed=streamed, lasting=False)
     return AsyncEventStream(session, prompt, streamed=streamed, close_session=True)
 
 
-def _collect(turn: AsyncEventStream) -> Coroutine[object, None, Result]:
-    """The turn to its end; in a notebook a line says so while it waits for LiteLLM."""
+def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
+    """Run the turn, or the rows, to the end. In a notebook, a line is shown while the run waits for LiteLLM's import."""
     return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
@@ -160,8 +172,8 @@ def aagent(
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
     """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
 
-    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]` (texts, pictures, paths of files, parts
-    of a message, and other values, which are told as a tool's result is).
+    The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths of
+    files, parts of a message, and other values, which become text as a tool's result does.
 
     Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
     Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
@@ -204,6 +216,72 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords))
 
 
+@_with_keywords
+def amap(
+    prompt: str,
+    rows: object,
+    *,
+    concurrency: int = 8,
+    store: str | Path | None = None,
+    max_cost: float | None = None,
+    on_error: OnError = "continue",
+    executor: object = None,
+    variables: Mapping[str, object] | None = None,
+    **keywords: Unpack[Keywords],
+) -> Coroutine[object, None, Rows]:
+    """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
+
+    Args:
+        prompt: `{{name}}` is a column of the row, else one of `variables`; a row that is a text is `{{row}}`.
+        rows: a pandas or polars DataFrame, dicts or texts; any iterable of them is read as rows are needed.
+        concurrency: rows at once; with `executor`, in each worker.
+        store: a file that keeps each finished row: the next run takes it from there, and tries failed ones again.
+        max_cost: US dollars for all rows. `timeout`, `max_turns` and those of `options` are for one row.
+        on_error: "stop": after a row that failed no other begins.
+        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`).
+        variables: values of names in the prompt that are no column.
+        model: also a function of the row, by column, that gives a ScriptedModel.
+
+    A row that fails is a value: `rows.failed`. Raises what `aagent` raises, before anything goes out, and ArgumentInvalid
+    for a name in the prompt that is neither a column nor a variable.
+    """
+    run = _rows_run(prompt, rows, locals())
+    return Pending(_collect(run), "amap(…)")
+
+
+@_with_keywords
+def map(  # noqa: A001 - the name of what it does
+    prompt: str,
+    rows: object,
+    *,
+    concurrency: int = 8,
+    store: str | Path | None = None,
+    max_cost: float | None = None,
+    on_error: OnError = "continue",
+    executor: object = None,
+    variables: Mapping[str, object] | None = None,
+    **keywords: Unpack[Keywords],
+) -> Rows:
+    """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
+    run = _rows_run(prompt, rows, locals())
+    return kernel.run_sync(lambda: live.say_loading(run.model, run.collect), instead="write `await amap(…)`")
+
+
+def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
+    """The run of `amap`'s arguments, checked."""
+    from .core.models import Answers
+    from .teaching import ModelOfRow
+
+    variables = dict(given["variables"] or {})
+    own = ("concurrency", "store", "max_cost", "on_error", "executor")
+    options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
+    keywords = given["keywords"]
+    model = keywords.get("model")
+    if callable(model) and not isinstance(model, Answers):
+        keywords["model"] = ModelOfRow(model)
+    return RowsRun(_config(Harness.TOOL_LOOP, keywords), prompt, rows, options)
+
+
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
     """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
 
@@ -214,6 +292,6 @@ def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
 
 
 def agent_capabilities(harness: object) -> Capabilities:
-    """What the Tool Loop supports (permission modes, structured output, …)."""
+    """The capabilities of the Tool Loop (permission modes, structured output, …)."""
     require_tool_loop(harness)
     return Capabilities()

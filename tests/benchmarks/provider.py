@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-STEPS = 20
+STEPS = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 20
+"""Tool calls of a run."""
 
 
 def next_entry(received: Any) -> Any:
@@ -29,9 +30,9 @@ def next_entry(received: Any) -> Any:
 
 
 @contextlib.contextmanager
-def serving() -> Iterator[str]:
+def serving(steps: int = STEPS) -> Iterator[str]:
     """Run it; gives the base URL."""
-    command = [sys.executable, __file__]
+    command = [sys.executable, __file__, str(steps)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None

@@ -79,7 +79,7 @@ class Link:
         self._client: Client | None = None
         self._thread = threading.Thread(target=self._run, name=THREAD, daemon=True)
         self._status = 0
-        """HTTP's, of what was sent last."""
+        """The HTTP status of the last request."""
         self.ended = False
         """Whether the server is gone, or the link was closed."""
 
@@ -175,7 +175,7 @@ class Link:
         return isinstance(error, (anyio.ClosedResourceError, anyio.BrokenResourceError, OSError))
 
     def explain(self, error: BaseException, limit: int = 300) -> str:
-        """What went wrong, in one line: for a key that was refused, which one that is."""
+        """The failure in one line. For a refused key, it names the key's variable."""
         if self._status in (401, 403):
             what = "the key" if self._status == 401 else "this with the key"
             return f"the server refuses {what} (HTTP {self._status}); {self._target.key_place}"
@@ -269,7 +269,7 @@ class Link:
 
     @asynccontextmanager
     async def _ask_over_http(self, target: Target) -> AsyncIterator[Any]:
-        """The streams of a server at an address. The client (mcp 2.3) follows redirects on the same host alone."""
+        """The streams of a server at an address. The client (mcp 2.3) follows redirects only to the same host."""
         import httpx2
         from mcp.client.streamable_http import streamable_http_client
 

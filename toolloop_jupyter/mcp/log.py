@@ -53,7 +53,7 @@ class ServerLog:
         return "; ".join(part for part in (said, noise if self.noise else "") if part)
 
     def add_last_words(self, line: str) -> str:
-        """A line about the server, with its last words behind it."""
+        """A line about the server, followed by its last lines."""
         words = self.last_words()
         return f"{line}; {words}" if words else line
 

@@ -1,6 +1,6 @@
 """A server's JSON schema: the check of the schema, its form for the model, and the check of arguments against it.
 
-The schema is foreign text. Nothing is fetched for it, no pattern of it is tried that could take for ever, and it is bounded.
+The schema is foreign text. Nothing is fetched for it, a pattern that could take for ever is not tried, and its size is bounded.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _TYPES = {
     "null": "null",
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
-"""What providers take as the name of a property."""
+"""Names of properties that providers take."""
 _MOST_PATTERN = 200
 """Characters of a pattern that is tried."""
 
@@ -86,7 +86,7 @@ def find_wire_names(schema: JsonSchema) -> dict[str, str]:
 
 
 def make_offered(schema: JsonSchema) -> JsonSchema:
-    """What the model gets of a server's schema: its own, in words and names that all providers take."""
+    """A server's schema in the form for the model: with keywords and names that all providers take."""
     made, wire = adapt_schema(schema), {own: key for key, own in find_wire_names(schema).items()}
     if wire:
         described = {
@@ -214,7 +214,7 @@ def find_problem(schema: JsonSchema, value: object) -> str:
 def _list_problems(
     schema: JsonSchema, value: object, shown: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """What is wrong, in lines. `shown` has the arguments that are called something else for the model."""
+    """The faults, in lines. `shown` has the arguments that have another name for the model."""
     names_by_pattern = '"patternProperties"' in json.dumps(schema)
     checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
     made = checker(schema, registry=Registry())

@@ -32,10 +32,10 @@ class Target:
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     key_place: str = field(default="", repr=False)
-    """What to look at where its key is refused."""
+    """The thing to check if its key is refused, such as a variable."""
     server: object = field(default=None, repr=False)
     roots: tuple[str, ...] = field(default=(), repr=False)
-    """Addresses (file://…) of the folders that it is told of."""
+    """Addresses (file://…) of the folders that the server is told of."""
 
 
 def read_target(
@@ -128,7 +128,7 @@ def _shorten(text: str) -> str:
 
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
-    """The addresses of folders. Raises Mistake for what is no folder."""
+    """The addresses of folders. Raises Mistake for a path that is no folder."""
     folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     found = []
     for folder in folders:

@@ -35,7 +35,7 @@ class Caller(Protocol):
     """Sends calls to the server. The connection is one."""
 
     async def call(self, tool: ServerTool, arguments: Mapping[str, object], context: ToolContext) -> object:
-        """The value that came of it. Raises ServerError."""
+        """Call a tool; returns the value of its result. Raises ServerError."""
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> object:
         """The same for code without `await`."""

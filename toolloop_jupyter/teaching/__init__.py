@@ -8,13 +8,14 @@ from .demo import DemoModel
 from .parts import ScriptError, call, deltas, end, error, expect, pause, reasoning, reply_with, text
 from .recording import Recorder, Replay, ReplayMismatch
 from .registry import DEMO_MODEL, use_with_litellm
-from .scripted import ScriptedModel
+from .scripted import ModelOfRow, ScriptedModel
 from .tape import RecordingError
 
 __all__ = [
     "ANY",
     "DEMO_MODEL",
     "DemoModel",
+    "ModelOfRow",
     "Recorder",
     "RecordingError",
     "Replay",

@@ -8,9 +8,11 @@ import itertools
 import json
 import os
 import warnings
+import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
@@ -80,9 +82,10 @@ class Recorder(Observer):
         self._on_stop = on_stop
         self._left = _read_stamp(self.path) if self.calls else None
         """The file's stamp after the last call; None before the first call."""
-        self._request: JsonObject | None = None
-        self._started: float | None = None
-        self._deltas: list[tuple[float, Delta]] = []
+        self._under_way: weakref.WeakKeyDictionary[asyncio.Task[Any], _CallUnderWay] = (
+            weakref.WeakKeyDictionary()
+        )
+        """The call of each run, by the run's task: the rows of a table run side by side."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
@@ -132,10 +135,11 @@ class Recorder(Observer):
                 raise
         self._left = _read_stamp(self.path)
 
-    def _try_to_record(self, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject) -> None:
+    def _try_to_record(
+        self, request: JsonObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
+    ) -> None:
         """Write the call that has ended. If that fails, the recording stops, but not the run."""
-        request, self._request, self._started = self._request, None, None
-        if request is None or (self.stopped and self.path.exists()):
+        if self.stopped and self.path.exists():
             return
         self.stopped = ""
         try:
@@ -149,17 +153,18 @@ class Recorder(Observer):
 
     async def before_model(self, request: Request) -> None:
         """Begin a call."""
-        self._request, self._deltas = request.shown(), []
-        self._started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        started = asyncio.get_running_loop().time()  # the clock of `delta`: both are time.monotonic()
+        self._under_way[_get_task()] = _CallUnderWay(request.shown(), started)
 
     def delta(self, at: float, delta: ReadObject) -> None:
         """Keep a piece of the answer."""
-        if self._started is not None:
-            self._deltas.append((max(0.0, at - self._started), dict(delta)))
+        if call := self._under_way.get(_get_task()):
+            call.deltas.append((max(0.0, at - call.started), dict(delta)))
 
     async def after_model(self, reply: Reply) -> None:
         """Write the call."""
-        if self._request is None:
+        call = self._under_way.pop(_get_task(), None)
+        if call is None:
             return
         usage: dict[str, float] = {
             "prompt_tokens": reply.usage.input_tokens,
@@ -171,14 +176,30 @@ class Recorder(Observer):
             "cache_creation_input_tokens": reply.usage.cache_write_tokens,
         }
         usage |= {name: value for name, value in told.items() if value is not None}
-        deltas = self._deltas
+        deltas = call.deltas
         if not is_same_message(deltas, reply.message):  # a broken try came before the one that counts
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
-        self._try_to_record(deltas, {"finish_reason": reply.finish_reason, "usage": usage})
+        self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Write a call that failed for good: the deltas that had come, and the error's line."""
-        self._try_to_record(self._deltas, {"error": str(error)})
+        if call := self._under_way.pop(_get_task(), None):
+            self._try_to_record(call.request, call.deltas, {"error": str(error)})
+
+
+@dataclass
+class _CallUnderWay:
+    """A model call that has gone out, and what has come of it so far."""
+
+    request: JsonObject
+    started: float
+    deltas: list[tuple[float, Delta]] = field(default_factory=list)
+
+
+def _get_task() -> asyncio.Task[Any]:
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _make_title(call: Call) -> str:

@@ -8,6 +8,9 @@
 
     %%toolloop --model model
 
+For the rows of a table (`amap`, `%%toolloop --each`), the script begins again with each row. `ModelOfRow` makes another model
+for each row.
+
 Each model call takes the next turn. LiteLLM is not needed. Code that calls `litellm.acompletion()` itself gets the same answers
 after `use_with_litellm(model.model)`.
 """
@@ -17,7 +20,8 @@ from __future__ import annotations
 import copy
 import itertools
 import threading
-from collections.abc import AsyncIterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -57,6 +61,8 @@ class ScriptedModel(Answers):
         self.requests: list[ProviderRequest] = []
         """The requests that the model got, one for each call, as they were at that time."""
         self._lock = threading.Lock()
+        self.places: weakref.WeakValueDictionary[int, ScriptedModel] = weakref.WeakValueDictionary()
+        """The rows that play it now."""
         self.model = registry.put(name or f"scripted-{next(_numbers)}", self)
         self._title = self.model
 
@@ -85,6 +91,10 @@ class ScriptedModel(Answers):
     def reset(self) -> None:
         """Start the script again, and forget the requests."""
         self.requests = []
+
+    def begin_row(self, row: Mapping[str, object]) -> ScriptedModel:
+        """A model with the same script at its beginning; `requests` of this one have what it is sent, too."""
+        return _ScriptOfRow(self)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Play the next turn. Raises PlainRefusal if the script is over, or if the turn expects another message."""
@@ -143,8 +153,66 @@ class ScriptedModel(Answers):
             request, messages=messages, tools=copy.deepcopy(request.tools), options=dict(request.options)
         )
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """In another process it has the same name and script, at its beginning."""
+        name, facts = self.model.rpartition("/")[2], (self.pace, self.repeat_last, self.takes_images)
+        return _make_again, (self.turns, name, self.title, facts)
+
     def __repr__(self) -> str:
         return f"<ScriptedModel {self.model!r}: {len(self.requests)} of {len(self.turns)} turns played>"
+
+
+def _make_again(turns: Any, name: str, title: str, facts: tuple[float, bool, bool]) -> ScriptedModel:
+    """The ScriptedModel that another process has sent."""
+    pace, repeat_last, takes_images = facts
+    model = ScriptedModel(name=name, pace=pace, repeat_last=repeat_last, takes_images=takes_images)
+    model.turns = turns
+    model.name_as(title)
+    return model
+
+
+class _ScriptOfRow(ScriptedModel):
+    """A ScriptedModel's script, played for one row."""
+
+    def __init__(self, script: ScriptedModel) -> None:
+        place = next(number for number in itertools.count() if number not in script.places)
+        name = (
+            f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM learns each name for good
+        )
+        super().__init__(
+            name=name,
+            pace=script.pace,
+            repeat_last=script.repeat_last,
+            takes_images=bool(script.takes_images),
+        )
+        self.turns, self._script, self._title = script.turns, script, script.title
+        script.places[place] = self
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        try:
+            return super().respond(request)
+        finally:
+            self._script.requests.append(self.requests[-1])
+
+
+class ModelOfRow(Answers):
+    """A model of its own for each row of a table: `make` takes the row, by column, and gives a ScriptedModel."""
+
+    def __init__(self, make: Callable[[Mapping[str, object]], Answers]) -> None:
+        self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
+
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """The row's model. Raises ScriptError for what is none."""
+        made: object = self._make(row)
+        if not isinstance(made, Answers):
+            raise ScriptError(
+                f"the function for the rows' models gave {type(made).__name__}, and no ScriptedModel"
+            )
+        return made
+
+    def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
+        """Not without a row: raises PlainRefusal."""
+        raise PlainRefusal("this model is made for each row of a table; use it with amap or --each", 400)
 
 
 def _read(number: int, turn: Content) -> tuple[Part, ...]:

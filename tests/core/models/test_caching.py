@@ -10,6 +10,7 @@ from support.protocols import anthropic, gemini, use, words
 from support.servers import answer, calls
 from toolloop_jupyter import Harness, Result, ToolLoopOptions, Usage, aagent, aagent_session
 from toolloop_jupyter.core.models import find_cache_marks, load_litellm
+from toolloop_jupyter.core.models.capabilities import read_cached
 from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, end, text
 
 LOOP = Harness.TOOL_LOOP
@@ -246,6 +247,15 @@ async def test_the_cost_is_litellms(serve, name):
         + usage.output_tokens * facts["output_cost_per_token"]
     )
     assert result.cost == pytest.approx(cost)
+
+
+@pytest.mark.parametrize("nonsense", [None, True, "many", float("inf"), float("nan"), [], {}, -1])
+def test_nonsense_is_no_count(nonsense):
+    """What a server tells that is no whole number of tokens is as if it had told nothing; none is below 0."""
+    told = {"prompt_tokens_details": {"cached_tokens": nonsense}, "cache_creation_input_tokens": nonsense}
+    count = 0 if nonsense == -1 else None
+    assert read_cached(told) == (count, count)
+    assert read_cached({"prompt_tokens_details": nonsense}) == (None, None)
 
 
 def test_sums_are_of_what_is_told():

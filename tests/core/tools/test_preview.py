@@ -239,7 +239,7 @@ def test_a_secret_that_is_edited():
 def test_a_secret_in_an_edited_argument_is_typed_anew(annotation, sent, edit):
     """An argument of which something was edited keeps no hidden value: which one is meant is not certain."""
     bound = define(annotation).bind({"x": sent})
-    with pytest.raises(InvalidArguments, match="type it anew; f was not run"):
+    with pytest.raises(InvalidArguments, match="type it again; f was not run"):
         bound.edited({"x": edit, "n": 1})
 
 

@@ -12,8 +12,9 @@ import time
 
 import pytest
 
-from toolloop_jupyter.core.events import HarnessError
+from toolloop_jupyter.core.events import HarnessError, Mistake
 from toolloop_jupyter.notebook.kernel import interrupts
+from toolloop_jupyter.notebook.kernel import sync as bridge
 from toolloop_jupyter.notebook.kernel.interrupts import allow_interrupts, await_with_cleanup
 from toolloop_jupyter.notebook.kernel.sync import drive
 
@@ -53,6 +54,17 @@ def press_stop(*pauses):
 
     threading.Thread(target=press, daemon=True).start()
     return pressed
+
+
+def test_nest_without_a_kernel_or_a_loop_of_asyncios(monkeypatch):
+    """`nest_loop` says what to write where there is no kernel or its loop is another one's, and changes nothing."""
+    before = asyncio.run, "nest_asyncio2" in sys.modules
+    with pytest.raises(Mistake, match="there is no kernel here"):
+        bridge.nest_loop()
+    monkeypatch.setattr(bridge, "find_kernel_loop", object)
+    with pytest.raises(Mistake, match=r"\(builtins.object\) cannot be entered again: write await main\(\)"):
+        bridge.nest_loop()
+    assert (asyncio.run, "nest_asyncio2" in sys.modules) == before
 
 
 def test_no_loop_running():

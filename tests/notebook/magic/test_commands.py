@@ -62,6 +62,16 @@ def test_the_sum_of_all_runs(book, all_runs, capsys):
     )
 
 
+def test_fallbacks_are_a_default(book, capsys):
+    """Several models to ask when one fails are set for the notebook, in their order, and a cell's run has them."""
+    commands.run(book, "--fallback openai/a --fallback openai/b")
+    assert "fallback     openai/a, openai/b" in capsys.readouterr().out.splitlines()
+    config = book.new_session({"model": "openai/c", "fallback": ["openai/a"]}).config
+    assert [route.model for route in config.fallbacks] == ["openai/a"]
+    config = book.new_session({"model": "openai/c"}).config
+    assert [route.model for route in config.fallbacks] == ["openai/a", "openai/b"]
+
+
 def test_each_tool_stands_once_in_aligned_columns(book, capsys):
     """A tool is listed once, however often it is named, and all values begin in one column."""
     commands.run(book, "")

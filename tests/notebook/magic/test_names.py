@@ -113,7 +113,9 @@ def test_a_key_in_the_place_of_a_name_is_not_repeated() -> None:
 
 def test_a_function_of_pythons_own_is_no_tool() -> None:
     """`len` is told what to write instead, and a variable of its name is looked up as any other."""
-    with pytest.raises(Mistake, match=r"'len' is Python's own, .* write a function of yours around it"):
+    with pytest.raises(
+        Mistake, match=r"'len' is Python's own function, .* write your own function around it"
+    ):
         naming.find_tools({}, ["len"])
     assert naming.find_tools({"len": Shelf().find}, ["len"])
 

@@ -119,7 +119,7 @@ A_KEY = (
         ("--as r # a note", "'#' is not an option; the prompt goes below this line, options begin with --"),
         ("--", "'--' is not an option; the prompt goes below this line, options begin with --"),
         ("--instructions be brief", 'a text of several words needs quotes: --instructions "be brief"'),
-        ("--as r \\", "the options are one line: it cannot go on behind a \\ at its end"),
+        ("--as r \\", "the options are one line, which a \\ at its end cannot continue"),
         ("Review this", "'Review' is not an option; the prompt goes below this line, options begin with --"),
     ],
 )
@@ -217,11 +217,11 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--temperature --as r", "--temperature wants a value; write --temperature VALUE, or"),
         (
             "--set stop=[END]",
-            "--set stop: [END] is neither JSON nor a variable that holds such; a text goes in two",
+            "--set stop: [END] is neither JSON nor the name of a variable with such a value; a text goes in two",
         ),
         (
             "--set temperature={{nope}}",
-            "--set temperature: {{nope}} is neither JSON nor a variable that holds such;",
+            "--set temperature: {{nope}} is neither JSON nor the name of a variable with such a value;",
         ),
         ("--set temperature={{thing}}", "--set temperature: {{thing}} is neither JSON nor a variable that"),
         ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
@@ -234,9 +234,12 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ("--append=1", "--append takes no value; write --append"),
         (
             "--set max_tokens=10,000",
-            "--set max_tokens: 10,000 is no number: a number has no comma, as 10000 or 0.5",
+            "--set max_tokens: 10,000 is no number: write a number without a comma, such as 10000 or 0.5",
         ),
-        ("--temperature 0,5", "--set temperature: 0,5 is no number: a number has no comma, as 10000 or 0.5"),
+        (
+            "--temperature 0,5",
+            "--set temperature: 0,5 is no number: write a number without a comma, such as 10000 or 0.5",
+        ),
         ("--set temperature=$thing", "--set temperature: $thing is no variable: write thing, or {{thing}}"),
         ("--set temperature={thing}", "--set temperature: {thing} is no variable: write thing, or {{thing}}"),
         ("--fallbacks x", "there is no --fallbacks; write --fallback"),

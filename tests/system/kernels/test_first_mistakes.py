@@ -92,7 +92,7 @@ MISTAKES = [
     ("%%toolloop --system hello\nhi", "toolloop: there is no --system; write --instructions"),
     ("%%toolloop --on-limit anwser\nhi", """toolloop: on_limit must be "stop" or "answer", got 'anwser'"""),
     ("%%toolloop --temperature\nhi", "toolloop: --temperature wants a value; write --temperature VALUE"),
-    ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor a variable that holds such; a text"),
+    ("%%toolloop --set stop=[END]\nhi", "toolloop: --set stop: [END] is neither JSON nor the name of a variable with such a value; a text"),
     ("%toolloop --timeout 0", "toolloop: timeout must be > 0 seconds, got 0"),
     ("%%toolloop --help\nhi", "toolloop: %%toolloop? in a cell of its own shows the options"),
     # scripts

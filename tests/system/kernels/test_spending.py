@@ -45,6 +45,7 @@ def test_budget_and_fallback(shared, serve, tmp_path):
     )
     again = kernel.execute(f"%%toolloop {line} --replay {tmp_path}/tape.jsonl --as again\nAdd.")
     assert "Three." in again.text, again.text
+    assert "hosted_vllm/second is asked instead." in again.text
     assert kernel.execute("print(again.text, again.stop_reason)").stdout == "Three. done\n"
 
     status = kernel.execute("%toolloop --budget 0.04").stdout

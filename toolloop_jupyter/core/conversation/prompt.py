@@ -1,7 +1,7 @@
-"""A prompt: what a person gives (a text; texts, pictures, files and other values) as the content of a user message.
+"""A prompt: a person's text, or list of texts, pictures, files and other values, becomes the content of a user message.
 
-Its parts are those of OpenAI's chat API, which LiteLLM turns into each provider's own: `text`, `image_url`, `file` (a PDF),
-`input_audio`. A prompt that is all text is one text. No address is ever fetched.
+The content has the parts of OpenAI's chat API, which LiteLLM converts for each provider: `text`, `image_url`, `file` (a PDF),
+`input_audio`. A prompt of texts alone becomes one text. No address is ever fetched.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from ..text import join_surrogates
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
-"""What not every model takes."""
+"""Kinds of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
-"""Gives a traceback the names of cells that a person knows."""
+"""Replaces file names of cells in a traceback by the names that a person knows."""
 
 MOST_FILE = 20_000_000
 """Bytes of one file."""
@@ -45,7 +45,7 @@ _EMPTY = "the prompt is empty: say what the model should do"
 
 @dataclass(frozen=True)
 class Named:
-    """A value, and the name that people know it by."""
+    """A value with the name that people know."""
 
     name: str
     value: object
@@ -53,32 +53,32 @@ class Named:
 
 @dataclass(frozen=True)
 class Template:
-    """A text with values at their places."""
+    """A text with values in it."""
 
     pieces: tuple[str | Named, ...]
 
 
 @dataclass(frozen=True)
 class Prompt:
-    """A prompt as it is sent."""
+    """A prompt in the form that is sent."""
 
     content: str | list[Part]
-    """Of the user message."""
+    """The content of the user message."""
     text: str
-    """The same in words, for people: a picture or a file is its name in brackets."""
+    """The prompt as text, for people. A picture or a file is shown as its name in brackets."""
     attached: tuple[Attachment, ...] = ()
-    """What is shown of its pictures and files."""
+    """Its pictures and files, for the transcript."""
     filled: tuple[str, ...] = ()
-    """Its values that are told as text, by name, and how long each is."""
+    """A line for each value that is sent as text: its name and its length."""
 
     @property
     def needs(self) -> list[Need]:
-        """What a model must take for it, beside text."""
+        """The kinds of content, beside text, that a model must take for this prompt."""
         return list_needs(self.content)
 
 
 def list_needs(content: object) -> list[Need]:
-    """What a model must take for the content of a message, beside text; each once."""
+    """The kinds of content in a message that a model must take, beside text; each once."""
     parts = content if isinstance(content, list) else []
     return list(dict.fromkeys(_NEEDS[part["type"]] for part in parts if part.get("type") in _NEEDS))
 
@@ -86,8 +86,8 @@ def list_needs(content: object) -> list[Need]:
 def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
     """Make a prompt of a text, or of a list of texts, pictures, paths, parts of a message and other values.
 
-    A figure is drawn and a file is read here, so that a later change of them changes nothing. Raises ArgumentInvalid for
-    what is empty, for a file that is not there, too large or of an unknown kind, and for a value that cannot be told.
+    Figures are drawn and files are read here, so a later change of them has no effect. Raises ArgumentInvalid for an empty prompt,
+    for a file that is missing, too large or of an unknown kind, and for a value without a text.
     """
     if isinstance(given, Prompt):
         return given
@@ -115,7 +115,7 @@ class _Writer:
     name_code: NameCode
     parts: list[Part] = field(default_factory=list)
     words: list[str] = field(default_factory=list)
-    """The text of each item, and the one of the item that is being written."""
+    """The text of each finished item."""
     attached: list[Attachment] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
     _text: str = ""
@@ -133,7 +133,7 @@ class _Writer:
             self._attach(item, "")
 
     def end_item(self) -> None:
-        """The next text is a part of its own."""
+        """End the item: the next text begins a new part."""
         self._end_text()
         if self._words.strip():
             self.words.append(self._words)
@@ -152,7 +152,7 @@ class _Writer:
         self._words += text
 
     def _add_named_text(self, name: str, text: str) -> None:
-        """A text that is an item of its own, between two lines with its name if it has one."""
+        """Write a text that is an item of its own. If it has a name, it stands between two lines with the name."""
         self._add_text(f"[{name}]\n{text.rstrip()}\n[end of {name}]" if name else text)
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
@@ -168,7 +168,7 @@ class _Writer:
         self._words += f"[{name}]"
 
     def _fill_in(self, named: Named) -> None:
-        """A value at its place in a text."""
+        """Write a value inside a text."""
         if not self._draw(named.value, named.name):
             text = tell_text(named, self.name_code)
             self._add_text(text)
@@ -176,7 +176,7 @@ class _Writer:
             self._draw_parts(named.value, named.name)
 
     def _attach(self, value: Any, name: str) -> None:
-        """A value that is an item of its own."""
+        """Write a value that is an item of its own."""
         kind = type(value)  # its `__class__` may be anything, or raise
         if issubclass(kind, str):
             self._add_text(value)
@@ -191,7 +191,7 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """Write a value that is a picture as one; False for any other. Raises ArgumentInvalid for one that cannot be drawn."""
+        """Write a picture; False, and writes nothing, if the value is none. Raises ArgumentInvalid if it cannot be drawn."""
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:
             return False
@@ -203,9 +203,9 @@ class _Writer:
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
-        """Write the pictures that are within a list or dict behind its text, as a tool's result has them."""
+        """Write the pictures inside a list or dict after its text, as for a tool's result."""
         if issubclass(type(value), (list, tuple, dict)):
-            found = attempt_call(find_pictures, value)  # it asks the parts, whose code may fail
+            found = attempt_call(find_pictures, value)  # code of the parts may fail
             for one in [] if isinstance(found, Raised) else found[:MOST_PICTURES]:
                 if data := draw_picture(one):
                     self._add_picture(data, name)
@@ -216,7 +216,7 @@ class _Writer:
         self._add_part(part, "picture", _name(name, measure_picture(data)), make_thumbnail(data))
 
     def _add_file(self, data: bytes, name: str) -> None:
-        """Write a file by what is in it."""
+        """Write a file. Its content decides how."""
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -240,7 +240,7 @@ class _Writer:
             )
 
     def _add_given(self, part: Part, name: str) -> None:
-        """Write a part of a message as it was given."""
+        """Write a given part of a message, unchanged."""
         if part["type"] == "text":
             if not isinstance(part.get("text"), str):
                 raise ArgumentInvalid(
@@ -265,9 +265,9 @@ class _Writer:
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
-    """The text of a value in a prompt: a text whole, any other as a tool's result of it is told.
+    """The text of a value in a prompt: a text unchanged, any other value as if a tool had returned it.
 
-    Raises ArgumentInvalid for a value that cannot give its text.
+    Raises ArgumentInvalid if the value's own code fails.
     """
     if issubclass(type(named.value), str):  # its `__class__` may be anything, or raise
         return str.__str__(named.value)
@@ -306,11 +306,11 @@ def _too_large(name: str, size: int) -> str:
 
 
 _CONTROLS = re.compile("[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""What no text has; a terminal's colours begin with the one that is left out."""
+"""Control characters that texts do not have. Escape is not among them, since a terminal's colours begin with it."""
 
 
 def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text", ""]:
-    """What a file is, by its first bytes; "text" for UTF-8, "" for anything else."""
+    """The kind of a file, by its first bytes; "text" for UTF-8, "" for an unknown kind."""
     if detect_format(data):
         return "picture"
     if data[:1024].lstrip()[:5] == b"%PDF-":
@@ -324,11 +324,11 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
     return "" if isinstance(text, Raised) or _CONTROLS.search(text) else "text"
 
 
-# --- prompts among the messages of a request, and of what is kept --------------------------------------------------
+# --- prompts among the messages of a request or a saved conversation -----------------------------------------------
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """The content of a message with a line in the place of each picture, file and sound; "{}" in the line is which it is."""
+    """The content of a message with `line` in the place of each picture, file and sound. "{}" in the line becomes its kind."""
     if not isinstance(content, list) or not list_needs(content):
         return content
     words: Mapping[object, str] = {"image_url": "picture", "file": "file", "input_audio": "sound"}
@@ -339,7 +339,7 @@ def leave_out_parts(content: object, line: str) -> object:
 
 
 def join_text(content: object) -> str:
-    """The words of a message's content: its text, or that of its parts."""
+    """The text of a message's content, or of its parts."""
     if isinstance(content, str):
         return content
     parts: Iterable[object] = content if isinstance(content, Sequence) else ()

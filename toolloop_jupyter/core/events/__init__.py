@@ -47,6 +47,7 @@ from .events import (
     read_fields,
 )
 from .observer import (
+    Gate,
     Host,
     Observer,
     PrintKeeper,
@@ -75,6 +76,7 @@ __all__ = [
     "Fields",
     "FileChange",
     "FileChangeKind",
+    "Gate",
     "HarnessError",
     "HarnessInstallFailed",
     "HistoryInvalid",

@@ -84,7 +84,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model asks for a tool. Comes before validation; `input` is what it sent, {} when that was no JSON object."""
+    """The model asks for a tool. Comes before validation: `input` has the arguments as sent, {} if they were no JSON object."""
 
     id: str
     name: str
@@ -171,7 +171,7 @@ class Retry:
     of_answer: bool = False
     """Whether the call came back whole, but its answer was not accepted: `error` says why. The next answer is a new text."""
     model: str = ""
-    """The model that is asked instead from now on (`fallback`); "" where the same one is asked again."""
+    """The model that is asked from now on (a `fallback`); "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
@@ -274,6 +274,8 @@ def read_fields(source: object) -> Fields:
     """
     if type(source) is dict:
         return source
+    if source is None:
+        return {}
     if hasattr(type(source), "__pydantic_fields__"):
         fields, extra = source.__dict__, source.__pydantic_extra__  # type: ignore[attr-defined]  # a model has it
         return {**extra, **fields} if extra else fields

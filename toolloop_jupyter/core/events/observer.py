@@ -44,7 +44,7 @@ class Observer:
     wants_deltas = False
     """Whether `delta` is called: it costs something for each piece of an answer."""
     wants_output = False
-    """Whether `output` is called. What a tool prints then goes there, and nowhere else."""
+    """Whether `output` is called. A tool's output then goes there, and nowhere else."""
 
     async def before_model(self, request: Request) -> None:
         """A model call is about to go out, exactly as `request` stands."""
@@ -56,7 +56,7 @@ class Observer:
         """The model call came back whole."""
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """The model call failed for good; this is what the person is told."""
+        """The model call failed after its retries; `error` is the error that the person sees."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """A call with these validated arguments (JSON form) is about to be asked about, or else to run."""
@@ -72,6 +72,41 @@ class Observer:
 
     def progress(self, call: ToolCall, progress: Progress) -> None:
         """A tool has reported how far it is. May be called from the tool's thread."""
+
+
+class Gate:
+    """What runs that go on side by side share: how fast they ask a model, what they may cost, whose turn it is with a tool
+    and with the person. This one shares nothing.
+    """
+
+    retries: int | None = None
+    """How often a failed model call is tried again where `num_retries` does not say; None leaves it to LiteLLM."""
+
+    def find_limit(self) -> str:
+        """Why no further model call may be made, or ""."""
+        return ""
+
+    async def enter(self) -> None:
+        """Wait until a request may go out. `leave` follows, however the request ends."""
+
+    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+        """A request has ended: answered (status 200), failed, or cut (None).
+
+        `wait`: the seconds that the server asks for; `said`: its error's text. The seconds after which `enter` lets the same
+        request go out once more, where that is no try of the call: all runs wait then. None mostly.
+        """
+        return None
+
+    def add_cost(self, cost: float) -> None:
+        """A model call has cost so many US dollars, as far as they are known."""
+
+    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of this tool."""
+        return nullcontext()
+
+    def ask_person(self) -> AbstractAsyncContextManager[object]:
+        """Entered around each request to a person."""
+        return nullcontext()
 
 
 class PrintKeeper:
@@ -124,9 +159,9 @@ class Host(Presenter):
         """Ask that person, until the request is decided."""
 
     def capture(self, sink: Sink, *, shown: bool) -> AbstractContextManager[object]:
-        """Give `sink` what the code inside prints and displays; here nothing is captured.
+        """Give `sink` the prints and displays of the code inside; here nothing is captured.
 
-        `shown=False`: nobody shows what `sink` gets, so it also goes where it would go without the capture.
+        `shown=False`: nobody shows the output that `sink` gets, so it also goes where it would go without the capture.
         """
         return nullcontext()
 

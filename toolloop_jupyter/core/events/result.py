@@ -46,7 +46,7 @@ class Presenter:
         return hide(result.text)
 
     def diagram(self, result: Result) -> object:
-        """A picture of who spoke when. Raises RuntimeError where there is none."""
+        """The picture of the run's time line. Raises RuntimeError if there is none."""
         raise RuntimeError("diagram() needs a notebook: run it by agent() or %%toolloop of toolloop_jupyter")
 
 
@@ -61,7 +61,7 @@ class Result:
     events: list[Event]
     usage: Usage
     cost: float | None
-    """US dollars; None when nobody told the price (never 0.0 for "unknown")."""
+    """US dollars; None if the cost is not known (0.0 never means "unknown")."""
     stop_reason: StopReason
     session_id: str
     # ours
@@ -157,7 +157,7 @@ class Result:
         return self.presenter.diagram(self)
 
     def _repr_model_(self) -> str:
-        """What a model is told of it, where it is in a prompt or a tool returns it: the answer."""
+        """The text for a model, if a Result is in a prompt or is a tool's result: the answer."""
         return self.text
 
     def _ipython_display_(self) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias
 
 from .. import text as hiding
-from ..events import Host, ImageMode, Observer, OnLimit, check_values
+from ..events import Gate, Host, ImageMode, Observer, OnLimit, check_values
 from ..models import MANAGED, PROXY, Answers, is_of_route, is_ours, proxy_in_use
 from ..tools import Tool
 from .output import Output
@@ -44,9 +44,9 @@ class ToolLoopOptions:
     on_limit: OnLimit = "stop"
     """"answer": after max_turns, max_model_calls or max_cost, one last call without tools for a closing answer."""
     fallback: Sequence[object] = ()
-    """Models that are asked, in order, when the one before fails for good: names, or ScriptedModels. The rest of the turn stays
-    with the one that answers; the next turn begins with `model=` again. One of the same provider ("openai/…", or a group of
-    the gateway) has the address and the key of the run, any other those of its own environment variables."""
+    """Models (names or ScriptedModels) that are asked, in this order, if the one before has failed after its retries. The rest of
+    the turn stays with the model that answers; the next turn begins with `model=` again. A fallback of the same provider
+    ("openai/…", or a group of the gateway) uses the run's address and key; any other uses its own environment variables."""
     images: ImageMode = "auto"
     """Whether pictures among the tools' results go to the model. "auto" asks LiteLLM whether the model can see; "always" is
     for gateway groups and servers that LiteLLM does not know."""
@@ -73,12 +73,17 @@ class Route:
     answers: Answers | None = field(default=None, repr=False)
     """The ScriptedModel (or the like) behind the name. The route keeps it alive."""
     has_own_options: bool = True
-    """Whether options of a route (keys, headers, an account) that the run was given are meant for it."""
+    """Whether the run's options for a route (keys, headers, an account) are sent to this model."""
 
     @property
     def title(self) -> str:
         """The model as a person knows it."""
         return self.model if self.answers is None else self.answers.title or self.model
+
+    @property
+    def next_title(self) -> str:
+        """The title of the model that the next call asks."""
+        return self.title if self.answers is None else self.answers.next_title or self.title
 
 
 def find_route(
@@ -127,9 +132,9 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """The routes of the models to ask when `first` fails. The address and the key go to those of the same provider alone.
+    """The routes of the models to ask if `first` fails. Only models of the same provider get the run's address and key.
 
-    Raises as `find_route` does.
+    Raises the errors of `find_route`.
     """
     made = []
     for model in models:
@@ -140,7 +145,7 @@ def find_fallbacks(
 
 
 def _find_provider(model: object) -> str:
-    """What a model's name says of its provider, or "": of a name without one, and of a model of ours, nothing is taken for granted."""
+    """The provider in a model's name; "" for a name without a provider, and for a model of ours."""
     if not isinstance(model, str) or is_ours(model):
         return ""
     return PROXY if proxy_in_use() else model.strip().partition("/")[0] if "/" in model else ""
@@ -166,7 +171,7 @@ class Config:
 
     route: Route
     fallbacks: tuple[Route, ...] = ()
-    """Where the calls go when those of `route` fail, in order."""
+    """The routes that are tried, in this order, if calls of `route` fail."""
     tools: tuple[Tool, ...] = ()
     instructions: str | None = None
     permissions: object = "full"
@@ -178,6 +183,7 @@ class Config:
     sandbox: Any = None
     observers: tuple[Observer, ...] = ()
     host: Host = field(default_factory=Host)
+    gate: Gate = field(default_factory=Gate)
 
     def completion_options(self) -> tuple[dict[str, object], dict[str, object]]:
         """(options to show, secrets to hide) of every model call. A managed option of `completion_kwargs` is ignored.
@@ -226,6 +232,17 @@ def find_approver(config: Config, *, streamed: bool) -> Approver:
     if streamed:
         return "reader"
     return "host" if config.host.can_ask() else "nobody"
+
+
+def asks_nobody(config: Config) -> bool:
+    """Whether no call can come to a person: all is allowed or denied by rules that say so, or a callback decides."""
+    policies = [config.permissions, *(tool.settings.permissions for tool in config.tools)]
+    rules: list[object] = []
+    for policy in policies:
+        rules += policy.values() if isinstance(policy, Mapping) else [] if policy is None else [policy]
+        if isinstance(policy, Mapping) and "*" not in policy:
+            rules += [] if {tool.name for tool in config.tools} <= {*policy} else ["ask"]
+    return config.on_approval is not None or all(read_mode(rule) in ("full", "deny") for rule in rules)
 
 
 def may_ask(config: Config) -> bool:

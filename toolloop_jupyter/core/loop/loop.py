@@ -25,9 +25,10 @@ from ..events import (
     Span,
     ToolCall,
     ToolResult,
+    thaw,
 )
 from ..execution import Outcome, RunEnded, is_exactly, run_function
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, parse_arguments, suggest
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
 from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
@@ -108,7 +109,7 @@ def _find_limit(turn: Turn) -> TurnEnd | None:
         return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
     if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
         return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-    if used_up := spent.spending.explain_limit():
+    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
         return TurnEnd("max_cost", used_up)
     return None
 
@@ -244,10 +245,7 @@ def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
 async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
     """Emit a call, run or refuse it, emit its result. At each await the history has an answer to it."""
     turn.tool_calls += 1
-    try:
-        shown: dict[str, object] = parse_arguments(sent.arguments)
-    except InvalidArguments:
-        shown = {}
+    shown = thaw(sent.arguments.parsed)
     name = tool.name if tool else sent.wire_name
     call = Call(ToolCall(sent.id, name, sent.wire_name, shown, builtin=False), sent, tool, turn.tool_calls)
     turn.history.answer(sent.id, CANCELLED_BEFORE)  # until the result is known
@@ -288,11 +286,13 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         return call.not_run(permit)
     for one in turn.observers:
         await one.before_tool(call.asked, permit.bound.json)
-    turn.history.answer(call.asked.id, CANCELLED)
-    call.began = time.monotonic()
-    capture, keeper = _prepare_capture(turn, call, call.tool)
-    with capture:
-        outcome = await _run(turn, call, permit)
+    async with turn.config.gate.use_tool(call.tool.name, parallel=call.tool.settings.parallel):
+        turn.outlet.checkpoint()
+        turn.history.answer(call.asked.id, CANCELLED)
+        call.began = time.monotonic()
+        capture, keeper = _prepare_capture(turn, call, call.tool)
+        with capture:
+            outcome = await _run(turn, call, permit)
     if isinstance(outcome.error, Changed):
         return call.not_run(outcome.error.refusal)
     if isinstance(outcome.error, RunEnded):
@@ -331,7 +331,7 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
         keywords[bound.tool.context_parameter] = ToolContext(
-            call.asked.id, report, lambda approval: ask(turn, approval)
+            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval)
         )
 
     def start() -> object:
@@ -430,13 +430,20 @@ async def permit_call(turn: Turn, call: Call, bound: BoundCall) -> Permit | Refu
     for one in turn.observers:
         await one.before_call(call.asked, bound.json)
     if mode == "ask":
-        permit = await _permit_by_a_person(turn, call, bound, why)
+        async with turn.config.gate.ask_person():
+            permit = await _permit_by_a_person(turn, call, bound, why)
     elif is_open:
         permit = Permit(bound)
     else:
         permit = Permit(bound, Decision(allowed=True, reason=why, by="policy"))
     call.decision = permit.decision
     return permit
+
+
+async def _ask_in_turn(turn: Turn, approval: Approval) -> Decision:
+    """Ask what a tool itself wants to know."""
+    async with turn.config.gate.ask_person():
+        return await ask(turn, approval)
 
 
 async def _permit_by_a_person(turn: Turn, call: Call, bound: BoundCall, why: str) -> Permit | Refusal:

@@ -1,4 +1,4 @@
-"""What runs have cost: one turn, and all turns of this process, with the budget that they share."""
+"""The cost of runs: of one turn, and of all turns of this process, which share a budget."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from ..models import ModelCall
 
 
 class Spending:
-    """What all runs of this process have cost, whoever started them, and what they may cost together."""
+    """The cost of all runs of this process, and the budget that they share."""
 
     def __init__(self) -> None:
         self.budget: float | None = None
-        """US dollars for all of them; None is no limit."""
+        """US dollars for all runs; None means no limit."""
         self.cost = 0.0
-        """US dollars, as far as they are told."""
+        """US dollars, as far as the cost is known."""
         self.usage = Usage()
         self.runs = 0
         """Runs that have called a model."""
         self.untold = 0
-        """Those of them whose cost nobody has told, or not all of it."""
+        """Runs whose cost is not known, or not completely."""
         self._lock = threading.Lock()
         self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """The runs that were counted, and whether as untold."""
+        """The runs that are counted -> whether the run's cost is unknown, or partly unknown."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
-        """Count a model call of a run. From any thread."""
+        """Count a model call of a run. May be called from any thread."""
         if not usage.calls:
             return
         with self._lock:
@@ -42,11 +42,11 @@ class Spending:
 
     @property
     def left(self) -> float | None:
-        """US dollars that are left of the budget; None without one."""
+        """US dollars that are left of the budget; None without a budget."""
         return None if self.budget is None else max(0.0, self.budget - self.cost)
 
     def explain_limit(self) -> str:
-        """Why no further model call may be made, or "" where one may."""
+        """Why no further model call is allowed; "" if one is."""
         if self.budget is None or self.cost < self.budget:
             return ""
         unknown = (
@@ -61,23 +61,23 @@ class Spending:
 
 
 SPENDING = Spending()
-"""That of this process: a kernel has one budget."""
+"""The spending of this process: a kernel has one budget."""
 
 
 @dataclass(eq=False)
 class Spent:
-    """What a turn has cost so far: time, tokens, dollars."""
+    """The cost of a turn so far: time, tokens, dollars."""
 
     started: float = field(default_factory=time.monotonic)
     usage: Usage = Usage()
     cost: float | None = 0.0
-    """US dollars; None as soon as one request's are not known."""
+    """US dollars; None as soon as the cost of one request is not known."""
     known_cost: float = 0.0
-    """What is known of it, for `max_cost`."""
+    """The known part of the cost, for `max_cost`."""
     spans: list[Span] = field(default_factory=list)
 
     spending: Spending = field(default_factory=lambda: SPENDING)
-    """What it is a part of: that of all runs."""
+    """The spending of all runs, to which this turn is added."""
 
     def now(self) -> float:
         """Seconds since the turn began."""
@@ -91,7 +91,7 @@ class Spent:
         self.spending.add(self, reply.usage, reply.known_cost)
 
     def add_untold(self, call: ModelCall) -> None:
-        """Count a call that was cut: it has been made, and is paid for, though nobody tells how much it was."""
+        """Count the requests of a call that was cut: they are paid for, but nobody tells their cost."""
         self.usage += Usage(calls=call.untold)
         if call.untold and not call.is_free:
             self.cost = None

@@ -133,7 +133,7 @@ class Assembly:
         return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """The message is whole: returns the text that was held back, or that is no reasoning after all, the first time."""
+        """The message is complete. The first call returns the text that was held back; a thought without a closing tag is text."""
         if self._has_ended:
             return ""
         self.attachments.end()
@@ -156,7 +156,7 @@ class Assembly:
         self.end()
         calls = list(self.calls.as_sent(set(used_ids))) if self.calls else []
         text = join_surrogates(self.text)
-        # None next to calls: litellm's converters drop both "" and None there (1.110), and "" is what some servers refuse.
+        # None next to calls: litellm's converters (1.110) drop both "" and None there, but some servers refuse "".
         message: dict[str, Any] = {
             "role": "assistant",
             "content": text if not calls or text.strip() else None,
@@ -347,7 +347,7 @@ class Calls:
         own = len(written)
         places: dict[
             Writing, int
-        ] = {}  # most are told in the same letters: no need to compare each with each
+        ] = {}  # most repeated calls are written alike: then it is not necessary to compare all pairs
         for number, (_, (name, arguments)) in enumerate(written):
             places.setdefault((name, arguments.strip()), number)
         for old, (name, arguments) in self._legacy.written():

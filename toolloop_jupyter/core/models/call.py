@@ -20,6 +20,7 @@ from ..events import (
     Attachment,
     Emit,
     Fields,
+    Gate,
     ModelCallFailed,
     Reasoning,
     Reply,
@@ -35,7 +36,16 @@ from ..text import DEEPEST, TooManyCalls, is_deeper
 from . import client, providers
 from .assembly import Assembly
 from .capabilities import find_price, is_free, read_cached
-from .failures import CLEAN_END, StreamCut, explain, find_refused_option, is_cut, is_final, read_retry_after
+from .failures import (
+    CLEAN_END,
+    StreamCut,
+    explain,
+    find_refused_option,
+    is_cut,
+    is_final,
+    read_retry_after,
+    read_status,
+)
 from .options import explain_switch
 
 OnDelta: TypeAlias = Callable[[float, Fields], None]
@@ -112,8 +122,11 @@ class Shown:
 class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
-    def __init__(self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None) -> None:
+    def __init__(
+        self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None, gate: Gate | None = None
+    ) -> None:
         self.request = request
+        self._gate = gate or Gate()
         self._server = request.address, request.model
         self._is_ours = providers.is_ours(request.model)
         self.assembly = self._make_assembly()
@@ -151,10 +164,10 @@ class ModelCall:
             base, model = self._server
             if wrong := explain_switch(model, base):  # set since the run's options were checked
                 raise ModelCallFailed(wrong)
-        again = self.request.options.get("num_retries") or 0
+        again = self.request.options.get("num_retries", self._gate.retries) or 0
         started, tries, keywords = time.monotonic(), 0, self._keywords()
         while True:
-            error = (await attempt(self._ask(keywords))).error
+            error, pause = await self._send(keywords)
             if isinstance(error, RunEnded):
                 raise error
             if error is None or self._is_complete(error):
@@ -174,11 +187,26 @@ class ModelCall:
                 self._broken += self._under_way == "answering" or is_cut(error)
                 self._under_way = ""
                 await self._show(*self.assembly.cut())
-                tries += 1
-                if tries > again or is_final(error):
-                    raise ModelCallFailed(*explain(error, self.request)) from None
-                await self._wait(tries, error)
+                if pause is None:
+                    tries += 1
+                    if tries > again or is_final(error):
+                        raise ModelCallFailed(*explain(error, self.request)) from None
+                await self._wait(tries, error, pause)
             keywords = self._keywords()
+
+    async def _send(self, keywords: dict[str, Any]) -> tuple[BaseException | None, float | None]:
+        """(what a request raised, for how long all wait before it is sent again as the same try), as the gate says."""
+        await self._gate.enter()
+        status: int | None = None
+        wait, said, error = None, "", None
+        try:
+            error = (await attempt(self._ask(keywords))).error
+            status = 200 if error is None else read_status(error)
+            if error is not None and status is not None:
+                wait, said = read_retry_after(error), get_message(error)
+        finally:
+            pause = self._gate.leave(status, wait, said)
+        return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:
         """Whether only the finish_reason is missing: some servers send none, and LiteLLM (1.110) then reports a cut
@@ -187,10 +215,13 @@ class ModelCall:
         calls = self.assembly.calls
         return bool(calls) and not calls.has_unfinished_call and CLEAN_END in get_message(error)
 
-    async def _wait(self, number: int, error: BaseException) -> None:
-        """Prepare another try, emit a Retry, and wait as long as the server asks."""
+    async def _wait(self, number: int, error: BaseException, pause: float | None) -> None:
+        """Prepare another try, emit a Retry, and wait as long as the server asks. After a `pause` the gate itself waits."""
         self._shown.start_again(self.assembly)
         self.assembly, self._cost = self._make_assembly(), None
+        if pause is not None:
+            await self._emit(Retry(number, explain(error, self.request)[0], wait=pause))
+            return
         asked = read_retry_after(error)
         seconds = min(0.25 * 2 ** (number - 1), 4.0) if asked is None else asked
         await self._emit(Retry(number, explain(error, self.request)[0], wait=seconds))
@@ -199,7 +230,7 @@ class ModelCall:
     def _keywords(self) -> dict[str, Any]:
         """The keywords of the request, without the options that this server has refused."""
         keywords = self.request.keywords()
-        if keywords.get("num_retries") is not None:
+        if keywords.get("num_retries", self._gate.retries) is not None:
             keywords = {"max_retries": 0, **keywords, "num_retries": 0}
         refused = _refused.get(self._server, set()) if _refused else set()
         if "any stream" in refused or ("stream" in refused and "tools" in keywords):
@@ -278,20 +309,17 @@ class ModelCall:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
+        # The call ids that the conversation has already: Anthropic refuses a second use of one.
+        earlier = self.request.messages if assembly.calls else ()
+        ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
         sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         return Reply(
-            message=assembly.message(self._ids_before() if assembly.calls else ()),
+            message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(
-                max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(assembly.usage)
-            ),
+            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(usage)),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,
             attachments=assembly.attachments.all(),
             seconds=seconds,
         )
-
-    def _ids_before(self) -> set[str]:
-        """The call ids that the conversation has already; Anthropic refuses a second use of one."""
-        return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}

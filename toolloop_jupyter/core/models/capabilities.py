@@ -66,7 +66,7 @@ def _find_place(model: str) -> tuple[str, str] | None:
 
 
 def _map_options(name: str, where: str, **options: object) -> Fields | None:
-    """What LiteLLM makes of completion options for a provider; None when it refuses them."""
+    """A provider's form of completion options, by LiteLLM; None if LiteLLM refuses them."""
     litellm = load_litellm()
     try:
         mapped: Fields = litellm.get_optional_params(model=name, custom_llm_provider=where, **options)
@@ -83,7 +83,7 @@ _POINTS: tuple[Fields, ...] = (
     {"location": "message", "role": "system"},
     {"location": "message", "index": -1},
 )
-"""What LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last message."""
+"""Messages that LiteLLM (1.110) marks for `enable_prompt_caching`: the system message (with the tools before it) and the last one."""
 
 
 def find_cache_marks(
@@ -137,10 +137,10 @@ def read_cached(usage: object) -> tuple[int | None, int | None]:
 
 
 def _first_count(values: Sequence[object]) -> int | None:
-    counts = (
-        int(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)
-    )
-    return next((max(0, count) for count in counts), None)
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return max(0, value)
+    return None
 
 
 def is_free(model: str) -> bool:
@@ -200,13 +200,13 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""What a prompt may hold beside text, and LiteLLM's function that says whether a model takes it."""
+"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
-    """What of `needs` ("pictures", "PDF files", "sound") the model is not known to take in a prompt.
+    """Those of `needs` ("pictures", "PDF files", "sound") that the model, as far as is known, does not take in a prompt.
 
-    `wish` "always" says that it takes all of them, "never" that it takes none. A model of ours takes all: it reads the text.
+    `wish` "always" means that it takes all, "never" that it takes none. A model of ours takes all, and reads only the text.
     """
     if wish != "auto":
         return [] if wish == "always" else list(needs)

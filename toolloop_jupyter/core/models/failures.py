@@ -27,7 +27,7 @@ CLEAN_END = "Stream ended before a finish_reason was received"
 """How LiteLLM words the end of a stream that sent no finish_reason."""
 LONGEST_WAIT = 60.0
 """Seconds. If a provider asks for a longer wait, it is asked again after this time."""
-_FINAL = frozenset({400, 401, 403, 404, 405, 413, 422})
+_FINAL = frozenset({400, 401, 402, 403, 404, 405, 413, 422})
 """Statuses of refusals that another try would get again."""
 _FINAL_KINDS = frozenset({"BadRequestError", "AuthenticationError", "NotFoundError"})
 _NEVER_SENT = re.compile(
@@ -71,6 +71,12 @@ def read_retry_after(error: BaseException) -> float | None:
         if seconds >= 0:
             return min(seconds, LONGEST_WAIT)
     return None
+
+
+def read_status(error: BaseException) -> int | None:
+    """The HTTP status that a request was answered with; None where there was no answer."""
+    status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
+    return status if isinstance(status, int) else None
 
 
 def is_cut(error: BaseException) -> bool:
@@ -292,11 +298,11 @@ def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
 
 def name_key_variable(model: str) -> str:
     """The environment variable that holds the key of this model's provider."""
-    return f"{_provider(model).upper()}_API_KEY"
+    return f"{_name_provider(model).upper()}_API_KEY"
 
 
-def _provider(model: str) -> str:
-    """The provider of a model: what LiteLLM says, also for a name without one ("claude-sonnet-4-6")."""
+def _name_provider(model: str) -> str:
+    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

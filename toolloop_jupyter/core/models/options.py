@@ -172,7 +172,7 @@ def is_kept(name: str) -> bool:
 
 
 def is_of_route(name: str) -> bool:
-    """Whether an option of this name belongs to a provider's route: its address, account, keys, or what goes out beside the request.
+    """Whether an option of this name belongs to a provider's route: its address, account or keys, or data beside the request.
 
     A fallback at another provider gets none of them.
     """

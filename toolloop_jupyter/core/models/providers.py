@@ -103,6 +103,10 @@ class Answers:
         """The title for the next call."""
         return self.title
 
+    def begin_row(self, row: Mapping[str, object]) -> Answers:
+        """What answers for one row of a table: itself, or a model that begins its script for each of them."""
+        return self
+
     def name_as(self, variable: str) -> None:
         """Take note of the variable that holds this model."""
 
@@ -162,6 +166,11 @@ def provide(provider: str, respond: Respond) -> None:
     _responders[provider] = respond
 
 
+def find_responder(model: str) -> Respond | None:
+    """The code that answers `model`, where that is one of ours: to unpickle it in another process provides it there."""
+    return _responders.get(model.partition("/")[0]) if "/" in model else None
+
+
 def is_ours(model: str) -> bool:
     """Whether Python code of this process answers for `model`. Does not import LiteLLM."""
     provider, slash, _ = model.partition("/")
@@ -193,7 +202,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    return _stream(_responders[model.partition("/")[0]](request))
+    return _run_stream(_responders[model.partition("/")[0]](request))
 
 
 def _make_request(
@@ -218,7 +227,7 @@ def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": named}
 
 
-async def _stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
+async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
             yield chunk
@@ -301,7 +310,7 @@ def _make_handler(litellm: ModuleType, provider: str) -> object:
             try:
                 deltas = _responders[provider](request)
             except ProviderError as error:
-                raise _litellm_error(litellm, error, request.model) from error
+                raise _make_litellm_error(litellm, error, request.model) from error
             return _stream_to_litellm(litellm, request.model, deltas)
 
         async def acompletion(self, *, model: str, **given: Any) -> object:
@@ -328,10 +337,10 @@ async def _stream_to_litellm(
             )
             yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
     except ProviderError as error:
-        raise _litellm_error(litellm, error, model) from error
+        raise _make_litellm_error(litellm, error, model) from error
 
 
-def _litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
+def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
     options: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""What a function returned, or a prompt holds, for the model: a bounded text, and pictures."""
+"""A tool's value, or a value in a prompt, as the model gets it: a bounded text, and pictures."""
 
 from .images import (
     PicturePlace,

@@ -33,7 +33,7 @@ MOST_BYTES = 1_500_000
 MOST_EACH = 4
 """Most pictures of one result that are sent."""
 MOST_THUMBNAIL = 100_000
-"""Characters of the data address of a picture that only shows people what was sent."""
+"""Characters of the data address of a thumbnail, which shows people a picture that was sent."""
 
 
 def detect_format(data: bytes) -> str:
@@ -54,7 +54,7 @@ def find_figure(value: Any) -> Any:
 
 
 def _is_plotly(value: object) -> bool:
-    """Whether this is a figure of plotly, and there is what draws those as pictures."""
+    """Whether this is a figure of plotly, and the package that draws such figures is installed."""
     plotly = sys.modules.get("plotly.basedatatypes")
     is_figure = plotly is not None and isinstance(value, plotly.BaseFigure)
     return is_figure and importlib.util.find_spec("kaleido") is not None
@@ -133,15 +133,15 @@ def make_addresses(drawables: Iterable[object]) -> tuple[str, ...]:
 
 
 def draw_picture(drawable: object) -> bytes:
-    """A picture as it is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" where that cannot be had. Never raises."""
+    """A picture in the form that is sent: PNG or JPEG, within MOST_SIDE and MOST_BYTES; b"" if that fails. Never raises."""
     data = attempt_call(_draw, drawable)
     return data if isinstance(data, bytes) else b""
 
 
 def make_thumbnail(picture: bytes) -> str:
-    """A data address of at most MOST_THUMBNAIL characters that shows a picture: its own where it is so small.
+    """A data address of at most MOST_THUMBNAIL characters for a picture: of the picture itself, if it is so small.
 
-    "" for what is no picture, and for a larger one without Pillow to make it smaller. Never raises.
+    "" for a value that is no picture, and for a larger picture if Pillow is not there to shrink it. Never raises.
     """
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
         return _make_address(picture)

@@ -54,13 +54,13 @@ class Described(NamedTuple):
     full_length: int
     """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
     fault: str = ""
-    """The name of the exception that the value raised instead of giving its text; then `text` says that it has none."""
+    """The name of the exception that the value's own code raised. `text` then says that the value has no text."""
 
 
 def tell(
     value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
 ) -> Described:
-    """What a model is told of a value, in a prompt as in a tool's result: as `describe`, an exception with its traceback.
+    """The text of a value for a model, in a prompt or a tool's result: as by `describe`, but an exception has its traceback.
 
     `name_code` gives a traceback the names of cells that a person knows. Never raises.
     """
@@ -93,7 +93,7 @@ def describe(value: object, limit: int | None = None) -> Described:
 
 
 def _describe(value: object, limit: int) -> Described:
-    """The text as it is before the cut."""
+    """The text before the cut."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
@@ -110,7 +110,7 @@ def _describe(value: object, limit: int) -> Described:
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
     return Described(
         text, int(len(text) * (1 + left_out)), fault
-    )  # what was not read is as long as what was, on the average
+    )  # the unread values are taken to be as long as the others
 
 
 class _Reader:
@@ -120,7 +120,7 @@ class _Reader:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """What the value itself raised, if it did; a part's fault is told in its place."""
+        """The exception of the value's own code, if it raised. The fault of a part is told in the part's place."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -301,7 +301,7 @@ def describe_table(value: Any) -> tuple[str, int] | None:
     kind = type(value).__name__
     if pandas is not None:
         if type(value).__module__ == "pandas.io.formats.style":
-            value, kind = value.data, "DataFrame"  # a Styler: how it looks is for people
+            value, kind = value.data, "DataFrame"  # a Styler: only its data is for the model
         if isinstance(value, pandas.Index):
             value = value.to_frame(index=False)
         elif isinstance(value, pandas.Series):

@@ -39,7 +39,7 @@ class Harness(Enum):
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a harness supports (LiteLLM's fields): by default what the Tool Loop does."""
+    """The capabilities of a harness (LiteLLM's fields). The defaults are those of the Tool Loop."""
 
     structured_output: bool = True
     tool_approval: bool = True
@@ -85,7 +85,7 @@ class Keywords(TypedDict, total=False):
     permissions: object
     """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
     on_approval: ApprovalHandler | None
-    """Called with each Approval; true allows. Sync ones run in a thread."""
+    """Called with each Approval. Only True allows the call. A sync handler runs in a thread."""
     output: object
     """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
     max_turns: int | None

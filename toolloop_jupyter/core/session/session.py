@@ -66,7 +66,7 @@ Given: TypeAlias = "str | Sequence[object] | Prompt"
 
 
 def _explain_untaken(model: str, untaken: Sequence[str], wish: ImageMode) -> str:
-    """Why a prompt does not go to a model, and what to set when it should."""
+    """Why a prompt is not sent to a model, and what to set if it should be."""
     if wish == "never":
         return f"the prompt has {' and '.join(untaken)}, and images='never' sends none"
     return (
@@ -187,12 +187,14 @@ class AsyncSession:
         streamed: bool = True,
         lasting: bool = True,
         turns: Sequence[int] = (),
+        allowed: Allowed | None = None,
     ) -> None:
         """Take over a conversation, or begin one.
 
         `streamed`: somebody may read the streams of its turns, and answer their requests. `lasting=False`: there will be one
         turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
-        `rewind`. Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
+        `rewind`. `allowed`: what a person has allowed for several sessions, which share it.
+        Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
             raise ValueError(
@@ -206,7 +208,7 @@ class AsyncSession:
         self._history = conversation.History(history, turns)
         self.lasting = lasting
         """Whether there may be another turn."""
-        self._allowed = Allowed()
+        self._allowed = Allowed() if allowed is None else allowed
         self._channel: Channel | None = None
         self._closed = False
 
@@ -248,9 +250,9 @@ class AsyncSession:
         return self._history.copy()
 
     async def prepare(self, prompt: Given) -> Prompt:
-        """The prompt as it will be sent: figures drawn, files read.
+        """The prompt in the form that is sent: figures drawn, files read.
 
-        Raises ArgumentInvalid for one that cannot be, CapabilityUnsupported for what the model is not known to take.
+        Raises ArgumentInvalid if that fails, CapabilityUnsupported for content that the model, as far as is known, does not take.
         """
         made, wish = read_prompt(prompt, self.config.host.name_code), self.config.options.images
         needs = made.needs

@@ -2,7 +2,7 @@
 
 A key comes back where nobody expects it: a provider's error repeats it, a tool prints it, a model says it. So each key
 that a run of this process is given is remembered (`remember`), and every text that is shown, recorded, saved or exported
-goes through `hide`. `hide` finds a key as it is, and as JSON, addresses and HTML escape it. `hide` finds the part of a base64
+goes through `hide`. `hide` finds a key unchanged, and as JSON, addresses and HTML escape it. `hide` finds the part of a base64
 text that depends on the key alone. And `hide` finds the beginning of a key whose rest is cut off. The texts that the model and
 the tools get are never changed.
 """

@@ -9,7 +9,7 @@ _OFF = ("0", "false", "no", "off")
 
 
 class _Setting:
-    """What `%config ToolLoop.times` says in this process."""
+    """The setting `%config ToolLoop.times` of this process."""
 
     keeps = True
 

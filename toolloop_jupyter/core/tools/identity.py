@@ -104,7 +104,7 @@ def _list_parts(function: Function, seen: set[int]) -> Iterator[object]:
 
 
 def _list_held(value: object, seen: set[int]) -> Iterator[object]:
-    """The parts of what a closure, a default or a partial holds."""
+    """The parts of a value in a closure, a default or a partial."""
     kind = type(value)
     if kind in _UNCHANGING or isinstance(value, type):
         yield value
@@ -170,7 +170,8 @@ def _read_layer(code: object) -> str:
     """The source of a layer's code; "" where there is none."""
     if not isinstance(code, types.CodeType):
         return ""
-    # Of the code: of a function, `inspect` gives the source of what it wraps. It may raise anything on a changed file.
+    # For the code object: for a function, `inspect` would give the source of the function that it wraps. It may raise anything
+    # on a changed file.
     text = attempt_call(inspect.getsource, code)
     written = "".join(linecache.getlines(code.co_filename))  # as `inspect` has just read it
     compiled = attempt_call(_compile_all, written, code.co_filename, code.co_flags & _FUTURES)

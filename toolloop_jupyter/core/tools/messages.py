@@ -145,7 +145,7 @@ def _explain_one(problem: ErrorDetails, path: str, given: Mapping[str, object], 
 
 
 def name_json_kind(value: object) -> str:
-    """What JSON calls the value."""
+    """JSON's name for the type of a value."""
     return _JSON_KINDS.get(type(value)) or type(value).__name__
 
 
@@ -163,7 +163,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, default=shorten_repr)
 
 
 def _write_beginning(value: object) -> str:
-    """The beginning of the value's JSON: no more of it is made than is shown."""
+    """The beginning of the value's JSON. Only the part that is shown is made."""
     text = ""
     for part in _ENCODER.iterencode(value):
         text += part

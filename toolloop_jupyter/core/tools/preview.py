@@ -33,7 +33,7 @@ from .schema import make_strict_json
 
 JsonObject: TypeAlias = dict[str, object]
 _UNKNOWN = object()
-"""Stands for the JSON that was sent for a part, when nobody knows which that is: a validator has built something else of it."""
+"""Stands for the JSON that was sent for a part, if that is unknown since a validator has built something else from the whole."""
 _PLAIN = frozenset({str, int, bool, type(None)})
 _LEAVES = frozenset({float, bytes, bytearray, complex, ByteSize})
 _LEAF_MODULES = frozenset({"datetime", "decimal", "fractions", "ipaddress", "pathlib", "pathlib._local"})

@@ -126,7 +126,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """The JSON schema of a type. Raises what pydantic raises, and TypeError for a type that no value satisfies."""
+    """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
     return adapter.json_schema(schema_generator=_Generator)
 
 

@@ -28,12 +28,12 @@ from ..execution import MISSING
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
 Names: TypeAlias = dict[str, Any]
-"""What names mean in an annotation."""
+"""The values of names in an annotation."""
 ParameterTexts: TypeAlias = Mapping[str, tuple[str, str]]
 """Parameter -> (its description, its type), in the words of the docstring."""
 EMPTY = inspect.Parameter.empty
 
-# What evaluating a person's annotation may raise: it is an expression of theirs.
+# Errors that evaluating an annotation, which is a person's own expression, may raise.
 _ANNOTATION_ERRORS = (NameError, AttributeError, SyntaxError, TypeError, ValueError, LookupError)
 
 
@@ -389,5 +389,5 @@ def _allow_none(annotation: object, metadata: tuple[object, ...]) -> object:
     members = typing.get_args(inner) if typing.get_origin(inner) in _UNIONS else (inner,)
     if any(member in (Any, object, None, type(None)) for member in members):
         return annotation
-    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails for what is no class
+    optional = operator.getitem(typing.Optional, inner)  # `inner | None` fails if `inner` is no class
     return operator.getitem(Annotated, (optional, *metadata)) if metadata else optional

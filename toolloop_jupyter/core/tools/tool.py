@@ -51,6 +51,8 @@ class ToolSettings:
     thread: bool = True
     max_result: int | None = None
     capture_output: bool = False
+    parallel: bool = False
+    """Whether it may run for several rows at once (`amap`); else for one at a time."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +76,13 @@ class Tool:
     name: str
     """The name in the notebook."""
     wire_name: str
-    """The name that the model gets: `name`, or what providers accept in its place."""
+    """The name that the model gets: `name`, or a form of it that providers accept."""
     description: str
     """From `@tool(description=...)` or the docstring; "" when there is neither."""
     parameters: Mapping[str, object] = field(hash=False)
     """The JSON schema of the arguments, an object."""
     arguments: ArgumentReader = field(repr=False, compare=False)
-    """Reads what the model sent."""
+    """Reads the arguments that the model sent."""
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
@@ -186,6 +188,7 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Function | None = None,
@@ -198,11 +201,12 @@ def tool(
     thread: bool = True,
     max_result: int | None = None,
     capture_output: bool = False,
+    parallel: bool = False,
 ) -> Any:
     """Mark a function as a tool of this notebook; it stays the function it was.
 
     Args:
-        function: what is marked. A bound method comes back as a `functools.partial`, since it takes no marks.
+        function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
         name: for the model and the transcript, instead of the function's own.
         description: for the model, instead of the docstring's.
         permissions: "ask" or "full" for this tool alone.
@@ -211,8 +215,10 @@ def tool(
             thread that calls `agent()` or `session.run()`; under a sync stream on its background loop's.
         max_result: how many characters of a result the model gets.
         capture_output: give the model what the function prints, too.
+        parallel: let it run for several rows at once (`amap`, `%%toolloop --each`). Without, it runs for one row at a time, async
+            or not, since functions of a notebook share its variables.
     """
-    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output)
+    settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
     _check_settings(settings, name)
     name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
 
@@ -253,7 +259,7 @@ def find_marked_tools(namespace: Mapping[str, object]) -> list[Function]:
 
 
 def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple[Tool, ...]:
-    """Describe functions as tools, in order; the same one given twice is one tool.
+    """Describe functions as tools, in order. A function that is given twice is one tool.
 
     Raises ToolDefinitionError with all problems of all of them.
     """
@@ -274,7 +280,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    tools = _qualify(tools)
+    if len({made.name for made in tools}) < len(tools):
+        tools = _qualify(tools)
     names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:
@@ -299,7 +306,7 @@ def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Functi
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
-    """The tools, their qualifier before the name where another one has the same."""
+    """The tools. If two have the same name, each one's qualifier is put before it."""
     counts = Counter(made.name for made in tools)
     return [
         dataclasses.replace(made, name=(name := f"{made.qualifier}_{made.name}"), wire_name=name)
@@ -352,7 +359,7 @@ def _get_mark(function: Function) -> _Mark:
 
 
 def _make_wire_names(names: Sequence[str]) -> list[str]:
-    """A name that providers take for each of these (distinct) names; one that is valid stays as it is.
+    """A name that providers take for each of these (distinct) names. A valid name stays unchanged.
 
     The same names always give the same answer, so that a conversation can go on in another run.
     """

@@ -7,7 +7,7 @@ import contextlib
 import uuid
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ...core.events import Approval, Mistake, Result
 from ...core.models import await_litellm, must_load
@@ -21,8 +21,10 @@ from .outputs import LOADING, RunHooks
 from .places import OutputColumn
 from .view import CellRun, ViewOptions
 
+T = TypeVar("T")
 
-async def say_loading(model: str, start: Callable[[], Awaitable[Result]]) -> Result:
+
+async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
     """Await a run that is not shown. While it waits for LiteLLM's import, a line in the cell says so."""
     if not must_load(model):
         return await start()

@@ -208,7 +208,7 @@ class Notebook:
                 options["replay"], loose=options["replay_loose"], plays_tools=plays_tools
             )
             keywords["model"] = replay
-            # A call that had failed fails again; what the fallback answered then comes next in the recording.
+            # A call that had failed fails again; the fallback's answer follows in the recording.
             keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
                 keywords["tools"] = replay.tools
@@ -352,7 +352,7 @@ class Notebook:
 
         view = CellRun(
             cell,
-            head_for(config.route.title if answers is None else answers.next_title or config.route.title),
+            head_for(config.route.next_title),
             ViewOptions(
                 name=options["as"],
                 model=config.route.model,

@@ -54,7 +54,7 @@ def status(book: Notebook) -> None:
     tools = dict.fromkeys(name for word in options["tools"] or marked for name in word.split(",") if name)
     values = {
         **{name: options[name] for name in ("model", "permissions")},
-        **book.settings.said(),
+        **{k: ", ".join(v) if isinstance(v, list) else v for k, v in book.settings.said().items()},
         "tools": ", ".join(tools) or "none yet: name them with --tools, or mark functions with @tool",
     }
     if options["api_key"]:
@@ -72,7 +72,7 @@ def status(book: Notebook) -> None:
 
 
 def _tell_spent() -> str:
-    """What all runs of this kernel have cost, also those of the API."""
+    """The cost of all runs of this kernel, also those of the API, in words."""
     told = [counted(SPENDING.runs, "run"), *tell_tokens(SPENDING.usage)]
     untold = (
         [f"the cost of {counted(SPENDING.untold, 'run')} is not known in full"] if SPENDING.untold else []

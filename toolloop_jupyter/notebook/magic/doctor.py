@@ -28,7 +28,7 @@ WAIT = 15.0
 
 _PACKAGES = ("litellm", "ipykernel", "IPython", "pydantic")
 _INSTEAD = {
-    "card": "approvals are asked by a button all the same",
+    "card": "approvals are still asked by a button",
     "input": "approvals are typed: y, n REASON, e, a",
     "nobody": "approvals are denied",
 }
@@ -104,7 +104,7 @@ def _describe_kernel(click: Finding, *, awaits: bool) -> Iterator[Finding]:
     if not kernel.in_kernel():
         yield Finding("kernel", "note", "none: this is IPython in a terminal")
         if kernel.ignores_ctrl_c():
-            says = "this process was started to ignore it: it ends no run"
+            says = "this process was started to ignore Ctrl-C: it does not end a run"
             yield Finding("Ctrl-C", "bad", says, _HEED_CTRL_C)
         return
     clicks = "clicks while a cell waits"

@@ -173,8 +173,8 @@ def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
 def _find_tool(names: Names, name: str) -> object:
     if name not in names and callable(getattr(builtins, name, None)):
         raise Mistake(
-            f"{name!r} is Python's own, and tells a model nothing of its parameters; write a function of yours around it "
-            "(def, types, a docstring), and name that"
+            f"{name!r} is Python's own function, whose parameters cannot be described to a model; write your own function around it "
+            "(def, types, a docstring), and name that one"
         )
     first, _, rest = name.partition(".")
     if rest and isinstance(source := names.get(first), ToolSource):

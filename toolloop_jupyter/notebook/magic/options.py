@@ -73,7 +73,7 @@ class Option:
     is_setting: bool = False
     """Whether `%toolloop` and `%config ToolLoop` set it for the whole notebook."""
     lasts: bool = False
-    """Whether it holds for a session: a cell that goes on with it has the same tools, and asks as it did."""
+    """Whether it holds for a session: a later cell of the session has the same value, if it sets no other."""
     is_for_all: bool = False
     """Whether it is for all runs of the notebook together, and no cell takes it."""
     also: str = ""
@@ -159,7 +159,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
            help="limit of what this run may cost, in US dollars; checked between model calls"),
     Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
-           help="stop when all runs of this kernel together have cost so much; for %toolloop alone"),
+           help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or make one last model call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
@@ -189,9 +189,9 @@ OPTIONS: tuple[Option, ...] = (
     Option("--record", Kind.FILE, "FILE", help="store what the model sends (no keys)"),
     Option("--replay", Kind.FILE, "FILE", help="answer from a recording, without a network"),
     Option("--replay-loose", Kind.SWITCH, default=False,
-           help="go on where the request differs from the recorded one"),
+           help="go on if a request differs from the recorded one"),
     Option("--replay-tools", Kind.SWITCH, default=False, is_setting=True,
-           help="answer calls of tools from the recording, too: nothing runs, and --tools need not be there"),
+           help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
 )
@@ -279,7 +279,7 @@ def split_words(line: str) -> list[str]:
         return list(words)
     except ValueError:
         if line.endswith("\\"):
-            raise Mistake("the options are one line: it cannot go on behind a \\ at its end") from None
+            raise Mistake("the options are one line, which a \\ at its end cannot continue") from None
         raise Mistake(_redact(f"a quote is not closed in: {line}")) from None
 
 
@@ -451,7 +451,9 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
         if flag == "--set" and found[key] == value and value.startswith(("[", "{")):
             text = f"""a text goes in two kinds of quotes: --set '{key}="…"'"""
             raise Mistake(
-                _redact(f"--set {key}: {value} is neither JSON nor a variable that holds such; {text}")
+                _redact(
+                    f"--set {key}: {value} is neither JSON nor the name of a variable with such a value; {text}"
+                )
             )
     return found
 
@@ -459,7 +461,7 @@ def read_pairs(given: Sequence[str], flag: str, names: Names | None = None) -> d
 def _explain_text(value: str, names: Names) -> str:
     """How to write a value that was read as text, but was probably not meant as text; "" for other values."""
     if re.fullmatch(r"[+-]?\d+(,\d+)+", value):
-        return "is no number: a number has no comma, as 10000 or 0.5"
+        return "is no number: write a number without a comma, such as 10000 or 0.5"
     name = re.fullmatch(r"\$?\{?(\w+)\}?", value)
     if name and name[1] != value and name[1] in names:
         return f"is no variable: write {name[1]}, or {{{{{name[1]}}}}}"

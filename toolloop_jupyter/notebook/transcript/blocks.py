@@ -210,7 +210,7 @@ _NO_FIT = ("failed: the answer does not fit output", "tlj-bad")
 
 
 def tell_tokens(usage: Usage) -> list[str]:
-    """How many tokens: all of them or, where a provider had some in its cache, those that went in and came out."""
+    """The number of tokens; if the provider had some in its cache, the numbers of input, cached and output tokens."""
     if not usage.cache_read_tokens:
         return [counted(usage.total_tokens, "token")]
     read = f"{usage.cache_read_tokens:,} of them from cache"
@@ -218,7 +218,7 @@ def tell_tokens(usage: Usage) -> list[str]:
 
 
 def _find_fallbacks(result: Result) -> list[str]:
-    """The models that have answered beside the one that was asked first."""
+    """The models that have answered, without the one that was asked first."""
     asked = [span for span in result.spans if span.kind == "model"]
     return list(dict.fromkeys(one.name for one in asked if not one.is_error and one.name != asked[0].name))
 

@@ -1,0 +1,153 @@
+"""What a rows run costs beside the bare model calls: `asyncio.gather` of the same `acompletion` calls behind a semaphore.
+
+1,000 rows with two model calls each, 32 at once, against a scripted server in a process of its own. Both ways are driven in
+turn, in one process. CPU seconds of this process are what counts, and of all rounds the least: other programs on the machine
+only ever add. The wall clock is printed beside them.
+
+While ours runs, a task of the same loop ticks: the CPU time of the loop's thread between two ticks is how long it was blocked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from benchmarks.processes import read_memory
+from benchmarks.provider import serving
+
+litellm = pytest.importorskip("litellm")
+
+from toolloop_jupyter import tool  # noqa: E402
+from toolloop_jupyter.core.rows import Row, RowsOptions, RowsRun, RowsWatcher  # noqa: E402
+from toolloop_jupyter.core.session import build_config  # noqa: E402
+from toolloop_jupyter.core.tools import make_tools  # noqa: E402
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+ROWS, AT_ONCE, WARM_UP = 1_000, 32, 100
+ROUNDS = int(os.environ.get("TOOLLOOP_ROUNDS", "3"))
+MODEL = "openai/bench"
+PRICE = {
+    "input_cost_per_token": 1e-6,
+    "output_cost_per_token": 1e-6,
+    "litellm_provider": "openai",
+    "mode": "chat",
+}
+MOST_RATIO, MOST_BLOCKED, MOST_MEMORY = 1.1, 0.050, 10.0
+"""To the bare calls; seconds; MB from row 200 to row 1,000."""
+
+
+@tool(parallel=True)
+async def add(a: int, b: int = 2) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+class Watch(RowsWatcher):
+    """Notes the memory as rows end."""
+
+    def __init__(self) -> None:
+        self.memory: dict[int, float] = {}
+        self._ended = 0
+
+    def row_ended(self, row: Row) -> None:
+        assert row.error is None, row.error
+        self._ended += 1
+        if self._ended in (ROWS // 5, ROWS):
+            self.memory[self._ended] = read_memory(os.getpid())
+
+
+async def bare(base: str, count: int = ROWS) -> None:
+    """The same calls without anything around them."""
+    spec, places = make_tools([add])[0].spec, asyncio.Semaphore(AT_ONCE)
+    place = {"model": MODEL, "api_base": base, "api_key": "sk-bench", "tools": [spec]}
+
+    async def run(number: int) -> str:
+        async with places:
+            messages: list[dict[str, Any]] = [{"role": "user", "content": f"Row {number}"}]
+            response = await litellm.acompletion(messages=messages, **place)
+            message = response.choices[0].message
+            messages += [
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [call.model_dump() for call in message.tool_calls],
+                },
+                {"role": "tool", "tool_call_id": message.tool_calls[0].id, "content": "3"},
+            ]
+            response = await litellm.acompletion(messages=messages, **place)
+            return response.choices[0].message.content
+
+    assert await asyncio.gather(*map(run, range(count))) == ["Done."] * count
+
+
+async def ours(base: str, count: int = ROWS, watch: Watch | None = None) -> None:
+    config = build_config(model=MODEL, api_base=base, api_key="sk-bench", tools=[add])
+    table = [{"n": number} for number in range(count)]
+    run = RowsRun(config, "Row {{n}}", table, RowsOptions(AT_ONCE), watcher=watch or RowsWatcher())
+    rows = await run.collect()
+    assert [row.answer for row in rows] == ["Done."] * count
+
+
+async def measure(way: Callable[[], Awaitable[None]]) -> tuple[float, float, float]:
+    """(CPU seconds, seconds, the longest that the loop was blocked in CPU seconds)."""
+    blocked = 0.0
+
+    async def tick() -> None:
+        nonlocal blocked
+        while True:
+            at = time.thread_time()
+            await asyncio.sleep(0)
+            blocked = max(blocked, time.thread_time() - at)
+            await asyncio.sleep(0.002)
+
+    gc.collect()
+    ticking = asyncio.ensure_future(tick())
+    cpu, wall = time.process_time(), time.monotonic()
+    await way()
+    cpu, wall = time.process_time() - cpu, time.monotonic() - wall
+    ticking.cancel()
+    return cpu, wall, blocked
+
+
+async def compare(base: str) -> tuple[dict[str, list[tuple[float, float, float]]], Watch]:
+    watch = Watch()
+    await bare(base, WARM_UP)
+    await ours(base, WARM_UP)
+    gc.collect()
+    gc.freeze()
+    taken: dict[str, list[tuple[float, float, float]]] = {"bare calls": [], "rows": []}
+    for number in range(ROUNDS):
+        taken["bare calls"].append(await measure(lambda: bare(base)))
+        taken["rows"].append(await measure(lambda: ours(base, watch=watch if number == 0 else None)))  # noqa: B023
+    return taken, watch
+
+
+def test_rows_beside_bare_calls():
+    """Rows take at most 1.1 times what the bare calls take, block the loop for 50 ms at most, and keep the memory flat."""
+    litellm.suppress_debug_info = True
+    litellm.register_model({MODEL: PRICE})
+    with serving(1) as base:
+        taken, watch = asyncio.run(compare(base))
+    cpu = {name: min(one[0] for one in all_) for name, all_ in taken.items()}
+    wall = {name: min(one[1] for one in all_) for name, all_ in taken.items()}
+    blocked = {name: min(one[2] for one in all_) for name, all_ in taken.items()}
+    print(
+        f"\n{ROWS:,} rows, two model calls each, {AT_ONCE} at once\n{'':12}{'CPU':>9}{'wall':>9}{'blocked':>12}"
+    )
+    for name in taken:
+        print(f"{name:12}{cpu[name]:7.2f} s{wall[name]:7.2f} s{blocked[name] * 1000:9.1f} ms")
+    grown = watch.memory[ROWS] - watch.memory[ROWS // 5]
+    ratio = cpu["rows"] / cpu["bare calls"]
+    print(
+        f"ratio {ratio:.3f} (CPU), {wall['rows'] / wall['bare calls']:.3f} (wall); memory from row {ROWS // 5} on: {grown:+.1f} MB"
+    )
+    assert ratio <= MOST_RATIO
+    assert blocked["rows"] <= MOST_BLOCKED
+    assert grown <= MOST_MEMORY

@@ -1,0 +1,284 @@
+"""How fast rows ask, and what ends them all: pauses that all share, refusals that every row would get, limits, a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+
+import pytest
+
+import toolloop_jupyter as tl
+from support.servers import Entry, answer, calls, failure
+from toolloop_jupyter import amap
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun, RowsWatcher, pace
+from toolloop_jupyter.core.rows.pace import Pace
+from toolloop_jupyter.core.session import build_config
+from toolloop_jupyter.teaching import ScriptedModel, call, error
+
+
+def limited(most: int):
+    """A server that answers `most` requests, then refuses all for 0.2 s and says so, and then answers as many again."""
+    refused, left, opens = [], most, math.inf
+
+    def respond(received) -> Entry:
+        nonlocal left, opens
+        if received.at >= opens:
+            left, opens = most, math.inf
+        if left:
+            left -= 1
+            return answer("Done.")
+        refused.append(received)
+        opens = min(opens, received.at + 0.2)
+        wait = max(0.0, opens - received.at)
+        return failure(429, "slow down", headers={"retry-after-ms": str(math.ceil(wait * 1000) + 1)})
+
+    return respond, refused
+
+
+@pytest.mark.timeout(120)
+async def test_a_storm_of_refusals(call):
+    """Where a provider takes fewer calls than 16 rows would make, few requests go out beside those needed; all rows end."""
+    respond, refused = limited(40)
+    more, server = call(respond)
+    rows = await amap("{{row}}", [str(n) for n in range(300)], concurrency=16, **more)
+    assert rows.failed == []
+    assert refused
+    assert len(server.requests) <= 1.2 * 300
+
+
+async def test_one_pause_for_all(call):
+    """After one refusal with Retry-After no request of any row goes out until then, and fewer at once."""
+    refused: list[float] = []
+
+    def respond(received) -> Entry:
+        if len(server.requests) == 9:
+            refused.append(received.at)
+            return failure(429, "slow down", headers={"retry-after": "1"})
+        return answer("Done.", stall=0.05)
+
+    more, server = call(respond)
+    rows = await amap("{{row}}", [str(n) for n in range(24)], concurrency=4, **more)
+    assert rows.failed == []
+    early = [one for one in server.requests if refused[0] < one.at < refused[0] + 1.0]
+    assert len(early) <= 3  # those that were on their way
+    assert len(server.requests) == 25
+    assert rows.progress.concurrency < 4
+
+
+async def test_a_gate_lets_in_as_many_as_its_limit():
+    """Those that wait are let in one by one, in order; one that is cut while it waits, or as it is let in, leaves no gap."""
+    gate, order = Pace(1, None), []
+
+    async def enter(name: str) -> None:
+        await gate.enter()
+        order.append(name)
+
+    await gate.enter()
+    waiting = [asyncio.ensure_future(enter(name)) for name in "abc"]
+    await asyncio.sleep(0)
+    waiting[0].cancel()
+    gate.leave(200)
+    waiting[1].cancel()  # it has been let in just now
+    await asyncio.wait(waiting, timeout=1)
+    assert order == ["c"]
+    gate.leave(200)
+    assert gate.under_way == 0
+
+
+async def test_refusals_of_one_pause_halve_once():
+    """Calls that were under way when the pause began tell nothing new; without Retry-After the pauses grow."""
+    gate = Pace(16, None)
+    for _ in range(4):
+        await gate.enter()
+    assert gate.leave(429, 0.05) == 0.05
+    gate.leave(429, 0.01)
+    gate.leave(529, 0.02)
+    assert gate.limit == 8
+    await asyncio.sleep(0.06)
+    assert gate.leave(429, None) == 1.0
+    assert gate.limit == 4
+    for _ in range(8):
+        gate.under_way += 1
+        gate.leave(200)
+    assert 4.3 < gate.limit < 4.6
+
+
+async def test_only_refusals_end_the_run(monkeypatch):
+    """A provider that answers nothing but 429 ends it after some pauses, with one line."""
+    monkeypatch.setattr(pace, "MOST_PAUSES", 2)
+    model = ScriptedModel(error("slow down", 429, {"retry-after-ms": "10"}), repeat_last=True)
+    rows = await amap("{{row}}", list("abcdef"), model=model, concurrency=1)
+    assert len(rows) == 1
+    assert "slow down" in rows.message
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 404])
+async def test_what_every_row_would_get_ends_the_whole(call, status):
+    """A refused key, bill, right or name: few requests go out, and the value has one line that says it."""
+    more, server = call(failure(status, "no credit left"))
+    rows = await amap("{{row}}", [str(n) for n in range(50)], concurrency=2, **more)
+    assert len(server.requests) <= 4
+    assert "\n" not in rows.message
+    assert "no credit left" in rows.message or "key" in rows.message or "no such model" in rows.message
+    assert len(rows) <= 2
+
+
+async def test_a_quota_that_is_used_up_is_no_pause(call):
+    """OpenAI says 429 to that, too."""
+    more, server = call(failure(429, "You exceeded your current quota (insufficient_quota)"))
+    rows = await amap("{{row}}", ["a", "b", "c"], concurrency=1, **more)
+    assert "insufficient_quota" in rows.message
+    assert len(server.requests) <= 3
+
+
+async def test_other_failures_are_tried_again(call):
+    """A server's failure is tried twice more and then the row's own; the others go on."""
+    more, server = call(failure(500), failure(500), answer("a"), answer("b"))
+    rows = await amap("{{row}}", ["a", "b"], concurrency=1, **more)
+    assert [row.answer for row in rows] == ["a", "b"]
+    assert len(server.requests) == 4
+
+
+async def test_timeout_is_for_one_row():
+    """A row that takes too long fails; the next ones have their own time."""
+    model = lambda row: ScriptedModel("x", pace=5.0 if row["row"] == "b" else 0)  # noqa: E731
+    rows = await amap("{{row}}", ["a", "b", "c"], model=model, timeout=0.3, concurrency=1)
+    assert [row.stop_reason for row in rows] == ["done", "timeout", "done"]
+    assert rows[1].error == "it took longer than its timeout of 0.3 s"
+
+
+async def test_max_cost_is_for_all_rows(call):
+    """No model call begins once the rows have cost so much; what there is stays, and the message says it."""
+    more, server = call(
+        answer("x", usage={"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000})
+    )
+    more["model"] = "openai/gpt-4o"
+    price = (await amap("{{row}}", ["a"], **more)).cost
+    assert price
+    rows = await amap("{{row}}", [str(n) for n in range(50)], **more, max_cost=price * 3.5, concurrency=1)
+    assert len(rows) == 4
+    assert rows.message == f"stopped at ${4 * price:.4f}: max_cost is ${price * 3.5} for all rows"
+    assert len(server.requests) == 5
+
+
+async def test_max_cost_in_the_middle_of_a_row(call):
+    """It is looked at before each model call, not only between rows."""
+    usage = {"prompt_tokens": 1000, "completion_tokens": 0, "total_tokens": 1000}
+
+    def look() -> str:
+        """Look."""
+        return "x"
+
+    more, server = call(calls(("look", {}), usage=usage))
+    more["model"] = "openai/gpt-4o"
+    rows = await amap("{{row}}", ["a", "b"], **more, tools=[look], max_cost=0.000001, concurrency=1)
+    assert [row.stop_reason for row in rows] == ["max_cost"]
+    assert len(server.requests) == 1
+
+
+# --- a stop -------------------------------------------------------------------------------------------------------
+
+
+def waiting_run(ready: threading.Event, **more) -> RowsRun:
+    """A run whose rows from 3 on never end; `ready` when two of these have begun."""
+
+    def model(row) -> ScriptedModel:
+        if row["n"] == 4:
+            ready.set()
+        return ScriptedModel("x", pace=60.0 if row["n"] >= 3 else 0)
+
+    config = build_config(model=tl.teaching.ModelOfRow(model))
+    return RowsRun(config, "{{n}}", [{"n": n} for n in range(100)], RowsOptions(concurrency=2), **more)
+
+
+async def test_a_cancel_from_another_thread():
+    """`cancel` ends it within half a second; what has ended is in the value, what was cut is beside it."""
+    ready = threading.Event()
+    run = waiting_run(ready)
+    at: list[float] = []
+
+    def stop() -> None:
+        ready.wait(10)
+        at.append(time.monotonic())
+        run.cancel()
+
+    threading.Thread(target=stop).start()
+    rows = await run.collect()
+    assert time.monotonic() - at[0] < 0.5
+    assert [row.number for row in rows] == [0, 1, 2]
+    assert [row.number for row in rows.cut] == [3, 4]
+    assert rows.message == "the run was stopped"
+
+
+async def test_an_interrupt_leaves_what_there_is():
+    """■ raises CancelledError in the code that awaits it, and `.rows` has what has ended."""
+    ready = threading.Event()
+    run = waiting_run(ready)
+    collecting = asyncio.ensure_future(run.collect())
+    await asyncio.to_thread(ready.wait, 10)
+    collecting.cancel()
+    with pytest.raises(asyncio.CancelledError, match="the run was stopped"):
+        await collecting
+    assert [row.number for row in run.rows] == [0, 1, 2]
+    assert run.rows.message == "the run was stopped"
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_progress_is_told():
+    """The watcher sees rows end, and at the end all of them; `waiting` and `left` follow from it."""
+    told = []
+
+    class Watcher(RowsWatcher):
+        def changed(self, progress):
+            told.append(progress)
+
+    config = build_config(model=ScriptedModel(error("bad", 400)))
+    run = RowsRun(config, "{{row}}", list("abcd"), RowsOptions(concurrency=1), watcher=Watcher())
+    assert (run.progress.waiting, run.progress.left) == (4, None)
+    await run.collect()
+    assert (told[0].waiting, told[0].running) == (4, 0)
+    assert max(one.running for one in told) == 1
+    last = told[-1]
+    assert (last.done, last.failed, last.running, last.waiting, last.left) == (0, 4, 0, 0, 0)
+    assert [row.number for row in last.last] == [1, 2, 3]
+    assert last.rate > 0
+    with pytest.raises(tl.HarnessError, match="have been run already"):
+        await run.collect()
+
+
+# --- tools --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("parallel", [False, True])
+async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
+    """Unless it says that it may run for several; an async one, too."""
+    now, most = 0, 0
+
+    def count(step: int) -> None:
+        nonlocal now, most
+        now += step
+        most = max(most, now)
+
+    def work() -> str:
+        """Work."""
+        count(1)
+        time.sleep(0.02)
+        count(-1)
+        return "x"
+
+    async def awork() -> str:
+        """Work."""
+        count(1)
+        await asyncio.sleep(0.02)
+        count(-1)
+        return "x"
+
+    one = tl.tool(name="work", parallel=parallel)(awork if is_async else work)
+    rows = await amap(
+        "{{row}}", list("abcd"), model=ScriptedModel(call("work"), "x"), tools=[one], concurrency=4
+    )
+    assert [result.output for row in rows for result in row.result.tool_results] == ["x"] * 4
+    assert (most > 1) is parallel

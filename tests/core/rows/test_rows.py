@@ -1,0 +1,350 @@
+"""Rows in, one session for each, and the value: what is filled in, what comes out, what a failing row does to the others."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+import toolloop_jupyter as tl
+from toolloop_jupyter import amap
+from toolloop_jupyter.teaching import ScriptedModel, call, error
+
+
+def last(messages: list[dict[str, object]]) -> str:
+    """What the model was asked or told last."""
+    return str(messages[-1]["content"])
+
+
+def echo() -> ScriptedModel:
+    """A model that says the last message again."""
+    return ScriptedModel(last)
+
+
+class Label(BaseModel):
+    label: str
+    score: int
+
+
+def labelling(messages: list[dict[str, object]]) -> Label:
+    return Label(label=last(messages).split()[-1], score=len(last(messages)))
+
+
+# --- rows in ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"text": "one"}, {"text": "two"}],
+        ({"text": text} for text in ("one", "two")),
+        pd.DataFrame({"text": ["one", "two"]}),
+    ],
+)
+async def test_rows_of_each_kind(rows):
+    """Dicts, a generator of them and a DataFrame are asked row by row, and the answers are in the table's order."""
+    found = await amap("Say {{text}}.", rows, model=echo())
+    assert [row.answer for row in found] == ["Say one.", "Say two."]
+    assert [row.number for row in found] == [0, 1]
+    assert found[1].input == {"text": "two"}
+
+
+@pytest.mark.parametrize("rows", [["a", "b"], pd.Series(["a", "b"], name="letter")])
+async def test_texts_are_the_row(rows):
+    """A row that is a text is `{{row}}`."""
+    found = await amap("Say {{row}}.", rows, model=echo())
+    assert [row.answer for row in found] == ["Say a.", "Say b."]
+
+
+async def test_polars():
+    """A polars DataFrame gives its rows, and gets its answers in a polars one."""
+    polars = pytest.importorskip("polars")
+    rows = await amap(
+        "Rate {{text}}", polars.DataFrame({"text": ["x", "yy"]}), model=ScriptedModel(labelling), output=Label
+    )
+    assert isinstance(rows.frame, polars.DataFrame)
+    assert rows.frame["label"].to_list() == ["x", "yy"]
+
+
+async def test_names_are_columns_else_variables():
+    """A column overrules a variable of its name; braces in a cell are not filled in again; other braces stay as typed."""
+    variables = {"product": "tea", "text": "no"}
+    found = await amap(
+        "{{product}}: {{text}} {{ text }} {{not a name}} {x}",
+        [{"text": "{{product}}"}],
+        model=echo(),
+        variables=variables,
+    )
+    assert found[0].answer == "tea: {{product}} {{product}} {{not a name}} {x}"
+
+
+async def test_values_that_are_no_texts():
+    """A number, a list and a column with a blank in its name are told as a tool's result is."""
+    found = await amap("{{n}} {{of what}}", [{"n": 3, "of what": ["a", None]}], model=echo())
+    assert found[0].answer == '3 ["a", null]'
+
+
+@pytest.mark.parametrize(
+    ("prompt", "rows", "words"),
+    [
+        (
+            "{{txt}}",
+            [{"text": "a"}],
+            r"\{\{txt\}\} is neither a column nor a variable; did you mean \{\{text\}\}\?",
+        ),
+        ("{{text}}", [{"text": "a"}, {"other": "b"}], "neither a column nor a variable.* in row 1"),
+        ("Hello", [{"text": "a"}], r"names no column.*write \{\{text\}\}"),
+        ("{{text}}", "text", "rows must be a DataFrame, or dicts or texts in a list, got str"),
+        ("{{text}}", 3, "rows must be"),
+        ("{{row}}", ["a", 3], "row 1 is a value of type int"),
+        ("{{nothing}}", (row for row in [{"text": "a"}]), "neither"),
+    ],
+)
+async def test_mistakes_before_anything_goes_out(prompt, rows, words):
+    """A name that is neither column nor variable, or rows that are none, raise before the model is asked."""
+    model = echo()
+    with pytest.raises((ValueError, TypeError), match=words):
+        await amap(prompt, rows, model=model)
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"concurrency": 0}, "concurrency must be >= 1"),
+        ({"max_cost": 0}, "max_cost must be > 0"),
+        ({"on_error": "raise"}, 'on_error must be "continue" or "stop"'),
+        ({"permissions": "ask"}, "permissions='ask' needs on_approval="),
+    ],
+)
+def test_options_that_no_run_can_have(options, words):
+    """They raise when the run is made."""
+    with pytest.raises(ValueError, match=words):
+        amap("{{row}}", ["a"], model=echo(), **options)
+
+
+async def test_an_iterable_is_read_as_rows_are_needed():
+    """With two rows at once, a generator is never more than three rows ahead of what has ended."""
+    ended, ahead = 0, []
+
+    def rows() -> Iterator[dict[str, int]]:
+        for number in range(20):
+            ahead.append(number - ended)
+            yield {"n": number}
+
+    def answer(messages: list[dict[str, object]]) -> str:
+        nonlocal ended
+        ended += 1
+        return last(messages)
+
+    found = await amap("{{n}}", rows(), model=ScriptedModel(answer), concurrency=2)
+    assert len(found) == 20
+    assert max(ahead) <= 3
+
+
+async def test_a_generator_that_raises():
+    """What it gave before is in the value, and the message says what it raised."""
+
+    def rows() -> Iterator[str]:
+        yield "a"
+        raise OSError("the file is gone")
+
+    found = await amap("{{row}}", rows(), model=echo())
+    assert [row.answer for row in found] == ["a"]
+    assert found.message == "row 1 could not be read: OSError: the file is gone"
+
+
+async def test_no_rows():
+    """A table without rows gives an empty value and an empty frame."""
+    found = await amap("{{row}}", [], model=echo())
+    assert (len(found), found.cost, len(found.frame)) == (0, 0, 0)
+
+
+# --- the value ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        pd.Index([7, 7, 9]),
+        pd.MultiIndex.from_tuples([("a", 1), ("a", 2), ("b", 1)], names=["group", "n"]),
+        pd.date_range("2026-01-01", periods=3),
+    ],
+)
+async def test_the_index_is_kept(index):
+    """The frame has the index of the rows: a duplicate one, one of several levels, dates."""
+    given = pd.DataFrame({"text": ["x", "yy", "zzz"]}, index=index)
+    frame = (await amap("Rate {{text}}", given, model=ScriptedModel(labelling), output=Label)).frame
+    assert frame.index.equals(index)
+    assert list(frame.columns) == ["label", "score", "stop_reason", "error", "cost", "tokens", "seconds"]
+    assert list(frame["label"]) == ["x", "yy", "zzz"]
+    assert list(frame["score"]) == [6, 7, 8]
+
+
+async def test_columns_of_other_answers():
+    """Texts and numbers are `answer`; fields with the names of the frame's own columns keep them."""
+
+    @dataclass
+    class Cost:
+        cost: float
+        currency: str
+
+    assert list((await amap("{{row}}", ["a"], model=echo())).frame["answer"]) == ["a"]
+    numbers = await amap("{{row}}", ["3"], model=echo(), output=int)
+    assert list(numbers.frame["answer"]) == [3]
+    costs = await amap("{{row}}", ["a"], model=ScriptedModel({"cost": 2.5, "currency": "EUR"}), output=Cost)
+    assert list(costs.frame.columns) == [
+        "cost",
+        "currency",
+        "stop_reason",
+        "error",
+        "row_cost",
+        "tokens",
+        "seconds",
+    ]
+
+
+async def test_a_failing_row_is_a_value():
+    """The others go on; its error, its stop reason and its place are in the value and in the frame."""
+    rows = await amap(
+        "{{row}}",
+        ["a", "b", "c"],
+        model=lambda row: ScriptedModel(error("no such thing", 400) if row["row"] == "b" else row["row"]),
+    )
+    assert [row.number for row in rows.failed] == [1]
+    assert "no such thing" in rows.failed[0].error
+    assert rows.failed[0].answer is None
+    assert list(rows.frame["stop_reason"]) == ["done", "runtime_error", "done"]
+    assert list(rows.frame["answer"].isna()) == [False, True, False]
+    assert rows.progress.done == 2
+    assert rows.progress.failed == 1
+
+
+async def test_an_answer_that_does_not_fit_is_an_error_of_its_row():
+    """OutputInvalid is the row's error, and its transcript is there."""
+    rows = await amap("{{row}}", ["a"], model=ScriptedModel(*["no JSON"] * 3), output=Label)
+    assert "did not match Label" in rows[0].error
+    assert rows[0].result.text == "no JSON"
+
+
+async def test_a_row_without_a_column_is_an_error_of_its_row():
+    """Of an iterable, where it cannot be known before."""
+    rows = await amap("{{a}}", iter([{"a": "1"}, {"b": "2"}, {"a": "3"}]), model=echo())
+    assert [row.error for row in rows] == [None, "the row has no 'a'", None]
+
+
+async def test_one_row_whole():
+    """`rows[n]` has the run's transcript: its calls, their results, its text; a number that has not ended says so."""
+
+    def lookup(word: str) -> str:
+        """Look a word up."""
+        return f"{word}!"
+
+    rows = await amap(
+        "Look up {{row}}", ["a", "b"], model=ScriptedModel(call("lookup", word="x"), last), tools=[lookup]
+    )
+    assert [result.output for result in rows[1].result.tool_results] == ["x!"]
+    assert (rows[1].result.prompt, rows[1].answer) == ("Look up b", "x!")
+    assert rows[-1] is rows[1]
+    with pytest.raises(IndexError, match="row 2 has not ended"):
+        _ = rows[2]
+
+
+async def test_usage_and_cost():
+    """They are the sums of all rows."""
+    rows = await amap("{{row}}", ["a", "b"], model=echo())
+    assert rows.usage.calls == 2
+    assert rows.cost == 0.0
+    assert rows.usage.total_tokens == sum(row.tokens for row in rows) > 0
+
+
+async def test_order_is_the_tables():
+    """Rows that end in another order come out in that of the table."""
+    order: list[int] = []
+
+    class Watcher(tl.core.rows.RowsWatcher):
+        def row_ended(self, row):
+            order.append(row.number)
+
+    def model(row: dict[str, int]) -> ScriptedModel:
+        return ScriptedModel("x", pace=0.05 * (3 - row["n"]))
+
+    config = tl.core.session.build_config(model=tl.teaching.ModelOfRow(model))
+    rows = await tl.core.rows.RowsRun(
+        config, "{{n}}", [{"n": n} for n in range(3)], watcher=Watcher()
+    ).collect()
+    assert order == [2, 1, 0]
+    assert [row.number for row in rows] == [0, 1, 2]
+
+
+async def test_not_streamed_unless_asked(call):
+    """The request asks for a whole answer; `completion_kwargs={"stream": True}` asks for a stream."""
+    from support.servers import answer
+
+    for wanted, options in ((False, {}), (True, {"completion_kwargs": {"stream": True}})):
+        more, server = call(answer("Hi"))
+        await amap("{{row}}", ["a"], **more, options=tl.ToolLoopOptions(**options))
+        assert bool(server.requests[0].body.get("stream")) is wanted
+
+
+async def test_at_most_so_many_at_once():
+    """Never more rows than `concurrency` are with the model."""
+    now, most = 0, 0
+
+    async def wait(n: int) -> int:
+        """Wait."""
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.01)
+        now -= 1
+        return n
+
+    await amap(
+        "{{row}}",
+        list("abcdefgh"),
+        model=ScriptedModel(call("wait", n=1), "x"),
+        tools=[tl.tool(parallel=True)(wait)],
+        concurrency=3,
+    )
+    assert most == 3
+
+
+async def test_on_error_stop():
+    """After a row that failed no other begins."""
+    model = ScriptedModel(error("bad", 400))
+    rows = await amap("{{row}}", list("abcdef"), model=model, concurrency=1, on_error="stop")
+    assert len(rows) == 1
+    assert rows.message.startswith("stopped, since row 0 failed: ")
+
+
+def test_map_works_in_sync_code():
+    """`map` returns the Rows."""
+    assert [row.answer for row in tl.map("{{row}}", ["a"], model=echo())] == ["a"]
+
+
+def test_pandas_is_not_imported():
+    """A run over dicts imports neither pandas nor polars."""
+    code = (
+        "import sys, toolloop_jupyter as tl; from toolloop_jupyter.teaching import ScriptedModel\n"
+        "tl.map('{{row}}', ['a'], model=ScriptedModel('b')); print({'pandas', 'polars', 'litellm'} & set(sys.modules))"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert ran.stdout == "set()\n"
+
+
+async def test_a_script_for_each_row():
+    """A ScriptedModel begins its script with each row, and remembers what all of them sent."""
+    model = ScriptedModel("first", name="lesson")
+    rows = await amap("{{row}}", ["a", "b", "c"], model=model)
+    assert [row.answer for row in rows] == ["first"] * 3
+    assert len(model.requests) == 3
+    assert {row.result.model for row in rows} == {"toolloop/lesson"}

@@ -1,0 +1,326 @@
+"""The store: each finished row is paid once, whatever ends the kernel; failed ones are tried again; no key is in the file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from datetime import date
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+import toolloop_jupyter as tl
+from toolloop_jupyter import amap
+from toolloop_jupyter.core.loop import Output
+from toolloop_jupyter.core.rows.store import Store, decode_row, encode_row
+from toolloop_jupyter.core.text import remember
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning
+
+
+def last(messages: list[dict[str, object]]) -> str:
+    return str(messages[-1]["content"])
+
+
+def read(path: Path) -> list[dict[str, object]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def saying(name: str = "m") -> ScriptedModel:
+    """A model that says the prompt again, and remembers what it was asked."""
+    return ScriptedModel(last, name=name)
+
+
+class Event(BaseModel):
+    what: str
+    on: date
+
+
+async def test_finished_rows_are_taken_from_the_store(tmp_path):
+    """The second run asks only for rows that are new; the frame is as if all had been run."""
+    store, first, second = tmp_path / "rows.jsonl", saying(), saying()
+    await amap("Say {{row}}", ["a", "b"], model=first, store=store)
+    rows = await amap("Say {{row}}", ["c", "b", "a"], model=second, store=store)
+    assert [last(request.messages) for request in second.requests] == ["Say c"]
+    assert list(rows.frame["answer"]) == ["Say c", "Say b", "Say a"]
+    assert [row.from_store for row in rows] == [False, True, True]
+    assert (rows.usage.calls, rows.progress.from_store) == (1, 2)
+    assert repr(rows) == "<Rows: 3 ended, 2 from the store>"
+
+
+async def test_failed_rows_are_tried_again(tmp_path):
+    """They are in the store, too; the next run says how many of them it runs again, and the one after it takes them."""
+    store = tmp_path / "rows.jsonl"
+    failing = ScriptedModel(error("busy", 400), name="m")
+    await amap("{{row}}", ["a", "b"], model=failing, store=store, on_error="stop", concurrency=1)
+    assert [line["done"] for line in read(store)[1:]] == [False]
+    again = await amap("{{row}}", ["a", "b"], model=saying(), store=store)
+    assert (again.progress.again, again.progress.from_store, again.failed) == (1, 0, [])
+    last_one = await amap("{{row}}", ["a", "b"], model=(unasked := saying()), store=store)
+    assert (last_one.progress.again, last_one.progress.from_store) == (0, 2)
+    assert unasked.requests == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"prompt": "Tell {{row}}"},
+        {"instructions": "Be brief."},
+        {"output": str},
+        {"tools": ["look"]},
+        {"options": tl.ToolLoopOptions(completion_kwargs={"temperature": 0.5})},
+        {"model": "other"},
+    ],
+)
+async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
+    """Another prompt, system message, model, tool, type of the answer or option asks anew; a limit or a stream does not."""
+
+    def look(word: str) -> str:
+        """Look."""
+        return word
+
+    store, changed = tmp_path / "rows.jsonl", dict(changed)
+    await amap("Say {{row}}", ["a"], model=saying(), store=store)
+    same = saying()
+    limits = tl.ToolLoopOptions(completion_kwargs={"stream": True}, max_model_calls=3)
+    await amap("Say {{row}}", ["a"], model=same, store=store, options=limits, timeout=5, max_turns=2)
+    assert same.requests == []
+    other = saying(changed.pop("model", "m"))
+    if "tools" in changed:
+        changed["tools"] = [look]
+    await amap(changed.pop("prompt", "Say {{row}}"), ["a"], model=other, store=store, **changed)
+    assert len(other.requests) == 1
+
+
+async def test_rows_that_are_the_same(tmp_path):
+    """Two equal rows are two lines; a third is asked for."""
+    store = tmp_path / "rows.jsonl"
+    await amap("{{row}}", ["a", "a"], model=saying(), store=store)
+    rows = await amap("{{row}}", ["a", "a", "a"], model=saying(), store=store)
+    assert [row.from_store for row in rows] == [True, True, False]
+
+
+async def test_a_row_comes_back_whole(tmp_path):
+    """Answer, transcript, usage and time of a row from the store are those that it had."""
+
+    def look(word: str) -> str:
+        """Look."""
+        return word * 2
+
+    script = [reasoning("Hm."), call("look", word="x")], Event(what="rain", on=date(2026, 1, 2))
+    store, options = (
+        tmp_path / "rows.jsonl",
+        {"output": Event, "tools": [look], "permissions": {"look": "full"}},
+    )
+    ran = (await amap("{{row}}", ["a"], model=ScriptedModel(*script, name="m"), store=store, **options))[0]
+    kept = (await amap("{{row}}", ["a"], model=ScriptedModel(*script, name="m"), store=store, **options))[0]
+    assert kept.from_store
+    assert kept.answer == ran.answer == Event(what="rain", on=date(2026, 1, 2))
+    assert kept.result.events == ran.result.events
+    assert kept.result.tool_results[0].decision.by == "policy"
+    for field in ("text", "usage", "cost", "stop_reason", "prompt", "model", "session_id", "error"):
+        assert getattr(kept.result, field) == getattr(ran.result, field), field
+    assert kept.key == ran.key
+    assert "what" in json.dumps(read(store)[1])
+
+
+def test_a_row_without_a_run_can_be_written():
+    """One that has no text for its prompt has no result."""
+    row = tl.Row(3, "k", {"a": 1}, None, "the row has no 'b'", 0.5)
+    assert decode_row(encode_row(row), 3, {"a": 1}, Output(str), tl.core.events.Presenter()) == row
+
+
+async def test_half_a_line_is_dropped(tmp_path):
+    """A kernel that dies while it writes leaves half a line: it is cut off with a note, and its row is run again."""
+    store = tmp_path / "rows.jsonl"
+    await amap("{{row}}", ["a", "b"], model=saying(), store=store, concurrency=1)
+    store.write_bytes(store.read_bytes()[:-20])
+    rows = await amap("{{row}}", ["a", "b"], model=(model := saying()), store=store)
+    assert [last(request.messages) for request in model.requests] == ["b"]
+    assert "written half, and is dropped" in rows.progress.message
+    assert [line.get("row") for line in read(store)] == [None, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"name": "x"}\n', "is no store of rows"),
+        ("text,label\n", "is no store of rows"),
+        ('{"toolloop-rows": 2}\n', "is no store of rows"),
+        ('{"toolloop-rows": 1}\nnonsense\n{}\n', "line 2 is no row"),
+    ],
+)
+async def test_another_file_is_left_alone(tmp_path, text, words):
+    """A file that is no store is neither read nor written."""
+    path = tmp_path / "data.jsonl"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        await amap("{{row}}", ["a"], model=(model := saying()), store=path)
+    assert path.read_text() == text
+    assert model.requests == []
+
+
+async def test_a_place_that_cannot_be_written(tmp_path):
+    """A folder that is not there is a mistake before anything goes out."""
+    with pytest.raises(ValueError, match=r"cannot keep rows in 'rows.jsonl': No such file"):
+        await amap("{{row}}", ["a"], model=(model := saying()), store=tmp_path / "nowhere" / "rows.jsonl")
+    assert model.requests == []
+
+
+async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
+    """Rows that could not be kept would be paid again: no other begins, and the value has what there is."""
+
+    def full(self, lines):
+        raise OSError(28, "No space left on device")
+
+    store = tmp_path / "rows.jsonl"
+    await amap("{{row}}", ["z"], model=saying(), store=store)
+    monkeypatch.setattr(Store, "_write", full)
+    rows = await amap("{{row}}", list("abcdef"), model=saying(), store=store, concurrency=1)
+    assert rows.message == "rows.jsonl cannot be written: No space left on device"
+    assert [row.answer for row in rows] == ["a"]
+
+
+async def test_keys_are_kept_out(tmp_path):
+    """A key of the run, in a prompt, an answer or a tool's arguments, and what looks like one, is not in the file."""
+    remember(["quite-a-secret-key-1234"])
+
+    def send(token: str, text: str) -> str:
+        """Send."""
+        return "sent"
+
+    script = call("send", token="hunter2hunter2", text="quite-a-secret-key-1234"), "it is sk-abcdefgh12345678"
+    store = tmp_path / "rows.jsonl"
+    await amap(
+        "{{row}} quite-a-secret-key-1234", ["a"], model=ScriptedModel(*script), tools=[send], store=store
+    )
+    written = store.read_text()
+    for secret in ("quite-a-secret", "hunter2hunter2", "sk-abcdefgh"):
+        assert secret not in written, secret
+
+
+async def test_rows_are_recorded_and_replayed(tmp_path):
+    """Calls of rows that go on side by side are recorded each whole; the replay answers each row, in whatever order they come."""
+    texts, tape = [f"t{n}" for n in range(12)], tmp_path / "rows.toolloop"
+
+    async def look(word: str) -> str:
+        """Look."""
+        await asyncio.sleep(0.001 * (len(word) + int(word[1:]) % 5))
+        return word.upper()
+
+    def ask(messages):
+        return call("look", word=last(messages))
+
+    tool = tl.tool(parallel=True)(look)
+    live = ScriptedModel(ask, last, pace=0.001)
+    ran = await amap("{{row}}", texts, model=live, tools=[tool], concurrency=5, observer=Recorder(tape))
+    replay = Replay(tape, speed=0)
+    assert len(replay.calls) == 24
+    again = await amap("{{row}}", texts[::-1], model=replay, tools=[tool], concurrency=3)
+    assert (
+        [row.answer for row in again]
+        == [row.answer for row in ran][::-1]
+        == [text.upper() for text in texts[::-1]]
+    )
+    other = await amap("{{row}}", ["t99"], model=replay, tools=[tool])
+    assert "was" in other[0].error or "recorded" in other[0].error
+
+
+# --- two processes ------------------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys, time, toolloop_jupyter as tl
+from pydantic import BaseModel
+from toolloop_jupyter.teaching import ScriptedModel, call
+class Label(BaseModel):
+    label: str
+def look(word: str) -> str:
+    "Look a word up."
+    return word
+def ask(turn):
+    def answer(messages):
+        prompt = next(m["content"] for m in messages if m["role"] == "user")
+        with open(sys.argv[1], "a") as log:
+            log.write(prompt + "\\n")
+        return call("look", word="x") if turn == 0 else Label(label=prompt.upper())
+    return answer
+rows = tl.map("Label {{text}}", [{"text": f"t{n}"} for n in range(40)], model=ScriptedModel(ask(0), ask(1), name="m",
+    pace=float(sys.argv[3])), tools=[look], output=Label, concurrency=3, store=sys.argv[2])
+print(rows.frame.drop(columns=["seconds"]).to_csv())
+print(repr(rows), file=sys.stderr)
+"""
+
+
+def start(asked: Path, store: Path, pace: float = 0.03) -> subprocess.Popen[str]:
+    """A process that runs forty rows of two model calls, and notes each call in the file `asked`."""
+    command = [sys.executable, "-c", SCRIPT, str(asked), str(store), str(pace)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def wait_for_lines(path: Path, count: int, running: subprocess.Popen[str]) -> None:
+    while not path.exists() or len(path.read_bytes().splitlines()) < count:
+        assert running.poll() is None, running.stderr.read()
+        time.sleep(0.01)
+
+
+@pytest.mark.timeout(120)
+def test_a_process_that_is_killed_twice(tmp_path):
+    """Each row that had ended was paid once, and the last frame is that of an undisturbed run."""
+    undisturbed, _ = start(tmp_path / "quiet", tmp_path / "whole.jsonl").communicate(timeout=60)
+    asked, store, paid = tmp_path / "asked", tmp_path / "rows.jsonl", {}
+    for after in (8, 20):
+        running = start(asked, store)
+        wait_for_lines(store, after + 1, running)
+        os.kill(running.pid, signal.SIGKILL)
+        running.communicate()
+        counts = Counter(asked.read_text().splitlines())
+        lines = [line for line in store.read_bytes().splitlines(keepends=True)[1:] if line.endswith(b"\n")]
+        paid |= {prompt: counts[prompt] for prompt in (json.loads(line)["prompt"] for line in lines)}
+    frame, said = start(asked, store).communicate(timeout=60)
+    counts = Counter(asked.read_text().splitlines())
+    assert frame == undisturbed
+    assert "from the store" in said
+    assert len(paid) >= 20
+    assert {prompt: counts[prompt] for prompt in paid} == paid  # none was asked again
+    assert counts.total() <= 2 * 40 + 2 * 2 * 3  # beside them only what was under way when it was killed
+
+
+@pytest.mark.timeout(60)
+def test_two_processes_on_one_file(tmp_path):
+    """The second is refused in one line while the first runs; once that one is dead, another one may."""
+    store = tmp_path / "rows.jsonl"
+    first = start(tmp_path / "asked", store, 60)
+    wait_for_lines(store, 1, first)
+    _, said = start(tmp_path / "asked", store).communicate(timeout=30)
+    assert "'rows.jsonl' is in use by another run" in said
+    first.kill()
+    first.communicate()
+    opened = Store(store)
+    opened.open()
+    opened.close()
+
+
+async def test_the_frame_of_both_kinds(tmp_path):
+    """Rows that were run and rows from the store make the same frame."""
+    store = tmp_path / "rows.jsonl"
+    given = pd.DataFrame({"text": ["x", "y"]}, index=["i", "i"])
+    frames = [
+        (
+            await amap(
+                "{{text}}",
+                given,
+                model=ScriptedModel({"what": "a", "on": "2026-01-01"}, name="m"),
+                output=Event,
+                store=store,
+            )
+        ).frame
+        for _ in range(2)
+    ]
+    pd.testing.assert_frame_equal(*[frame.drop(columns="seconds") for frame in frames])

@@ -1,0 +1,313 @@
+"""Rows in an executor's workers: the same frame as on one loop, a worker that dies, what cannot go there.
+
+The pools are real: processes of this machine, loky, and a Dask cluster of two processes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
+
+import pandas as pd
+import pytest
+from pydantic import BaseModel
+
+import toolloop_jupyter as tl
+from toolloop_jupyter import amap
+from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
+from toolloop_jupyter.core.session import build_config
+from toolloop_jupyter.teaching import ModelOfRow, Recorder, ScriptedModel, call, error
+
+cloudpickle = pytest.importorskip("cloudpickle", reason="tests send functions of their own")
+pytestmark = pytest.mark.timeout(180)
+
+
+class Label(BaseModel):
+    label: str
+    size: int
+
+
+def look(word: str) -> str:
+    """Look a word up."""
+    return word.upper()
+
+
+def label(messages: list[dict[str, object]]) -> Label:
+    word = str(messages[-1]["content"])
+    return Label(label=word, size=len(word))
+
+
+def ask(messages: list[dict[str, object]]) -> object:
+    return call("look", word=str(messages[-1]["content"]).split()[-1])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def by_value():
+    """What a notebook defines travels by value; so do the functions of this file, which no worker can import."""
+    import sys
+
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    yield
+    cloudpickle.unregister_pickle_by_value(sys.modules[__name__])
+
+
+@pytest.fixture(scope="module")
+def pool():
+    with ProcessPoolExecutor(2, get_context("spawn")) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def dask():
+    distributed = pytest.importorskip("distributed", reason="there is no Dask")
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def loky():
+    made = pytest.importorskip("loky", reason="there is no loky").get_reusable_executor(max_workers=2)
+    yield made
+    made.shutdown(wait=True, kill_workers=True)
+
+
+@pytest.fixture
+def executor(request):
+    made = request.getfixturevalue(request.param)
+    return made.get_executor() if request.param == "dask" else made
+
+
+TABLE = pd.DataFrame(
+    {"text": [f"word{n}" * (n % 3 + 1) for n in range(30)]}, index=[f"i{n % 7}" for n in range(30)]
+)
+
+
+@pytest.mark.parametrize("executor", ["pool", "loky", "dask"], indirect=True)
+async def test_the_same_frame_as_on_one_loop(executor, tmp_path):
+    """Functions, classes and models of a notebook travel; answers, transcripts, keys and the store are as on one loop."""
+    given = {"tools": [look], "output": Label, "concurrency": 3}
+    here = await amap("Rate {{text}}", TABLE, model=ScriptedModel(ask, label, name="m"), **given)
+    store = tmp_path / "rows.jsonl"
+    there = await amap(
+        "Rate {{text}}",
+        TABLE,
+        model=ScriptedModel(ask, label, name="m"),
+        executor=executor,
+        store=store,
+        **given,
+    )
+    pd.testing.assert_frame_equal(there.frame.drop(columns="seconds"), here.frame.drop(columns="seconds"))
+    assert isinstance(there[3].answer, Label)
+    assert [one.output for one in there[3].result.tool_results] == ["WORD3"]
+    assert [row.key for row in there] == [row.key for row in here]
+    assert there.usage == here.usage
+    again = await amap("Rate {{text}}", TABLE, model=ScriptedModel(name="m"), store=store, **given)
+    assert again.progress.from_store == 30
+
+
+@pytest.mark.parametrize("executor", ["pool", "loky"], indirect=True)
+async def test_a_worker_that_dies(executor, tmp_path):
+    """Its rows are run again, those that had come back are not, and the others go on."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+
+    def look_once(word: str) -> str:
+        """Look."""
+        with (marks / word).open("a") as file:
+            file.write("x")
+        if word == "word9" and len((marks / word).read_text()) == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return word.upper()
+
+    def ask_once(messages):
+        return call("look_once", word=str(messages[-1]["content"]).split()[-1])
+
+    table = [{"text": f"word{n}"} for n in range(20)]
+    rows = await amap(
+        "Rate {{text}}",
+        table,
+        model=ScriptedModel(ask_once, label),
+        tools=[look_once],
+        output=Label,
+        executor=executor,
+        concurrency=2,
+    )
+    assert [row.answer.label for row in rows] == [f"WORD{n}" for n in range(20)]
+    assert (marks / "word9").read_text() == "xx"
+
+
+async def test_a_dask_worker_that_dies(dask):
+    """The cluster runs its rows on another worker."""
+
+    def slow(messages):
+        time.sleep(0.05)
+        return label(messages)
+
+    pid = next(iter(dask.run(os.getpid).values()))
+    killer = threading.Timer(1.0, os.kill, [pid, signal.SIGKILL])
+    killer.start()
+    rows = await amap(
+        "{{text}}",
+        [{"text": f"w{n}"} for n in range(80)],
+        model=ScriptedModel(slow),
+        output=Label,
+        executor=dask.get_executor(),
+        concurrency=2,
+    )
+    killer.join()
+    assert rows.failed == []
+    assert [row.answer.label for row in rows] == [f"w{n}" for n in range(80)]
+    dask.wait_for_workers(2, timeout=60)
+
+
+async def test_a_row_that_kills_its_worker(tmp_path):
+    """After three workers it is an error, and the others have their answers."""
+
+    def die(word: str) -> str:
+        """Look."""
+        if word == "w1":
+            time.sleep(0.2)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return word
+
+    def ask_die(messages):
+        return call("die", word=str(messages[-1]["content"]))
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as executor:
+        rows = await amap(
+            "{{row}}",
+            ["w0", "w1", "w2"],
+            model=ScriptedModel(ask_die, "ok"),
+            tools=[die],
+            executor=executor,
+            concurrency=1,
+        )
+    assert [row.answer for row in rows] == ["ok", None, "ok"]
+    assert "its worker was lost 3 times" in rows[1].error
+
+
+async def test_rows_are_told_as_they_end(pool, monkeypatch):
+    """A row of a chunk comes back before the chunk has ended."""
+    monkeypatch.setattr(workers, "CHUNK", 4)
+    seen: list[tuple[int, int]] = []
+
+    class Watcher(tl.core.rows.RowsWatcher):
+        def row_ended(self, row):
+            seen.append((row.number, run.progress.running))
+
+    def model(row):
+        return ScriptedModel("x", pace=0.3 * row["n"])
+
+    config = build_config(model=ModelOfRow(model))
+    options = RowsOptions(executor=pool, concurrency=1)
+    run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options, watcher=Watcher())
+    await run.collect()
+    assert seen == [(0, 3), (1, 2), (2, 1), (3, 0)]
+
+
+async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):
+    """A cluster of other machines cannot reach this one's address."""
+
+    class Elsewhere(workers._Mailbox):
+        def __init__(self, receipt):
+            super().__init__(receipt)
+            self.address = ("127.0.0.1", 9), b"x"
+
+        def __exit__(self, *exc_info):
+            self._is_open = False
+
+    monkeypatch.setattr(workers, "_Mailbox", Elsewhere)
+    rows = await amap("{{row}}", list("abc"), model=ScriptedModel("x"), executor=pool)
+    assert [row.answer for row in rows] == ["x"] * 3
+
+
+async def test_failures_and_limits(pool):
+    """A failing row is a value; a refusal that all would get, and on_error="stop", end the whole with one line."""
+    failing = ModelOfRow(lambda row: ScriptedModel(error("bad", 400) if row["row"] == "b" else "x"))
+    rows = await amap("{{row}}", list("abc"), model=failing, executor=pool)
+    assert [row.error is None for row in rows] == [True, False, True]
+    refused = await amap(
+        "{{row}}",
+        list("abcdefgh") * 20,
+        model=ScriptedModel(error("no key", 401)),
+        executor=pool,
+        concurrency=1,
+    )
+    assert "no key" in refused.message
+    assert len(refused) < 20
+    stopped = await amap(
+        "{{row}}",
+        list("abcdefgh") * 50,
+        model=ScriptedModel(error("bad", 400)),
+        executor=pool,
+        concurrency=1,
+        on_error="stop",
+    )
+    assert stopped.message.startswith("stopped, since row")
+    assert len(stopped) < 400
+
+
+async def test_a_stop(pool):
+    """It returns within half a second, whatever the workers do."""
+    config = build_config(model=ScriptedModel("x", pace=3.0))
+    run = RowsRun(config, "{{row}}", list("abcd") * 100, RowsOptions(executor=pool, concurrency=2))
+    collecting = tl.core.rows.run.asyncio.ensure_future(run.collect())
+    await tl.core.rows.run.asyncio.sleep(0.5)
+    began = time.monotonic()
+    run.cancel()
+    await collecting
+    assert time.monotonic() - began < 0.5
+    assert run.rows.message == "the run was stopped"
+
+
+class Locked:
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    def __call__(self, word: str) -> str:
+        """Look."""
+        return word
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"permissions": "ask"}, "nobody can be asked in a worker"),
+        ({"permissions": {"look": "full"}}, None),
+        ({"permissions": {"other": "full"}}, "nobody can be asked in a worker"),
+        ({"permissions": lambda call: "full"}, "nobody can be asked in a worker"),
+        ({"permissions": {"*": "deny"}}, None),
+        (
+            {"tools": [tl.tool(name="locked")(Locked())]},
+            "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
+        ),
+        ({"observer": "recorder"}, "what is watched or recorded has to run here"),
+        ({"executor": ThreadPoolExecutor(1)}, "threads of this process have nothing to add"),
+        ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
+    ],
+)
+def test_mistakes_before_the_start(pool, tmp_path, given, words):
+    """A policy that asks, what cannot be pickled (by its name), what is watched here, and what is no executor of processes."""
+    if "observer" in given:
+        given = {"observer": Recorder(tmp_path / "tape")}
+    config = build_config(
+        model=ScriptedModel("x"), **{"tools": [look], **{k: v for k, v in given.items() if k != "executor"}}
+    )
+    options = RowsOptions(executor=given.get("executor", pool))
+    if words is None:
+        RowsRun(config, "{{row}}", ["a"], options)
+        return
+    host = tl.api.NOTEBOOK
+    with pytest.raises((ValueError, TypeError), match=words):
+        RowsRun(
+            tl.core.rows.run.dataclasses.replace(config, host=host), "{{row}}", ["a"], options, ask=host.ask
+        )

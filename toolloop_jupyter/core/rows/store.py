@@ -1,0 +1,234 @@
+"""A row's run as one line of JSON, and the file that keeps such lines.
+
+The first line says what the file is; each other one is a row that has ended. A line is on the disk before its row counts as
+ended. Lines are found by their key and not by the row's number, so that rows may be added, left out or sorted anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import json
+import os
+from collections import Counter, defaultdict, deque
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from filelock import FileLock, Timeout
+
+from ..events import (
+    ArgumentInvalid,
+    Decision,
+    Event,
+    Presenter,
+    Reasoning,
+    Result,
+    Retry,
+    Text,
+    ToolCall,
+    ToolResult,
+    Usage,
+)
+from ..loop import Output
+from ..text import hide_suspected, names_key
+from .values import Row
+
+VERSION = 1
+HEAD = "toolloop-rows"
+JsonObject = dict[str, Any]
+
+_EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = {
+    "text": Text,
+    "reasoning": Reasoning,
+    "call": ToolCall,
+    "result": ToolResult,
+    "retry": Retry,
+}
+"""The events that a line has; of a request to a person there is the decision, with its call's result."""
+_LIVE = frozenset({"value", "traceback", "pictures"})
+"""What a line has not of a tool's result: the object itself, and what is only shown."""
+
+
+def encode_row(row: Row) -> JsonObject:
+    """A row as plain JSON data. Its `input` is not there, nor is anything live."""
+    result = row.result
+    made: JsonObject = {
+        "row": row.number,
+        "key": row.key,
+        "done": row.error is None,
+        "error": row.error,
+        "seconds": round(row.seconds, 3),
+    }
+    if result is None:
+        return made
+    return {
+        **made,
+        "text": result.text,
+        "stop_reason": result.stop_reason,
+        "cost": result.cost,
+        "usage": dataclasses.astuple(result.usage),
+        "model": result.model,
+        "prompt": result.prompt,
+        "note": result.error,
+        "attempts": result.output_attempts,
+        "session": result.session_id,
+        "events": [told for event in result.events if (told := _encode_event(event))],
+    }
+
+
+def _encode_event(event: Event) -> JsonObject | None:
+    for name, kind in _EVENTS.items():
+        if isinstance(event, kind):
+            fields = {
+                field.name: getattr(event, field.name)
+                for field in dataclasses.fields(kind)
+                if field.name not in _LIVE and getattr(event, field.name) != field.default
+            }
+            if isinstance(event, ToolResult) and event.decision is not None:
+                fields["decision"] = vars(event.decision)
+            return {"event": name, **fields}
+    return None
+
+
+def decode_row(
+    line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
+) -> Row:
+    """The row of a line. Raises ValueError, KeyError or TypeError for a line that is none, also when its answer does not fit `output`."""
+    result = None
+    if "stop_reason" in line:
+        done = line["done"] and output is not None
+        result = Result(
+            text=line["text"],
+            output=output.read(line["text"]) if done and output is not None else None,
+            files=[],
+            events=[_decode_event(event) for event in line["events"]],
+            usage=Usage(*line["usage"]),
+            cost=line["cost"],
+            stop_reason=line["stop_reason"],
+            session_id=line["session"],
+            error=line["note"],
+            model=line["model"],
+            prompt=line["prompt"],
+            output_attempts=line["attempts"],
+            presenter=presenter,
+        )
+    return Row(number, line["key"], row, result, line["error"], line["seconds"])
+
+
+def _decode_event(fields: Mapping[str, Any]) -> Event:
+    given = {name: value for name, value in fields.items() if name != "event"}
+    if given.get("decision") is not None:
+        given["decision"] = Decision(**given["decision"])
+    return _EVENTS[fields["event"]](**given)
+
+
+def _hide_keys(value: Any) -> Any:
+    """Plain data without what is a key, or looks like one, as in recordings."""
+    if isinstance(value, str):
+        return hide_suspected(value)
+    if isinstance(value, Mapping):
+        return {str(k): "…" if names_key(str(k)) and k != "key" else _hide_keys(v) for k, v in value.items()}
+    return [_hide_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class Store:
+    """The file of a rows run, from `open` to `close` this process' own."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self.notes: list[str] = []
+        """What a person should know of the file as it was found."""
+        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0, thread_local=False)
+        self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
+        """Lines of finished rows by key; two rows that are the same have two."""
+        self._failed: Counter[str] = Counter()
+        self._file: BinaryIO | None = None
+        self._pending: list[bytes] = []
+        self._writing = asyncio.Lock()
+
+    def open(self) -> None:
+        """Lock the file, read it, and make it ready for more. Raises ArgumentInvalid, naming the file."""
+        try:
+            self.path.parent.stat()  # the lock would make a folder that is not there
+            self._lock.acquire()
+            self._file = self.path.open("r+b" if self.path.exists() else "x+b")
+            end = self._read(self._file)
+            self._file.truncate(end)
+            self._file.seek(end)
+            if end == 0:
+                self._write([json.dumps({HEAD: VERSION}).encode() + b"\n"])
+        except Timeout:
+            raise ArgumentInvalid(
+                f"store {self.path.name!r} is in use by another run (a notebook's kernel, perhaps); name another file"
+            ) from None
+        except OSError as error:
+            self.close()
+            raise ArgumentInvalid(
+                f"cannot keep rows in {self.path.name!r}: {error.strerror or error}"
+            ) from None
+        except ArgumentInvalid:
+            self.close()
+            raise
+
+    def _read(self, file: BinaryIO) -> int:
+        """Take in the lines; returns where the last whole one ends."""
+        end = 0
+        for number, line in enumerate(file, 1):
+            if not line.endswith(b"\n"):
+                self.notes.append("the last line of the store was written half, and is dropped")
+                break
+            entry = _parse(line)
+            if number == 1 and entry.get(HEAD) != VERSION:
+                raise ArgumentInvalid(
+                    f"{self.path.name!r} is no store of rows, and would be lost; name another file"
+                )
+            if number > 1 and not isinstance(entry.get("key"), str):
+                raise ArgumentInvalid(
+                    f"{self.path.name!r}, line {number} is no row; mend it, or name another file"
+                )
+            if entry.get("done"):
+                self._done[entry["key"]].append(line)
+            elif number > 1:
+                self._failed[entry["key"]] += 1
+            end += len(line)
+        return end
+
+    def take(self, key: str) -> JsonObject | None:
+        """The line of a finished row with this key, once; None where there is none."""
+        lines = self._done.get(key)
+        return _parse(lines.popleft()) if lines else None
+
+    def has_failed(self, key: str) -> bool:
+        """Whether a row with this key has failed before; each line counts once."""
+        self._failed[key] -= 1
+        return self._failed[key] >= 0
+
+    async def append(self, line: JsonObject) -> None:
+        """Write a row's line; it is on the disk when this returns. Raises OSError."""
+        text = json.dumps(_hide_keys(line), ensure_ascii=False, default=str)
+        self._pending.append(text.encode("utf-8", "backslashreplace") + b"\n")
+        async with self._writing:  # what came while the disk was busy goes with one write
+            if batch := self._pending:
+                self._pending = []
+                await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, batch))
+
+    def _write(self, lines: list[bytes]) -> None:
+        assert self._file is not None
+        self._file.write(b"".join(lines))
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Give the file free."""
+        if self._file is not None:
+            self._file.close()
+        self._lock.release()
+
+
+def _parse(line: bytes) -> JsonObject:
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return entry if isinstance(entry, dict) else {}

@@ -1,0 +1,305 @@
+"""Rows in the worker processes of an executor: chunks go out, and lines of JSON come back, the same that a store has.
+
+A worker runs its chunk on a loop of its own, and builds the run's configuration anew there: functions and classes travel,
+pydantic's validators and a notebook's kernel do not. Each row that ends is told at once over a connection of this machine;
+where there is none to here (a cluster of other machines), rows come back with their chunk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import importlib
+import json
+import os
+import pickle
+import sys
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext, suppress
+from multiprocessing.connection import Client, Connection, Listener
+from typing import Any
+
+from ..events import ArgumentInvalid, ArgumentTypeInvalid, Host
+from ..execution import Outcome, Raised, attempt, attempt_call, describe_error
+from ..loop import Allowed, Config, asks_nobody
+from ..models import find_responder
+from ..session import build_config
+from ..text import hide
+from .job import Job, begin_row, finish_row
+from .pace import Pace
+from .store import encode_row
+from .values import Row
+
+CHUNK = 4
+"""Rows of a chunk for each that runs at once in a worker."""
+MOST_CHUNKS = 256
+"""Chunks that an executor is given before one of them has come back."""
+MOST_LOST = 3
+"""Times that a worker of a row is lost before the row has failed; the last time the row is sent by itself."""
+_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "options", "sandbox")
+"""What a worker's configuration takes over as it is."""
+
+
+_POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
+"""How a pool was made, private (CPython 3.10 to 3.13, the first also loky 3); one that says it would replace them."""
+
+
+def _find_pickler() -> Any:
+    """cloudpickle, which takes a notebook's functions along, where it is there: Dask and loky bring it."""
+    found = attempt_call(importlib.import_module, "cloudpickle")
+    return pickle if isinstance(found, Raised) else found
+
+
+class Workers:
+    """The rows of a run that are in an executor's workers."""
+
+    def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
+        """Pack what the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, naming what cannot go there."""
+        if not isinstance(executor, Executor):
+            hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
+            raise ArgumentTypeInvalid(
+                f"executor must be a concurrent.futures.Executor, got {type(executor).__name__}{hint}"
+            )
+        if isinstance(executor, ThreadPoolExecutor):
+            raise ArgumentInvalid(
+                "executor: threads of this process have nothing to add; leave it out, and set concurrency"
+            )
+        if not asks_nobody(config):
+            raise ArgumentInvalid(
+                'executor: nobody can be asked in a worker; write permissions="full", a mapping of "full" and "deny", or on_approval='
+            )
+        if config.observers:
+            raise ArgumentInvalid(
+                "executor: what is watched or recorded has to run here; leave executor, or the observer, out"
+            )
+        self._executor, self._pickler, self._is_renewed = executor, _find_pickler(), False
+        self._chunk = CHUNK * concurrency
+        self._takes_rows = config.route.answers is not None
+        self._parcel = self._pack(config, concurrency, max_cost)
+        self._futures: set[Future[list[str]]] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._over = asyncio.Event()
+        """Set when nothing more goes out."""
+        self._alone = asyncio.Lock()
+        """Held by a row that may be what its workers die of."""
+
+    def _pack(self, config: Config, concurrency: int, max_cost: float | None) -> bytes:
+        parts: dict[str, object] = {
+            **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
+            "output": None if config.output is None else config.output.kind,
+            **{name: getattr(config, name) for name in _KEYWORDS},
+            "model": (config.route, find_responder(config.route.model)),
+        }
+        for name, part in parts.items():
+            if isinstance(made := attempt_call(self._pickler.dumps, part), Raised):
+                raise ArgumentInvalid(
+                    f"executor: {name} cannot be sent to a worker: {describe_error(made.error, 300)}"
+                )
+        packed: bytes = self._pickler.dumps([parts, len(config.tools), concurrency, max_cost])
+        return packed
+
+    async def run(self, jobs: AsyncIterator[Job], receipt: Receipt) -> None:
+        """Run the rows, as long as there are any; `receipt` takes those that come back."""
+        with _Mailbox(receipt) as mailbox:
+            chunk: list[Job] = []
+            async for job in jobs:
+                chunk.append(job)
+                if len(chunk) == self._chunk:
+                    await self._send(chunk, mailbox.address, receipt)
+                    chunk = []
+            if chunk:
+                await self._send(chunk, mailbox.address, receipt)
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            await receipt.wait()
+        if self._is_renewed:
+            self._executor.shutdown(wait=False)
+
+    async def _send(self, chunk: list[Job], address: object, receipt: Receipt) -> None:
+        task = asyncio.ensure_future(self._run_chunk(chunk, address, receipt))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        await asyncio.sleep(0)
+        if len(self._tasks) >= MOST_CHUNKS:
+            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+
+    async def _run_chunk(
+        self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
+    ) -> None:
+        """Run one chunk; of a lost worker's the rows that have not come back once more, in the end each by itself."""
+        jobs = [job for job in chunk if job.number not in receipt.told]
+        if not jobs or self._over.is_set():
+            return
+        async with self._alone if lost + 1 == MOST_LOST else nullcontext():
+            executor = self._executor
+            outcome = await self._submit(jobs, address)
+            if _is_lost(outcome.error):
+                self._renew(executor)
+        if outcome.error is None:
+            for line in outcome.value:
+                receipt.take(line)
+        elif self._over.is_set():
+            return
+        elif not _is_lost(outcome.error):
+            receipt.fail(hide(f"the workers cannot run the rows: {describe_error(outcome.error, 500)}"))
+        elif lost + 1 < MOST_LOST:
+            parts = [jobs] if lost == 0 else [[job] for job in jobs]
+            await asyncio.gather(*(self._run_chunk(part, address, receipt, lost + 1) for part in parts))
+        else:
+            why = f"its worker was lost {MOST_LOST} times: {describe_error(outcome.error, 200)}"
+            for job in jobs:
+                receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
+
+    async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
+        """The lines of these rows, or what was raised."""
+        sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
+        packed = attempt_call(self._pickler.dumps, sent)
+        if isinstance(packed, Raised):
+            return Outcome(error=packed.error)
+        future = attempt_call(self._executor.submit, run_chunk, self._parcel, packed, address)
+        if isinstance(future, Raised):
+            return Outcome(error=future.error)
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        return await attempt(asyncio.wrap_future(future))
+
+    def take_back(self) -> None:
+        """Let no worker begin what it has not begun. What is under way there comes to its end."""
+        if not self._over.is_set():
+            self._over.set()
+            for future in list(self._futures):
+                future.cancel()
+
+    def leave(self) -> None:
+        """The same, and wait for nothing: what is under way comes to its end, and is lost."""
+        self.take_back()
+        for task in self._tasks:
+            task.cancel()
+
+    def _renew(self, broken: Executor) -> None:
+        """Make another pool like one that is broken for good. Dask's executor lives on: its cluster has other workers."""
+        if broken is not self._executor:
+            return  # another chunk of it was first
+        loky: Any = sys.modules.get("loky")
+        pool: Any = broken
+        if loky is not None and type(pool).__module__.startswith("loky"):
+            self._executor = loky.get_reusable_executor(max_workers=getattr(pool, _POOL[0]))
+        elif isinstance(pool, ProcessPoolExecutor):
+            self._executor = ProcessPoolExecutor(*(getattr(pool, name) for name in _POOL))
+            self._is_renewed = True
+
+
+def _is_lost(error: BaseException | None) -> bool:
+    """Whether a worker has died, and not the work failed."""
+    return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
+
+
+class Receipt:
+    """Takes the lines of rows that come back, each row once."""
+
+    def __init__(
+        self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
+    ) -> None:
+        """`keep` is given each line; `fail` is told why no more can be run."""
+        self.told: set[int] = set()
+        """The rows that have come back."""
+        self.fail = fail
+        self._keep, self._loop = keep, asyncio.get_running_loop()
+        self._keeping: set[asyncio.Future[None]] = set()
+
+    def take(self, text: str | bytes) -> None:
+        """A line has come. On the run's loop."""
+        line: dict[str, Any] = json.loads(text)
+        if line["row"] in self.told:
+            return
+        self.told.add(line["row"])
+        keeping = asyncio.ensure_future(self._keep(line))
+        self._keeping.add(keeping)
+        keeping.add_done_callback(self._keeping.discard)
+
+    def take_soon(self, text: bytes) -> None:
+        """The same from another thread."""
+        with suppress(RuntimeError):  # the loop is closed: the run was stopped
+            self._loop.call_soon_threadsafe(self.take, text)
+
+    async def wait(self) -> None:
+        """Wait until all lines are kept."""
+        if self._keeping:
+            await asyncio.wait(self._keeping)
+
+
+class _Mailbox:
+    """Where workers of this machine tell a row that has ended."""
+
+    def __init__(self, receipt: Receipt) -> None:
+        self._receipt, key = receipt, os.urandom(32)
+        self._listener = Listener(("127.0.0.1", 0), backlog=16, authkey=key)
+        self._is_open = True
+        self.address = self._listener.address, key
+
+    def __enter__(self) -> _Mailbox:
+        threading.Thread(target=self._accept, name="toolloop-rows", daemon=True).start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._is_open = False
+        attempt_call(Client, self.address[0], None, self.address[1])  # wakes the thread, which waits in C
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while self._is_open:
+            came = attempt_call(self._listener.accept)
+            if not isinstance(came, Raised):  # else somebody without the key, or the end
+                threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
+
+    def _read(self, connection: Connection) -> None:
+        with connection, suppress(EOFError, OSError):
+            while True:
+                self._receipt.take_soon(connection.recv_bytes())
+
+
+# --- in a worker ------------------------------------------------------------------------------------------------
+
+_own = threading.local()
+
+
+def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
+    """Run rows in this worker and return their lines. Each is told at `address` as it ends, where that can be reached."""
+    if not hasattr(_own, "loop"):
+        _own.loop = asyncio.new_event_loop()  # one for all chunks of this thread: connections stay open
+    here = None if address is None else attempt_call(Client, address[0], None, address[1])
+    connection = None if here is None or isinstance(here, Raised) else here
+    try:
+        made: list[str] = _own.loop.run_until_complete(
+            _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - it is ours
+        )
+        return made
+    finally:
+        if connection is not None:
+            connection.close()
+
+
+async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection | None) -> list[str]:
+    parts, tools, concurrency, max_cost = parcel
+    pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
+    route, _ = parts["model"]
+    functions = list(parts.values())[:tools]
+    keywords = {name: parts[name] for name in (*_KEYWORDS, "output")}
+    config = build_config(model=route.answers or route.model, tools=functions, **keywords)
+    config = dataclasses.replace(config, route=route, gate=pace)
+    lines: list[str] = []
+
+    async def run(job: Job) -> None:
+        async with places:
+            if pace.ends_all() or pace.find_limit():
+                return
+            row = await finish_row(begin_row(config, job, Host(), allowed), job, config)
+            line = {**encode_row(row), "ends_all": pace.ends_all()}
+            lines.append(json.dumps(line, default=str))
+            if connection is not None:
+                attempt_call(connection.send_bytes, lines[-1].encode("utf-8", "backslashreplace"))
+
+    await asyncio.gather(*map(run, jobs))
+    return lines
