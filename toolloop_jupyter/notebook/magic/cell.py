@@ -6,15 +6,17 @@ import dataclasses
 import functools
 import keyword
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api import ROWS_PRESENTER, aagent_session
+from ...core.conversation import Prompt, read_prompt
 from ...core.events import (
     STOPPED,
     ArgumentInvalid,
     ArgumentTypeInvalid,
+    CapabilityUnsupported,
     Mistake,
     Observer,
     OutputInvalid,
@@ -30,7 +32,16 @@ from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
-from .names import fill_in, fill_names, holds_rows, leave_out_others, look_up, note_left, resolve
+from .names import (
+    fill_names,
+    find_attached,
+    holds_rows,
+    leave_out_others,
+    look_up,
+    note_left,
+    read_template,
+    resolve,
+)
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -151,12 +162,12 @@ class RecordingNotes(Observer):
 # --- one run --------------------------------------------------------------------------------------------------
 
 
-_NOT_WITH_ROWS = ("session", "append", "step", "keep_history")
-
-
-def _require_text(prompt: str) -> None:
-    if not prompt.strip():
-        raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
+_NOT_WITH_ROWS = {
+    **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
+    "attach": "a row is asked with the text of its cells",
+}
+"""The options that a run for each row does not take, and why."""
+_EMPTY_PROMPT = "the prompt is empty; write below the %%toolloop line what the model should do"
 
 
 class Notebook:
@@ -256,8 +267,7 @@ class Notebook:
         if for_rows := [o.typed[-1] for o in OPTIONS if o.is_of_rows and o.name in typed]:
             raise Mistake(f"{for_rows[0]} goes with --each TABLE, a run for each row of a table")
         cell = kernel.Cell.here()
-        prompt = fill_in(body, self.names)
-        _require_text(prompt)
+        prompt = self._read_prompt(body, typed.get("attach", ()))
         before = self.sessions.get(self.complete(typed)["session"] or "")
         # Running a cell again replaces its turn (and those after it).
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
@@ -268,7 +278,9 @@ class Notebook:
             return None
         # First of all, so that a file that cannot be written is an error before anything runs.
         recorder = self.tapes.recorder(options["record"])
-        named, notes = self._go_on(options, going_back=turn is not None)
+        made = self._make_session(options)
+        prompt = await self._prepare(made, prompt)
+        named, notes = self._go_on(made, options, going_back=turn is not None)
         if not options["append"]:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(turn) if turn is not None else None
@@ -278,16 +290,17 @@ class Notebook:
         notes += self._note_without_docstring(named.session.config.tools)
         for text in (body, str(options["instructions"] or "")):
             notes += [notice(*told) for told in note_left(text, self.names)]
-        view, observers = self._view(options, named, cell, recorder, replaced)
+        view, observers = self._view(options, named, cell, recorder, replaced, prompt.filled)
         stream = named.session.astream(prompt, observers=observers)
         async with kernel.serving_clicks():
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
     async def _run_rows(self, typed: Options, body: str) -> Rows | None:
         """Run the prompt for each row of a table, and show how far it is. Raises before anything is shown for a mistake."""
-        _require_text(body)
-        if alone := [o.typed[-1] for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed]:
-            raise Mistake(f"{alone[0]} does not go with --each: each row is a conversation of its own")
+        if not body.strip():
+            raise Mistake(_EMPTY_PROMPT)
+        if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
+            raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
         options, cell = self.complete(typed), kernel.Cell.here()
         recorder = None if options["dry_run"] else self.tapes.recorder(options["record"])
         config = self._make_session({**options, "session": "", "max_cost": None}).config
@@ -374,19 +387,42 @@ class Notebook:
         first = request_block(request, sent=False, title_of=model)
         cell.display(make_bundle([first, notice(tell_size_of_rows(request, run.total))]))
 
-    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
+    def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
+        """The prompt of a cell: what it attaches, and its text with the variables at their places. Raises Mistake."""
+        template = read_template(body, self.names)
+        if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
+            raise Mistake(_EMPTY_PROMPT)
+        try:
+            files = [find_attached(name, self.names) for name in attached]
+            return read_prompt([*files, template], kernel.name_cells)
+        except ArgumentInvalid as error:
+            raise Mistake(str(error)) from None
+
+    async def _prepare(self, session: AsyncSession, prompt: Prompt) -> Prompt:
+        """The prompt, checked against what the model takes. Raises Mistake for what it does not."""
+        try:
+            if not prompt.needs:
+                return prompt
+            model = session.config.route.model
+            return await live.say_loading(model, lambda: session.prepare(prompt))
+        except CapabilityUnsupported as error:
+            raise Mistake(in_flags(str(error))) from None
+
+    async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
             if turn is not None:
                 session.rewind(turn)
-        request = await session.preview(prompt)
+        request = await session.preview(await self._prepare(session, prompt))
         cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
-    def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[Block]]:
-        """(the conversation that the cell continues, with the cell's options; notes for the person)."""
-        made, name = self._make_session(options), options["session"]
+    def _go_on(
+        self, made: AsyncSession, options: Options, *, going_back: bool
+    ) -> tuple[NamedSession, list[Block]]:
+        """(the conversation that the cell continues, with the options of `made`; notes for the person)."""
+        name = options["session"]
         if not name:
             made.lasting = False
             return NamedSession(made), []
@@ -447,6 +483,7 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: ReplacedTurns | None,
+        filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
         """(the view of the run, the run's observers). Step mode comes before the view and the recorder: it holds a step before
         they see it.
@@ -460,6 +497,7 @@ class Notebook:
             output=config.output.name if config.output else None,
             session=options["session"] or None,
             tape=describe_source(config.route.model, answers, recorder),
+            filled=filled,
         )
 
         def finish() -> Mapping[str, object]:
