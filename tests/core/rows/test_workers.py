@@ -199,10 +199,12 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch):
     """A row of a chunk comes back before the chunk has ended."""
     monkeypatch.setattr(workers, "CHUNK", 4)
     seen: list[tuple[int, int]] = []
+    at: list[float] = []
 
     class Watcher(tl.core.rows.RowsWatcher):
         def row_ended(self, row):
             seen.append((row.number, run.progress.running))
+            at.append(time.monotonic())
 
     def model(row):
         return ScriptedModel("x", pace=0.3 * row["n"])
@@ -212,6 +214,7 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch):
     run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options, watcher=Watcher())
     await run.collect()
     assert seen == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    assert at[3] - at[0] > 0.6  # the last alone takes longer
 
 
 async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):
