@@ -32,6 +32,10 @@ from jupyter_client.kernelspec import KernelSpec, KernelSpecManager
 WIDGET = "application/vnd.jupyter.widget-view+json"
 PATIENCE = 120.0
 """Seconds that anything waited for may take to come; a machine with much else to do is in them. Only a failure takes so long."""
+TRANSPORT = "ipc" if os.name == "posix" else "tcp"
+"""Sockets in the kernel's own folder. A TCP port is looked for first and bound by the kernel when it has started; in between a
+server of another test may get it, and the kernel ends.
+"""
 QUIET = {
     "JPY_SESSION_NAME": "",  # set by a Jupyter server for its own kernels; a test may run in one
     "PYDEVD_DISABLE_FILE_VALIDATION": "1",  # the debugger's note about frozen modules, at every start
@@ -193,7 +197,7 @@ class LiveKernel:
         self._home = tempfile.mkdtemp(prefix="live-kernel-")
         wanted = {**os.environ, "IPYTHONDIR": f"{self._home}/ipython", **QUIET, **self.env}
         env = {name: value for name, value in wanted.items() if value is not None}
-        self.manager = _Manager(connection_file=f"{self._home}/kernel.json")
+        self.manager = _Manager(connection_file=f"{self._home}/kernel.json", transport=TRANSPORT)
         self.manager.python = self.python
         self.manager.kernel_spec_manager = _ThisSpec(parent=self.manager)
         self.manager.start_kernel(env=env, cwd=str(self.folder))

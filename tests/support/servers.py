@@ -13,7 +13,9 @@ random port of 127.0.0.1, so it serves sync and async tests and other processes 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,6 +102,16 @@ def failure(status: int, message: str = "scripted failure", **more: Any) -> Entr
     return Entry(status=status, body={"error": {"message": message, "type": "scripted"}}, **more)
 
 
+async def _listen(connected: Callable[..., Any]) -> asyncio.Server:
+    """Listen on a port below those that the system gives away: of these, a kernel of another test is promised some, which it
+    binds only once it has started.
+    """
+    for _ in range(100):
+        with contextlib.suppress(OSError):
+            return await asyncio.start_server(connected, "127.0.0.1", 10_000 + secrets.randbelow(22_000))
+    raise RuntimeError("no port from 10,000 to 32,000 could be had")
+
+
 class ScriptedServer:
     """See the module. `requests` grows as they arrive; `errors` holds mistakes of the script itself."""
 
@@ -183,7 +195,7 @@ class ScriptedServer:
             finally:
                 serving.discard(task)
 
-        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        server = await _listen(connected)
         self.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
         ready.set()
         await self._stopping.wait()

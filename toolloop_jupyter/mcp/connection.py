@@ -37,6 +37,8 @@ from .tools import (
 MOST_TOOLS = 1_000
 """Tools of one server. If it has more, the first ones are listed."""
 _MOST_PAGES = 100
+MANY_TOOLS = 128
+"""OpenAI's limit for one request: its API reference, `tools`."""
 MANY_TOKENS = 5_000
 """Tokens of a server's tools. A person is told of more, since each model call of a run sends them."""
 _BY_HAND = 600.0
@@ -62,9 +64,9 @@ class Connection(ToolSource):
         max_result: int | None,
         handshake: float,
     ) -> None:
-        self._target, self._policy = target, permissions
+        self._policy = permissions
         self._wanted = (None if include is None else _read_names(include), _read_names(exclude))
-        self._name, self._limits, self._handshake = name, (timeout, max_result), handshake
+        self._name, self._limits = name, (timeout, max_result)
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
         self._finalizer.atexit = False  # `close_all` waits
@@ -189,9 +191,10 @@ class Connection(ToolSource):
             *([f"{len(left_out) - 10} more are left out"] if len(left_out) > 10 else []),
         ]
         tokens = sum(len(json.dumps(tool.as_tool().spec)) for tool in made.values()) // 4
-        if tokens > MANY_TOKENS:
+        if tokens > MANY_TOKENS or len(made) > MANY_TOOLS:
+            most = f" (OpenAI takes {MANY_TOOLS} at most)" if len(made) > MANY_TOOLS else ""
             self.notices.append(
-                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call; include=[…] takes fewer"
+                f"{len(made)} tools, about {tokens:,} tokens, go out with each model call{most}; include=[…] takes fewer"
             )
 
     def _make_tool(self, one: Any) -> ServerTool:
@@ -235,8 +238,8 @@ class _Life:
         self._target, self._handshake = target, handshake
         self.log = ServerLog()
         self.closed = False
-        self.changed = False
-        """Whether the server has said, since the last listing, that its list has changed."""
+        self.news: object | None = None
+        """What the server has said of its list since it was asked for it: another object each time."""
         self._lock = threading.Lock()
         self._link: Link | None = None
         self._pinned: dict[str, str] = {}
@@ -250,13 +253,14 @@ class _Life:
     def list_tools(self) -> list[Any]:
         """The tools that the server lists now. Raises ConnectionFailed."""
         link = self._open()
-        self.changed = False
+        news = self.news
         outcome = link.run_sync(_list_all, self._handshake)
         if outcome.error is not None:
             why = f"{self.title} gives no list of its tools: {link.explain(outcome.error)}"
             raise ConnectionFailed(self.log.add_last_words(why)) from None
         listed: list[Any] = outcome.value
-        self._pinned = self._listed = {one.name: describe_listed(one) for one in listed}
+        self._take_list(listed, news)
+        self._pinned = self._listed
         return listed
 
     def call_sync(self, tool: ServerTool, arguments: Mapping[str, object]) -> Any:
@@ -306,7 +310,7 @@ class _Life:
             context.report(Progress(done, total, plain(message or "")[:200]))
 
         async def work(client: Any) -> object:
-            if self.changed:
+            if self.news is not None:
                 await self._look_again(client)
             self._check_pinned(tool)
             with self._askers.running(asker):
@@ -316,11 +320,20 @@ class _Life:
         return work
 
     async def _look_again(self, client: Any) -> None:
-        """List the tools again: the server has announced a change, or was started again."""
-        self.changed = False  # before the listing, so that a change during it counts
-        self._listed = {one.name: describe_listed(one) for one in await _list_all(client)}
-        if self._listed != self._pinned:
-            self.changed = True
+        """List the tools after a change, or of a server that was started again. Each call that comes meanwhile looks itself."""
+        news = self.news
+        self._take_list(await _list_all(client), news)
+
+    def _take_list(self, listed: list[Any], news: object) -> None:
+        """Keep a list; `news` is what was known before it was asked for: what has been said since counts still."""
+        self._listed = {one.name: describe_listed(one) for one in listed}
+        if self.news is news:
+            self.news = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether the server has, or may have, another list than the one that was pinned."""
+        return self.news is not None or self._listed != self._pinned
 
     def _check_pinned(self, tool: ServerTool) -> None:
         """Raise ServerError if the server's list no longer has the tool as it was pinned."""
@@ -368,7 +381,7 @@ class _Life:
             )
             client = link.open(self._handshake)
             self._link = link
-            self.changed = again
+            self.news = object() if again else None
             info = client.server_info
             if info is not None:
                 known = (
@@ -382,7 +395,7 @@ class _Life:
 def _make_notice(life: weakref.ref[_Life]) -> Callable[[], None]:
     def notice() -> None:
         if (one := life()) is not None:
-            one.changed = True
+            one.news = object()
 
     return notice
 
@@ -396,7 +409,7 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """The tools of all pages of the list, within bounds. Of several tools with the same name, the first."""
+    """The tools of all pages of the list, within bounds. If several tools have the same name, the first one is taken."""
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):

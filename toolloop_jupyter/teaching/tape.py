@@ -232,14 +232,14 @@ def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
     """
     if isinstance(value, Mapping):
         if value.get("type") == "input_audio" and isinstance(sound := value.get("input_audio"), Mapping):
-            value = {**value, "input_audio": {**sound, "data": _digest(str(sound.get("data")))}}
+            value = {**value, "input_audio": {**sound, "data": _hash(str(sound.get("data")))}}
         return {str(k): clean(v, without) for k, v in value.items() if not without(str(k))}
     if isinstance(value, (list, tuple)):
         return [clean(item, without) for item in value]
     if isinstance(value, str) and value.startswith("data:image/"):
         return f"{value[:22].partition(',')[0]},…"
     if isinstance(value, str) and (file := _FILE.match(value)):
-        return f"{file[0]}{_digest(value[file.end() :])}"
+        return f"{file[0]}{_hash(value[file.end() :])}"
     if isinstance(value, str):
         return hide_suspected(value)
     return value if value is None or isinstance(value, (int, float, bool)) else str(value)
@@ -248,7 +248,7 @@ def clean(value: Any, without: Callable[[str], bool] = lambda _: False) -> Any:
 _FILE = re.compile(r"data:[\w.+/-]{1,100};base64,")
 
 
-def _digest(encoded: str) -> str:
+def _hash(encoded: str) -> str:
     """The text that a recording has in the place of a file's bytes; such a text itself stays unchanged."""
     return (
         encoded if encoded.startswith("sha256 ") else f"sha256 {hashlib.sha256(encoded.encode()).hexdigest()}"
@@ -312,9 +312,9 @@ def find_difference(
         if name not in was:
             return f"the tool {name!r} is there now and was not recorded"
         if was[name] != now[name]:
-            return f"the tool {name!r} differs\n{_show_both(_as_text(was[name]), _as_text(now[name]))}"
+            return f"the tool {name!r} differs\n{_show_both(_write_text(was[name]), _write_text(now[name]))}"
     before, after = (
-        _as_text(_reduce_schema(one)) for one in (recorded.options.get("response_format"), wanted)
+        _write_text(_reduce_schema(one)) for one in (recorded.options.get("response_format"), wanted)
     )
     return (
         "" if before == after else f"the schema of the answer (output=) differs\n{_show_both(before, after)}"
@@ -381,7 +381,7 @@ def write_call(function: ReadObject) -> str:
 
 
 def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
-    """(the call as one text, its result as text), in order. Of a result with pictures the text alone is in a recording."""
+    """(the call as one text, its result as text), in order. A recording keeps only the text of a result with pictures."""
     calls: dict[object, str] = {}
     found = []
     for message in messages:
@@ -394,7 +394,7 @@ def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
     return found
 
 
-def _as_text(value: object) -> str:
+def _write_text(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 

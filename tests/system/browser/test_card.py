@@ -78,6 +78,22 @@ def test_the_form_stands_in_the_place_of_the_arguments(jupyter, desk):
     assert (desk.errors, desk.outside, desk.dialogs) == ([], [], [])
 
 
+def test_what_is_changed_and_changed_back(jupyter, desk):
+    """A choice, and a reason, that are changed twice while the card waits are for the kernel what they are on the page."""
+    card = waiting(
+        jupyter, desk, "back.ipynb", "print('SCOPES', [one.decision.scope for one in run.approvals])"
+    )
+    for label in ("run", "call"):
+        card.locator(".tlj-all select").select_option(index={"call": 0, "run": 1}[label])
+    for reason in ("at first", "in the end"):
+        card.locator(".tlj-why input").fill(reason)
+        card.locator(".tlj-why input").blur()
+    assert card.locator(".tlj-all select").evaluate("e => e.selectedIndex") == 0
+    desk.click("Approve")
+    desk.wait_for("SCOPES")
+    assert desk.text_of(2).strip() == "SCOPES ['call']"
+
+
 LEFT_OF = """() => { const area = document.querySelectorAll('.jp-Cell')[1].querySelector('.jp-OutputArea');
   const bar = document.querySelectorAll('.jp-Cell')[1].querySelector('.jp-OutputCollapser').getBoundingClientRect();
   return [...area.querySelectorAll('.jp-OutputArea-output > .tlj, .tlj-card, .tlj-bar')].filter(e => e.offsetWidth)

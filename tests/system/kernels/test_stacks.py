@@ -188,14 +188,19 @@ def spare(stack):
 
 
 def test_with_somebody_elses_nest_asyncio(spare):
-    """With nest_asyncio (Colab has it) or nest_asyncio2 applied first: clicks arrive and the next cell runs."""
+    """With nest_asyncio (Colab has it) or nest_asyncio2 applied first, clicks arrive and the next cell runs; so they do in
+    `asyncio.run`, once `%toolloop nest` was said as well.
+    """
     applied = spare.execute(
         "try: import nest_asyncio as nest\nexcept ImportError: import nest_asyncio2 as nest\nnest.apply()\nprint(nest.__name__)"
     )
     assert applied.stdout.startswith("nest_asyncio"), "ipykernel brings one of the two"
-    for form in ("awaited", "agent"):
+    script = f"async def main(): return {FORMS['aagent'].removeprefix('r = ')}\nr = asyncio.run(main())"
+    for code in (FORMS["awaited"], FORMS["agent"], script):
         spare.execute("m = scripted(); runs.clear()")
-        cell, after = spare.submit(FORMS[form], allow_stdin=True), spare.submit("print(runs, r.stop_reason)")
+        if code is script:
+            assert spare.execute("%toolloop nest").stderr == ""
+        cell, after = spare.submit(code, allow_stdin=True), spare.submit("print(runs, r.stop_reason)")
         spare.click("Approve")
         spare.wait(cell, after)
         assert after.stdout == "[7] done\n", cell.text

@@ -25,9 +25,10 @@ from ..events import (
     Span,
     ToolCall,
     ToolResult,
+    thaw,
 )
 from ..execution import Outcome, RunEnded, is_exactly, run_function
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, parse_arguments, suggest
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
 from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
@@ -244,10 +245,7 @@ def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
 async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: str) -> None:
     """Emit a call, run or refuse it, emit its result. At each await the history has an answer to it."""
     turn.tool_calls += 1
-    try:
-        shown: dict[str, object] = parse_arguments(sent.arguments)
-    except InvalidArguments:
-        shown = {}
+    shown = thaw(sent.arguments.parsed)
     name = tool.name if tool else sent.wire_name
     call = Call(ToolCall(sent.id, name, sent.wire_name, shown, builtin=False), sent, tool, turn.tool_calls)
     turn.history.answer(sent.id, CANCELLED_BEFORE)  # until the result is known

@@ -26,7 +26,7 @@ class Spending:
         """Runs whose cost is not known, or not completely."""
         self._lock = threading.Lock()
         self._seen: weakref.WeakKeyDictionary[Spent, bool] = weakref.WeakKeyDictionary()
-        """The counted runs -> whether the run counts as untold."""
+        """The runs that are counted -> whether the run's cost is unknown, or partly unknown."""
 
     def add(self, run: Spent, usage: Usage, cost: float) -> None:
         """Count a model call of a run. May be called from any thread."""

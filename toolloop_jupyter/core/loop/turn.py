@@ -155,6 +155,14 @@ class Turn:
     tool_calls: int = 0
     tools_closed: bool = False
     """Whether the model may call no more tools (the closing answer after a limit, the JSON at the end)."""
+    completion_options: tuple[Mapping[str, object], Mapping[str, object]] = field(init=False)
+    """(options to show, secrets to hide) of each model call."""
+
+    def __post_init__(self) -> None:
+        """Remember the keys of this turn, so that no text that leaves the run contains them."""
+        hiding.remember(hiding.find_environment_keys())
+        _, secrets = self.completion_options = self.config.completion_options()
+        hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
     def switch_to_fallback(self) -> bool:
         """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
@@ -162,21 +170,10 @@ class Turn:
             return False
         route, *others = self.config.fallbacks
         self.config = replace(self.config, route=route, fallbacks=tuple(others))
-        for found in ("completion_options", "cache_marks", "asks_in_words", "picture_place"):
+        for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
         self.__post_init__()
         return True
-
-    def __post_init__(self) -> None:
-        """Remember the keys of this turn, so that no text that leaves the run contains them."""
-        hiding.remember(hiding.find_environment_keys())
-        _, secrets = self.completion_options
-        hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
-
-    @functools.cached_property
-    def completion_options(self) -> tuple[Mapping[str, object], Mapping[str, object]]:
-        """(options to show, secrets to hide) of each model call."""
-        return self.config.completion_options()
 
     @functools.cached_property
     def cache_marks(self) -> Mapping[str, object]:

@@ -133,7 +133,7 @@ class Assembly:
         return text + self._end_refusal(), reasoning
 
     def end(self) -> str:
-        """The message is whole: returns the text that was held back, or that is no reasoning after all, the first time."""
+        """The message is complete. The first call returns the text that was held back; a thought without a closing tag is text."""
         if self._has_ended:
             return ""
         self.attachments.end()

@@ -309,20 +309,17 @@ class ModelCall:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
+        # The call ids that the conversation has already: Anthropic refuses a second use of one.
+        earlier = self.request.messages if assembly.calls else ()
+        ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
         sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
         return Reply(
-            message=assembly.message(self._ids_before() if assembly.calls else ()),
+            message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(
-                max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(assembly.usage)
-            ),
+            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(usage)),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,
             attachments=assembly.attachments.all(),
             seconds=seconds,
         )
-
-    def _ids_before(self) -> set[str]:
-        """The call ids that the conversation has already; Anthropic refuses a second use of one."""
-        return {c["id"] for m in self.request.messages if m.get("tool_calls") for c in m["tool_calls"]}

@@ -137,8 +137,10 @@ def read_cached(usage: object) -> tuple[int | None, int | None]:
 
 
 def _first_count(values: Sequence[object]) -> int | None:
-    counts = (value for value in values if isinstance(value, int) and not isinstance(value, bool))
-    return next((max(0, count) for count in counts), None)
+    for value in values:
+        if isinstance(value, int) and not isinstance(value, bool):
+            return max(0, value)
+    return None
 
 
 def is_free(model: str) -> bool:

@@ -298,10 +298,10 @@ def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
 
 def name_key_variable(model: str) -> str:
     """The environment variable that holds the key of this model's provider."""
-    return f"{_provider(model).upper()}_API_KEY"
+    return f"{_name_provider(model).upper()}_API_KEY"
 
 
-def _provider(model: str) -> str:
+def _name_provider(model: str) -> str:
     """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
     if "/" in model:
         return model.split("/", 1)[0]

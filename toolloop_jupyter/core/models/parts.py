@@ -139,11 +139,11 @@ class ReturnedFields:
             there = self._provider.get(name)
             if isinstance(there, list) and isinstance(value, list):
                 known = self._in_provider[name]
-                there += [item for item in value if _as_text(item) not in known]
-                known.update(map(_as_text, value))
+                there += [item for item in value if _write_text(item) not in known]
+                known.update(map(_write_text, value))
             elif value is not None:
                 self._provider[name] = value
-                self._in_provider[name] = set(map(_as_text, value)) if isinstance(value, list) else set()
+                self._in_provider[name] = set(map(_write_text, value)) if isinstance(value, list) else set()
 
     def _add_block(self, block: dict[str, object]) -> None:
         is_thought = block.get("type") == "thinking"
@@ -164,7 +164,7 @@ class ReturnedFields:
         return {name: value for name, value in fields.items() if value}
 
 
-def _as_text(item: object) -> str:
+def _write_text(item: object) -> str:
     return json.dumps(item, sort_keys=True, default=repr)
 
 
@@ -239,7 +239,7 @@ class Attachments:
             said = f": {audio['transcript']}" if audio["transcript"] else ""
             media = f"audio/{audio['format']}" if audio["format"] else "application/octet-stream"
             address = f"data:{media};base64,{audio['data']}" if audio["data"] else ""
-            self._keep("audio", f"audio, {_size(audio['data'])}{said}", address)
+            self._keep("audio", f"audio, {_write_size(audio['data'])}{said}", address)
         if self._left_out:
             more = Attachment("more", f"{self._left_out} more parts of the answer")
             self._found[more], self._left_out = None, 0
@@ -281,11 +281,11 @@ def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
     fields = body if isinstance(body, Mapping) else {"url": body}
     url = str(fields.get("url") or fields.get("file_data") or "")
     title = str(fields.get("title") or fields.get("filename") or fields.get("name") or "")
-    if data := _as_data(fields):
+    if data := _find_data_address(fields):
         url = data
     if match := _DATA.match(url):
         media = match.group(1).lower()
-        about = f"{media}, {_size(url[match.end() :])}"
+        about = f"{media}, {_write_size(url[match.end() :])}"
         name = f"{title} ({about})" if title else about
         yield (("picture", name, url) if media.startswith("image/") else ("file", name, url))
     elif kind == "url_citation":
@@ -297,7 +297,7 @@ def _read(part: Fields) -> Iterator[tuple[str, str, str]]:
         yield kind, f"{kind}: {json.dumps(part, ensure_ascii=False, default=repr)[:MOST_NAME]}", ""
 
 
-def _as_data(fields: Fields) -> str:
+def _find_data_address(fields: Fields) -> str:
     """The data address of a part in Anthropic's or OpenAI's form for bytes, or ""."""
     source = fields.get("source")
     source = source if isinstance(source, Mapping) else fields
@@ -309,7 +309,7 @@ def _as_data(fields: Fields) -> str:
     return f"data:{media};base64,{data}"
 
 
-def _size(encoded: str) -> str:
+def _write_size(encoded: str) -> str:
     return f"{len(encoded) * 3 // 4 / 1000:,.1f} kB"
 
 

@@ -1,7 +1,7 @@
 """Models of our own: Python code answers the models "NAME/…", called directly (`ask`) or through LiteLLM (`ensure`).
 
 A run of this package calls them directly, so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM itself;
-it registers them in `litellm.custom_provider_map`. Of the chunk types that such a provider may stream, only
+it registers them in `litellm.custom_provider_map`. Such a provider may stream several types of chunks; only
 `ModelResponseStream` passes LiteLLM's stream wrapper unchanged. That wrapper drops a usage that comes with or after the finish
 reason, and every empty chunk after it (1.110.2). So `_make_chunks()` sends the usage before the finish reason.
 
@@ -202,7 +202,7 @@ async def ask(keywords: Fields) -> AsyncIterator[Chunk]:
     request = _make_request(
         model, keywords["messages"], sent, keywords.get("metadata"), stream=bool(keywords.get("stream"))
     )
-    return _stream(_responders[model.partition("/")[0]](request))
+    return _run_stream(_responders[model.partition("/")[0]](request))
 
 
 def _make_request(
@@ -227,7 +227,7 @@ def _describe_format(wanted: type[BaseModel]) -> dict[str, object]:
     return {"type": "json_schema", "json_schema": named}
 
 
-async def _stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
+async def _run_stream(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     try:
         async for chunk in _make_chunks(deltas):
             yield chunk
@@ -310,7 +310,7 @@ def _make_handler(litellm: ModuleType, provider: str) -> object:
             try:
                 deltas = _responders[provider](request)
             except ProviderError as error:
-                raise _litellm_error(litellm, error, request.model) from error
+                raise _make_litellm_error(litellm, error, request.model) from error
             return _stream_to_litellm(litellm, request.model, deltas)
 
         async def acompletion(self, *, model: str, **given: Any) -> object:
@@ -337,10 +337,10 @@ async def _stream_to_litellm(
             )
             yield types.ModelResponseStream(choices=[made], model=model.partition("/")[2], **chunk)
     except ProviderError as error:
-        raise _litellm_error(litellm, error, model) from error
+        raise _make_litellm_error(litellm, error, model) from error
 
 
-def _litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
+def _make_litellm_error(litellm: ModuleType, error: ProviderError, model: str) -> Exception:
     import httpx  # LiteLLM's own HTTP library
 
     options: dict[str, object] = {

@@ -25,31 +25,31 @@ def cut_traceback(error: BaseException) -> str:
     Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
     (its notes, its text) fails has only its words. Never raises.
     """
-    made = attempt_call(_traceback, error)
+    made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
 
 
-def _traceback(error: BaseException) -> str:
+def _write_traceback(error: BaseException) -> str:
     whole = traceback.TracebackException.from_exception(error)
-    for part in _chain(whole):
+    for part in _walk_parts(whole):
         frames = [frame for frame in part.stack if not _is_ours(frame.filename)]
         own = [frame for frame in frames if not _is_library(frame.filename)]
         part.stack = traceback.StackSummary.from_list(
-            own or [_shortened(frame) for frame in frames[-_MOST_FOREIGN:]]
+            own or [_shorten(frame) for frame in frames[-_MOST_FOREIGN:]]
         )
     return "".join(whole.format())
 
 
-def _chain(
+def _walk_parts(
     part: traceback.TracebackException | None, depth: int = 0
 ) -> Iterator[traceback.TracebackException]:
     if part is None or depth > 50:
         return
     yield part
-    yield from _chain(part.__cause__, depth + 1)
-    yield from _chain(part.__context__, depth + 1)
+    yield from _walk_parts(part.__cause__, depth + 1)
+    yield from _walk_parts(part.__context__, depth + 1)
     for inner in getattr(part, "exceptions", None) or ():  # groups, from Python 3.11 on
-        yield from _chain(inner, depth + 1)
+        yield from _walk_parts(inner, depth + 1)
 
 
 def _is_ours(filename: str) -> bool:
@@ -63,7 +63,7 @@ def _is_library(filename: str) -> bool:
     return name.startswith(_LIBRARIES) or "/site-packages/" in name or "/dist-packages/" in name
 
 
-def _shortened(frame: traceback.FrameSummary) -> traceback.FrameSummary:
+def _shorten(frame: traceback.FrameSummary) -> traceback.FrameSummary:
     """The frame with a file name without this machine's folders."""
     name = frame.filename.replace("\\", "/")
     for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):

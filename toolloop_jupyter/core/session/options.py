@@ -85,7 +85,7 @@ class Keywords(TypedDict, total=False):
     permissions: object
     """"full", "ask", {"tool": mode, "*": mode}, or a callable on the validated call."""
     on_approval: ApprovalHandler | None
-    """Called with each Approval; true allows. Sync ones run in a thread."""
+    """Called with each Approval. Only True allows the call. A sync handler runs in a thread."""
     output: object
     """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
     max_turns: int | None

@@ -97,11 +97,8 @@ class JsonArguments:
 
     def read(self, raw: object) -> ArgumentsByKey:
         """Check the arguments that the model sent, as JSON. Raises InvalidArguments."""
-        try:
-            given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise InvalidArguments(f"{error}; {self.tool} was not run") from None
-        return {key: self._make(key, value) for key, value in self.check(given).items()}
+        given = self.check(parse_arguments(raw, self.tool))
+        return {key: self._make(key, value) for key, value in given.items()}
 
     def check(self, given: JsonObject) -> JsonObject:
         """The accepted arguments. Raises InvalidArguments."""
@@ -136,11 +133,7 @@ class Arguments:
 
         Raises InvalidArguments.
         """
-        try:
-            given = parse_arguments(raw)
-        except InvalidArguments as error:
-            raise self._not_run(error) from None
-        return self._make(given, {})
+        return self._make(parse_arguments(raw, self.tool), {})
 
     def edit(self, arguments: ArgumentsByKey, edited: Mapping[str, object]) -> ArgumentsByKey:
         """The arguments after a person's edit. One that the person left alone keeps its value; the others are validated anew.
@@ -154,10 +147,7 @@ class Arguments:
         untouched = {
             key: arguments[key] for key in shown if key in edited and is_same_json(edited[key], shown[key])
         }
-        try:
-            given = parse_arguments(edited)
-        except InvalidArguments as error:
-            raise self._not_run(error) from None
+        given = parse_arguments(edited, self.tool)
         for key, value in given.items():
             if key not in untouched and holds_note(value):
                 raise self._not_run(
@@ -287,18 +277,18 @@ class SentArguments:
         return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 
-def parse_arguments(raw: object) -> JsonObject:
+def parse_arguments(raw: object, tool: str = "") -> JsonObject:
     """The JSON object that a model sent as a call's arguments; a private copy of it when it came as a mapping.
 
     None, blank text, `null` and `""` are no arguments: {}. An object sent as a JSON string is taken out of it.
     Duplicate keys, trailing text, NaN, numbers too large and broken Unicode raise InvalidArguments: two readings
-    are possible, or none. So do too many characters or values. A SentArguments is copied, and not parsed again.
+    are possible, or none. So do too many characters or values. A SentArguments is copied, and not parsed again. With
+    `tool`, the error says that this one was not run.
     """
-    if not isinstance(raw, SentArguments):
-        return _decode(raw)[0]
-    if raw.problem:
-        raise InvalidArguments(raw.problem)
-    copied: JsonObject = thaw(raw.parsed)
+    sent = raw if isinstance(raw, SentArguments) else SentArguments(raw)
+    if sent.problem:
+        raise InvalidArguments(f"{sent.problem}; {tool} was not run" if tool else sent.problem)
+    copied: JsonObject = thaw(sent.parsed)
     return copied
 
 

@@ -280,7 +280,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
             tools.append(_make_tool(function))
         except ToolDefinitionError as error:
             problems += error.problems
-    tools = _qualify(tools)
+    if len({made.name for made in tools}) < len(tools):
+        tools = _qualify(tools)
     names = [made.name for made in tools]
     for name, count in Counter(names).items():
         if count > 1:

@@ -36,7 +36,7 @@ _OUTER_BREAKS = re.compile(r"\A\n+|\n+\Z")
 _EMPTY_LINES = re.compile(rf"\n{{{_MOST_EMPTY},}}")
 
 
-def _name(match: re.Match[str]) -> str:
+def _name_character(match: re.Match[str]) -> str:
     code = ord(match.group())
     if code < 0x20:
         return chr(0x2400 + code)
@@ -45,7 +45,7 @@ def _name(match: re.Match[str]) -> str:
 
 def visible(text: str) -> str:
     """Make every character that hides, reorders or controls visible, such as ␛ or ⟨U+202E⟩. Newlines and tabs stay."""
-    return _SHOW_ALL.sub(_name, text.replace("\r\n", "\n"))
+    return _SHOW_ALL.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def visible_text(text: str) -> str:
@@ -55,17 +55,17 @@ def visible_text(text: str) -> str:
     shown as their number. Tabs, and line breaks at both ends, get an arrow. A character that only looks like a blank is shown
     by its code.
     """
-    text = _BLANKS.sub(_dots, _SHOW_BLANK.sub(_name, text)).replace("\t", "\u2192\t")
+    text = _BLANKS.sub(_write_dots, _SHOW_BLANK.sub(_name_character, text)).replace("\t", "\u2192\t")
     text = _EMPTY_LINES.sub(lambda run: f"\n\u27e8{len(run.group()) - 1:,} empty lines\u27e9\n", text)
     return _OUTER_BREAKS.sub(lambda run: run.group().replace("\n", "\u21b5\n"), text)
 
 
 def without_gaps(text: str) -> str:
     """Replace so many blanks that they would push text out of a line by their number."""
-    return _GAPS.sub(_dots, text)
+    return _GAPS.sub(_write_dots, text)
 
 
-def _dots(run: re.Match[str]) -> str:
+def _write_dots(run: re.Match[str]) -> str:
     count = len(run.group())
     return "\u00b7" * count if count <= _MOST_DOTS else f"\u27e8{count:,} blanks\u27e9"
 
@@ -79,7 +79,7 @@ def visible_json(text: str) -> str:
 
 def prose(text: str) -> str:
     """Like `visible`, for prose: joiners and direction marks that scripts and emoji need stay."""
-    return NOT_PLAIN.sub(_name, text.replace("\r\n", "\n"))
+    return NOT_PLAIN.sub(_name_character, text.replace("\r\n", "\n"))
 
 
 def in_a_line(text: str) -> str:

@@ -55,25 +55,27 @@ def _render(
             return f'<pre style="{CODE}"><code>{esc(token.content.rstrip())}</code></pre>\n'
         case "image":
             target = str(token.attrs.get("src", ""))
-            return f"{_link_tag(target)}{_words(token.content or 'image')} (image, not loaded)</a>"
+            return f"{_make_link_tag(target)}{_write_words(token.content or 'image')} (image, not loaded)</a>"
         case "link_open":
-            return _link_tag(str(token.attrs.get("href", "")))
+            return _make_link_tag(str(token.attrs.get("href", "")))
         case "heading_open":
             level = int(token.tag[1])
-            return f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{_rank(level, env)}"><strong>'
+            return (
+                f'<p class="tlj-h tlj-h{level}" role="heading" aria-level="{_find_rank(level, env)}"><strong>'
+            )
         case "heading_close":
             return "</strong></p>\n"
         case "table_open":
             return f'<table style="{TABLE}">\n'
         case "th_open" | "td_open":
-            return _cell_tag(token)
+            return _make_cell_tag(token)
         case "math":
             formula = formula_html(token.content, display=token.meta["display"], typeset=not is_streaming)
             return f"<p>{formula}</p>\n" if token.block else formula
-    return _words(token.content)
+    return _write_words(token.content)
 
 
-def _rank(level: int, env: EnvType) -> int:
+def _find_rank(level: int, env: EnvType) -> int:
     """The level of a heading for a screen reader: below the page's title, and without gaps, whatever levels a model writes."""
     above: list[int] = env.setdefault("headings", [])
     while above and above[-1] >= level:
@@ -82,17 +84,17 @@ def _rank(level: int, env: EnvType) -> int:
     return min(len(above) + 1, 6)
 
 
-def _words(text: str) -> str:
+def _write_words(text: str) -> str:
     return guard_math(html.escape(prose(text), quote=False))
 
 
-def _link_tag(target: str) -> str:
+def _make_link_tag(target: str) -> str:
     # The title says where a link really leads, whatever its words say; it survives in untrusted notebooks.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
 
-def _cell_tag(token: Token) -> str:
+def _make_cell_tag(token: Token) -> str:
     align = str(token.attrs.get("style", "")).removeprefix("text-align:")
     style = (
         CELL if align not in ("right", "center") else CELL.replace("text-align:left", f"text-align:{align}")
@@ -116,13 +118,13 @@ def _bound_nesting(state: StateCore) -> None:
 
 
 @lru_cache(maxsize=1)
-def _parser() -> MarkdownIt:
+def _make_parser() -> MarkdownIt:
     # "commonmark" bounds the nesting of blocks at 20 levels.
     md = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
     for name in _OURS.split():
         md.add_render_rule(name, _render)
     md.validateLink = _is_safe_link  # type: ignore[method-assign]  # the documented way to change it
-    md.normalizeLink = _normalized  # type: ignore[method-assign]
+    md.normalizeLink = _normalize_link  # type: ignore[method-assign]
     md.core.ruler.push("bound_nesting", _bound_nesting)
     add_math(md)
     return md
@@ -132,7 +134,7 @@ def _is_safe_link(url: str) -> bool:
     return bool(_SAFE_LINK.match(url)) and len(url) <= 2_000
 
 
-def _normalized(url: str) -> str:
+def _normalize_link(url: str) -> str:
     """Percent-encode characters that an address may not contain, and lookalikes of other scripts (cheaper than a URL parser)."""
     return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
@@ -145,7 +147,7 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
     """
     if len(text) > LONGEST:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
-    return str(_parser().render(text, {"streaming": streaming})).strip()
+    return str(_make_parser().render(text, {"streaming": streaming})).strip()
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
@@ -158,8 +160,8 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
     if len(text) < enough or not ends:
         return None
     tokens: list[Token] = []
-    _parser().block.parse(
-        text[: ends[-1]], _parser(), {}, tokens
+    _make_parser().block.parse(
+        text[: ends[-1]], _make_parser(), {}, tokens
     )  # only the blocks, without the markup inside them
     last = next(token for token in reversed(tokens) if token.level == 0 and token.map)
     first_line, behind = last.map or (0, 0)
@@ -286,8 +288,8 @@ def _is_money(content: str) -> bool:
 
 def add_math(md: MarkdownIt) -> None:
     """Teach a parser the formula delimiters: tokens `math` with `.content` and `.meta["display"]`."""
-    md.inline.ruler.before("escape", "math", _inline_rule)
-    md.block.ruler.before("fence", "math_block", _block_rule, {"alt": ["paragraph", "blockquote", "list"]})
+    md.inline.ruler.before("escape", "math", _read_inline)
+    md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
 
 
 _FORMULAS = {
@@ -301,7 +303,7 @@ _FORMULAS = {
 }
 
 
-def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
+def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
     for opener, pattern in _FORMULAS.items():
         match = pattern.match(state.src, state.pos)
         if match is None or not (tex := match[1].strip()):
@@ -319,7 +321,7 @@ def _inline_rule(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
     return False
 
 
-def _block_rule(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
+def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
     """A formula on lines of its own. Its lines may look like items of a list."""
     if state.sCount[startLine] - state.blkIndent >= 4:
         return False
@@ -378,7 +380,7 @@ _CLASSES = {
 
 
 @cache
-def _class_of(token: Any) -> str:
+def _find_class(token: Any) -> str:
     from pygments.token import STANDARD_TYPES
 
     while token not in STANDARD_TYPES:
@@ -388,7 +390,7 @@ def _class_of(token: Any) -> str:
 
 
 @cache
-def _lexer(name: str) -> Any:
+def _find_lexer(name: str) -> Any:
     from pygments.lexers import get_lexer_by_name
 
     return get_lexer_by_name(name, stripnl=False, ensurenl=True)
@@ -399,11 +401,11 @@ def highlight(code: str, language: str = "") -> str:
     name = language.strip().lower()
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)
-    tokens = list(_lexer(name).get_tokens(code))
+    tokens = list(_find_lexer(name).get_tokens(code))
     if tokens and not code.endswith("\n"):  # most lexers want one, and are given it
         tokens[-1] = (tokens[-1][0], tokens[-1][1].removesuffix("\n"))
     parts = []
-    for css, run in groupby(tokens, lambda token: _class_of(token[0])):
+    for css, run in groupby(tokens, lambda token: _find_class(token[0])):
         text = esc("".join(text for _, text in run))
         parts.append(f'<span class="{css}">{text}</span>' if css and text else text)
     return "".join(parts)

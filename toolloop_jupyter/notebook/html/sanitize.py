@@ -37,7 +37,7 @@ _ATTRIBUTES = {
 _DATA_IMAGE = re.compile(r"data:image/(?:png|jpeg|gif|webp);base64,[A-Za-z0-9+/]+={0,2}")
 
 
-def _attribute(tag: str, name: str, value: str) -> str | None:
+def _clean_attribute(tag: str, name: str, value: str) -> str | None:
     if tag == "img" and name == "src":
         return value if len(value) <= MOST_IMAGE and _DATA_IMAGE.fullmatch(value) else None
     if tag == "a" and name == "href":
@@ -63,14 +63,14 @@ def clean_html(raw: str) -> str:
         tags=set(_TAGS),
         clean_content_tags=set(_DROPPED),
         attributes=_ATTRIBUTES,
-        attribute_filter=_attribute,
+        attribute_filter=_clean_attribute,
         url_schemes={"http", "https", "mailto", "data"},
         link_rel="noopener noreferrer",
         set_tag_attribute_values={"a": {"target": "_blank"}},
         strip_comments=True,
     )
     pieces = _PIECE.split(clean)
-    if _depth(pieces) > _DEEPEST:
+    if _find_depth(pieces) > _DEEPEST:
         return ""
     _unhead_empty_cells(pieces)
     return "".join(piece if index % 2 else guard_math(prose(piece)) for index, piece in enumerate(pieces))
@@ -88,7 +88,7 @@ def _unhead_empty_cells(pieces: list[str]) -> None:
             pieces[index + 2] = "</td>"
 
 
-def _depth(pieces: list[str]) -> int:
+def _find_depth(pieces: list[str]) -> int:
     depth = deepest = 0
     for tag in pieces[1::2]:
         depth += -1 if tag.startswith("</") else 0 if tag.startswith(_VOID) else 1

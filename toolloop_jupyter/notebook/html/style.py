@@ -123,13 +123,13 @@ def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
     return f'<table style="{TABLE}">{inner}</table>' if inner else ""
 
 
-def _sheet() -> str:
+def _make_sheet() -> str:
     dark = ",".join(f"{page} .tlj" for page in _DARK_PAGES)
     rules = _RULES.replace("MONO", MONO).replace("\n", "")
     return f"<style>.tlj{{{_LIGHT}}}{dark}{{{_DARK}}}{rules}</style>"
 
 
-STYLE = _sheet()
+STYLE = _make_sheet()
 """The style sheet as an element. Once on a page is enough."""
 
 

@@ -139,6 +139,7 @@ class _Pump:
         """Find or make the pump for a run, and count the run as a user. `outer`: the task whose sync code waits for the run."""
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
+            _tell_ends_of_comms(kernel)
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
@@ -154,6 +155,7 @@ class _Pump:
         _pumps.remove(self)
         if not _pumps:
             _let_exits_pass(asyncio.get_running_loop())
+            _leave_ends_of_comms(self._kernel)
         self._task.cancel()
         held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
@@ -290,6 +292,33 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
                 kernel.should_handle = before
         # Later, when the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
+
+
+def _tell_ends_of_comms(kernel: Kernel) -> None:
+    """On ipykernel 7.4, say "idle" of a comm message that was handled amid a cell: the kernel says nothing of its end.
+
+    ipywidgets in a front-end sends a field's next change only when the one before has ended: a choice that is changed and
+    changed back would be the first one for the kernel. `_publish_status` is private (6.0 to 7.4), and so is `concurrent`.
+    """
+    before: Any = kernel.dispatch_shell
+    if "concurrent" not in inspect.signature(before).parameters:
+        return
+
+    async def dispatch_shell(*arguments: object, **options: object) -> None:
+        await before(*arguments, **options)
+        if options.get("concurrent"):
+            kernel._publish_status("idle", "shell")  # the message is the parent still
+
+    dispatch_shell._toolloop_below = before  # type: ignore[attr-defined]
+    kernel.dispatch_shell = dispatch_shell
+
+
+def _leave_ends_of_comms(kernel: Kernel) -> None:
+    below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
+    if below is not None:
+        del kernel.dispatch_shell
+        if getattr(below, "__self__", None) is not kernel:  # somebody else's
+            kernel.dispatch_shell = below
 
 
 # --- Tasks that a tool starts: asyncio would raise their SystemExit out of the loop, and end the kernel.

@@ -20,6 +20,8 @@ class Kernel(Protocol):
     log: logging.Logger
     should_handle: Callable[[object, Message, object], object]
 
+    dispatch_shell: Callable[..., Any]
+    _publish_status: Callable[..., None]
     set_parent: Callable[..., None]
     saved_sigint_handler: object
     _parent_ident: Mapping[str, object]

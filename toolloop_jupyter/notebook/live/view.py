@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that the reader of the stream gets to show earlier events, before the loop's own side shows something."""
+"""Seconds that an observer of the loop waits before it shows something, so that earlier events are shown first."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that has not ended is shown as running; most end sooner and are shown once."""
 SHOW_SECONDS_AFTER = 0.5

@@ -287,7 +287,7 @@ class Steps:
 
 
 class Page:
-    """Draws the steps of one run, within the bounds of its record."""
+    """Draws the steps of one run as blocks, within the bounds of the run's record."""
 
     def __init__(self, name: str | None = None, hint: str | None = "") -> None:
         """`name` is the notebook's variable that holds the Result. `hint` is put after expressions with that name. It is None if
