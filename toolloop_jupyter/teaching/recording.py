@@ -250,7 +250,7 @@ class Replay(Answers):
 
     @property
     def tools(self) -> list[RecordedTool]:
-        """All tools of the recording, which answer as recorded. Of several versions of a tool, the last one."""
+        """All tools of the recording, which answer as recorded. If a tool has several versions, the last one is taken."""
         described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 

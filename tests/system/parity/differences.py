@@ -85,6 +85,12 @@ DIFFERENCES = [
         "the model finds the right name at once",
     ),
     Difference(
+        "names of calls",
+        "blanks around a name make it unknown; a name goes back as it came",
+        "they are left out; what is no letter, digit, `_` or `-` goes back as `_`, no name as `unnamed_tool`",
+        "the call runs, and OpenAI does not refuse the next request",
+    ),
+    Difference(
         "nobody is asked in vain",
         "asks for unknown tools and for arguments that then do not validate",
         "validates first; asks only about a call that can run, with the values that will be used",

@@ -228,7 +228,7 @@ class _Writer:
             raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
         if kind == "picture":
             if not self._draw(data, name):
-                raise ArgumentInvalid(f"{name} is no whole picture")
+                raise ArgumentInvalid(f"{name} is not a complete picture")
         elif kind == "pdf":
             address = f"data:application/pdf;base64,{encoded()}"
             file = {"filename": name or "document.pdf", "file_data": address}

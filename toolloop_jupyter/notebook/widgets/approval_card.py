@@ -182,7 +182,7 @@ class ApprovalCard(_Panel):
 _FOLD = 400
 """Characters of an argument. A longer one is folded behind its beginning; unfolded, it is there in full."""
 MOST = 200_000
-"""Characters of one argument that the card shows at first. Of a longer one it shows the beginning and the end."""
+"""Characters of one argument that the card shows at first. A longer argument shows its beginning and its end."""
 
 
 def question_html(
