@@ -20,7 +20,7 @@ import toolloop_jupyter as tl
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
 from toolloop_jupyter.core.session import build_config
-from toolloop_jupyter.teaching import ModelOfRow, Recorder, ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, Recorder, Replay, ScriptedModel, call, error
 
 cloudpickle = pytest.importorskip("cloudpickle", reason="tests send functions of their own")
 pytestmark = pytest.mark.timeout(180)
@@ -233,6 +233,13 @@ async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch
     assert [row.answer for row in rows] == ["x"] * 3
 
 
+async def test_the_demonstration_model(pool):
+    """A model that goes by its name alone answers in a worker, too."""
+    rows = await amap("Say hello to {{row}}", ["Ada", "Ben"], model="toolloop/demo", executor=pool)
+    assert rows.failed == []
+    assert {row.result.model for row in rows} == {"toolloop/demo"}
+
+
 async def test_failures_and_limits(pool):
     """A failing row is a value; a refusal that all would get, and on_error="stop", end the whole with one line."""
     failing = ModelOfRow(lambda row: ScriptedModel(error("bad", 400) if row["row"] == "b" else "x"))
@@ -294,16 +301,22 @@ class Locked:
             "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
         ),
         ({"observer": "recorder"}, "what is watched or recorded has to run here"),
+        ({"model": "replay"}, "model cannot be sent to a worker: TypeError: a recording is played"),
         ({"executor": ThreadPoolExecutor(1)}, "threads of this process have nothing to add"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
     ],
 )
 def test_mistakes_before_the_start(pool, tmp_path, given, words):
     """A policy that asks, what cannot be pickled (by its name), what is watched here, and what is no executor of processes."""
+    given, recorder = dict(given), Recorder(tmp_path / "tape")
     if "observer" in given:
-        given = {"observer": Recorder(tmp_path / "tape")}
+        given["observer"] = recorder
+    model: object = ScriptedModel("x")
+    if given.pop("model", ""):
+        recorder.record({"model": "m", "messages": []}, [(0.0, {"content": "x"})], {"finish_reason": "stop"})
+        model = Replay(tmp_path / "tape")
     config = build_config(
-        model=ScriptedModel("x"), **{"tools": [look], **{k: v for k, v in given.items() if k != "executor"}}
+        model=model, **{"tools": [look], **{k: v for k, v in given.items() if k != "executor"}}
     )
     options = RowsOptions(executor=given.get("executor", pool))
     if words is None:
