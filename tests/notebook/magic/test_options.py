@@ -223,7 +223,10 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
             "--set temperature={{nope}}",
             "--set temperature: {{nope}} is neither JSON nor the name of a variable with such a value;",
         ),
-        ("--set temperature={{thing}}", "--set temperature: {{thing}} is neither JSON nor a variable that"),
+        (
+            "--set temperature={{thing}}",
+            "--set temperature: {{thing}} is neither JSON nor the name of a variable with such",
+        ),
         ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
         ("--images x", 'images must be "auto", "always" or "never", got \'x\''),
         ("--on-unattended never", 'on_unattended must be "deny", "allow" or "error", got \'never\''),
