@@ -42,26 +42,35 @@ ARGUMENTS = st.sampled_from(
         '{"n": 1, "m": 2}',
         '{"n": 1, "n": 2}',
         '{"n": NaN}',
+        '{"n": true}',
+        '{"n": 1, "s": null}',
+        '{"n": 100000000000000000000}',
+        ' {"n": 1}\n',
+        '{"n": 1,}',
+        "{'n': 1}",
+        '"{\\"n\\": 1}"',
+        '```json\n{"n": 1}\n```',
+        '{"n": 1, "s": "\\ud83d"}',
     )
 )
 CALL = st.fixed_dictionaries(
     {
-        "name": st.sampled_from(("take", "take", "take", "later", "fail", "nobody")),
+        "name": st.sampled_from(("take", "take", "take", "later", "fail", "nobody", "", "Take", " take")),
         "id": st.sampled_from(("", "c1", "c2", "c3")),
         "arguments": ARGUMENTS,
     }
 )
 MESSAGE = st.fixed_dictionaries(
     {
-        "content": st.sampled_from(("", " ", "I look.", "ü")),
-        "tool_calls": st.lists(CALL, min_size=1, max_size=2),
+        "content": st.sampled_from((None, "", " ", "I look.", "ü")),
+        "tool_calls": st.lists(CALL, min_size=1, max_size=3),
         "finish": st.sampled_from(("tool_calls", "tool_calls", "stop", "length", "content_filter")),
     }
 )
 VALUES = ("text", "", 5, None, {"a": "é"}, [1, 2], 1.5, True)
 SCRIPTS = st.fixed_dictionaries(
     {
-        "messages": st.lists(MESSAGE, max_size=2),
+        "messages": st.lists(MESSAGE, max_size=3),
         "answer": st.sampled_from(("Done.", "Done.", "")),
         "value": st.integers(0, len(VALUES) - 1),
         "asks": st.sampled_from((None, None, "yes", "no", "word", "raises")),
@@ -82,6 +91,11 @@ RULES: tuple[Expected, ...] = (
     Expected("blank text beside calls", "turns.*.result.text", lambda text: str(text)[:1] == " ", ANY),
     *(Expected("argument errors", at, ANY, _has("was not run|were not|arguments")) for at in TEXTS),
     *(Expected("unknown tools", at, _has("unknown tool"), _has("unknown tool")) for at in TEXTS),
+    *(
+        Expected("names of calls", at, _has(r"^$|^\s|\s$|[^\w-]"), ANY)
+        for at in ("history.*.function.name", "requests.*.function.name")
+    ),
+    *(Expected("names of calls", at, _has("unknown tool ' "), ANY) for at in TEXTS),
     *(Expected("denials", at, _has("^denied"), _has("^denied")) for at in TEXTS),
     *(Expected("calls cut off", at, ANY, _has("answer was cut off")) for at in TEXTS),
     *(Expected("only True allows", at, ANY, _has("only True allows")) for at in TEXTS),
@@ -160,7 +174,7 @@ def _find_cause(script: Mapping[str, Any]) -> str:
     messages = [message["tool_calls"] for message in script["messages"]]
     if any("}{" in call["arguments"] for calls in messages for call in calls):
         return "several calls in one"
-    if any(len(calls) == 2 and calls[0] == calls[1] and calls[0]["id"] for calls in messages):
+    if any(call["id"] and call in calls[:number] for calls in messages for number, call in enumerate(calls)):
         return "calls sent twice"
     return ""
 

@@ -225,7 +225,7 @@ def test_completion_options_as_people_type_them(line: str, sent: dict[str, objec
         ),
         (
             "--set temperature={{thing}}",
-            "--set temperature: {{thing}} is neither JSON nor the name of a variable with such",
+            "--set temperature: {{thing}} is neither JSON nor the name of a variable",
         ),
         ("--on-limit anwser", 'on_limit must be "stop" or "answer", got \'anwser\''),
         ("--images x", 'images must be "auto", "always" or "never", got \'x\''),
@@ -354,6 +354,8 @@ def test_tab_knows_the_kind_of_a_value(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert offered("--record ta") == ["take.jsonl", "tapes"]
     assert offered("--sandbox ta") == ["tapes"]
+    assert offered("--attach ta") == ["take.jsonl", "tapes"]
+    assert "n" in offered("--attach ")
     assert offered("--on-limit ") == ["answer", "stop"]
     assert {"MY_TOKEN", "SOME_API_KEY"} <= set(offered("--api-key "))
     assert "n" not in offered("--api-key ")

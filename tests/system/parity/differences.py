@@ -85,6 +85,12 @@ DIFFERENCES = [
         "the model finds the right name at once",
     ),
     Difference(
+        "names of calls",
+        "blanks around a name make it unknown; a name goes back as it came",
+        "they are left out; what is no letter, digit, `_` or `-` goes back as `_`, no name as `unnamed_tool`",
+        "the call runs, and OpenAI does not refuse the next request",
+    ),
+    Difference(
         "nobody is asked in vain",
         "asks for unknown tools and for arguments that then do not validate",
         "validates first; asks only about a call that can run, with the values that will be used",
@@ -246,6 +252,14 @@ DIFFERENCES = [
         "sent",
         "`ValueError` before anything is sent",
         "providers refuse them, or answer at random",
+    ),
+    Difference(
+        "prompts that are lists",
+        "what is given goes out as it is",
+        "texts, figures, paths of files, parts of a message and other values in a list become OpenAI's parts; what LiteLLM does not "
+        "know the model to take is an error before anything is sent",
+        "a notebook is full of figures, tables and files",
+        "tests/core/conversation/test_prompt.py::test_the_exact_parts_arrive_at_a_server",
     ),
     Difference(
         "one tool twice",

@@ -87,6 +87,18 @@ TOOL_CALLS = [
         ),
     ),
     Scenario(
+        "a call whose name no provider admits",
+        [calls(("functions.delete", {})), END],
+        keywords=WITH_TOOLS,
+        expected=[
+            *(
+                Expected("names of calls", place, "functions.delete", "functions_delete")
+                for place in ("history.*.name", "requests.1.*.name", "turns.*.name", "turns.*.native_name")
+            ),
+            *everywhere("unknown tools", re.compile("unknown tool"), re.compile("unknown tool")),
+        ],
+    ),
+    Scenario(
         "a wrong argument",
         [calls(("add", {"a": "one", "b": 2})), END],
         keywords=WITH_TOOLS,

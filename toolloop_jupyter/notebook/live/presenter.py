@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 async def say_loading(model: str, start: Callable[[], Awaitable[T]]) -> T:
-    """Await a run that is not shown. While it waits for LiteLLM's import, a line in the cell says so."""
+    """Await something that is not shown, such as a run. While it waits for LiteLLM's import, a line in the cell says so."""
     if not must_load(model):
         return await start()
     cell, identity = kernel.Cell.here(), f"toolloop-loading-{uuid.uuid4().hex}"

@@ -22,7 +22,13 @@ if TYPE_CHECKING:
 
 _FEW_MODELS = (DEMO, "openai/", "anthropic/", "gemini/", "litellm_proxy/", "ollama_chat/")
 """Offered until litellm, which knows the names, is loaded."""
-_TYPES = {Kind.TOOLS: "function", Kind.OUTPUT: "class", Kind.FILE: "path", Kind.FOLDER: "path"}
+_TYPES = {
+    Kind.TOOLS: "function",
+    Kind.OUTPUT: "class",
+    Kind.FILE: "path",
+    Kind.FOLDER: "path",
+    Kind.ATTACHED: "path",
+}
 """A front-end's word for values of a kind; for every other kind it is "value"."""
 
 
@@ -86,9 +92,15 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
             return ["full", "ask", *_list_policies(names)]
         case Kind.KEY:
             return [name for name in {*os.environ, *names} if names_key(name)]
-        case Kind.FILE | Kind.FOLDER:
+        case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
             paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - the path stays as it was begun
-            return [path for path in paths if option.kind is Kind.FILE or os.path.isdir(path)]  # noqa: PTH112
+            variables = [
+                name for name, value in names.items() if not (callable(value) or inspect.ismodule(value))
+            ]
+            return [
+                *(path for path in paths if option.kind is not Kind.FOLDER or os.path.isdir(path)),  # noqa: PTH112
+                *(variables if option.kind is Kind.ATTACHED else ()),
+            ]
         case _:
             return option.check.choices
 

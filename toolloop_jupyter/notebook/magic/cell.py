@@ -5,12 +5,21 @@ from __future__ import annotations
 import functools
 import keyword
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...api import aagent_session
-from ...core.events import ArgumentInvalid, ArgumentTypeInvalid, Mistake, Observer, OutputInvalid, Result
+from ...core.conversation import Prompt, read_prompt
+from ...core.events import (
+    ArgumentInvalid,
+    ArgumentTypeInvalid,
+    CapabilityUnsupported,
+    Mistake,
+    Observer,
+    OutputInvalid,
+    Result,
+)
 from ...core.loop import ToolLoopOptions
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
@@ -18,7 +27,7 @@ from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..transcript import head, make_bundle, notice
-from .names import fill_in, leave_out_others, note_left, resolve
+from .names import find_attached, leave_out_others, note_left, read_template, resolve
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -226,9 +235,7 @@ class Notebook:
             flag = for_all.typed[-1]
             raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
         cell = kernel.Cell.here()
-        prompt = fill_in(body, self.names)
-        if not prompt.strip():
-            raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
+        prompt = self._read_prompt(body, typed.get("attach", ()))
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
             raise Mistake(f"--as {variable!r} is not a variable name")
@@ -242,7 +249,9 @@ class Notebook:
             return None
         # First of all, so that a file that cannot be written is an error before anything runs.
         recorder = self.tapes.recorder(options["record"])
-        named, notes = self._go_on(options, going_back=turn is not None)
+        made = self._make_session(options)
+        prompt = await self._prepare(made, prompt)
+        named, notes = self._go_on(made, options, going_back=turn is not None)
         if not options["append"]:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(turn) if turn is not None else None
@@ -252,24 +261,47 @@ class Notebook:
         notes += self._note_without_docstring(named.session.config.tools)
         for text in (body, str(options["instructions"] or "")):
             notes += [notice(*told) for told in note_left(text, self.names)]
-        view, observers = self._view(options, named, cell, recorder, replaced)
+        view, observers = self._view(options, named, cell, recorder, replaced, prompt.filled)
         stream = named.session.astream(prompt, observers=observers)
         async with kernel.serving_clicks():
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
-    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
+    def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
+        """The prompt of a cell: what it attaches, and its text with the variables at their places. Raises Mistake."""
+        template = read_template(body, self.names)
+        if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
+            raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
+        try:
+            files = [find_attached(name, self.names) for name in attached]
+            return read_prompt([*files, template], kernel.name_cells)
+        except ArgumentInvalid as error:
+            raise Mistake(str(error)) from None
+
+    async def _prepare(self, session: AsyncSession, prompt: Prompt) -> Prompt:
+        """The prompt, checked against what the model takes. Raises Mistake for what it does not."""
+        try:
+            if not prompt.needs:
+                return prompt
+            model = session.config.route.model
+            return await live.say_loading(model, lambda: session.prepare(prompt))
+        except CapabilityUnsupported as error:
+            raise Mistake(in_flags(str(error))) from None
+
+    async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
             if turn is not None:
                 session.rewind(turn)
-        request = await session.preview(prompt)
+        request = await session.preview(await self._prepare(session, prompt))
         cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
-    def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[Block]]:
-        """(the conversation that the cell continues, with the cell's options; notes for the person)."""
-        made, name = self._make_session(options), options["session"]
+    def _go_on(
+        self, made: AsyncSession, options: Options, *, going_back: bool
+    ) -> tuple[NamedSession, list[Block]]:
+        """(the conversation that the cell continues, with the options of `made`; notes for the person)."""
+        name = options["session"]
         if not name:
             made.lasting = False
             return NamedSession(made), []
@@ -330,6 +362,7 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: ReplacedTurns | None,
+        filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
         """(the view of the run, the run's observers). Step mode comes before the view and the recorder: it holds a step before
         they see it.
@@ -343,6 +376,7 @@ class Notebook:
             output=config.output.name if config.output else None,
             session=options["session"] or None,
             tape=describe_source(config.route.model, answers, recorder),
+            filled=filled,
         )
 
         def finish() -> Mapping[str, object]:

@@ -43,7 +43,7 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
     Where are retries handled?
 
 The text goes to the model as it stands; {{title}} becomes the text of that notebook variable, also in --instructions and
---set. The Result goes into the variable of --as, and is the cell's value: review.text, review.output,
+--set. {{figure}} in the prompt goes as a picture, {{Err}} is the last error that the notebook has shown. The Result goes into the variable of --as, and is the cell's value: review.text, review.output,
 review.tool_results. `%toolloop?` is about defaults and sessions.
 
 """

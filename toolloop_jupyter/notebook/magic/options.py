@@ -53,6 +53,7 @@ class Kind(Enum):
     FILE = "a file's path"
     FOLDER = "a folder's path"
     PAIRS = "key=value, more than once"
+    ATTACHED = "a file's path or a variable, more than once"
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Option:
         match self.kind:
             case Kind.SWITCH:
                 return Check(bool, "True or False", or_none=False)
-            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS:
+            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS | Kind.ATTACHED:
                 return Check((list, tuple), "a list of words")
             case Kind.NUMBER:
                 return CHECKS.get(self.name, Check((int, float), "a number"))
@@ -152,6 +153,8 @@ OPTIONS: tuple[Option, ...] = (
     Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
+    Option("--attach", Kind.ATTACHED, "FILE", also="file image",
+           help="send a file with the prompt (picture, PDF, wav, mp3, text), or a variable's value; repeatable"),
     Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
            help="limit of tool calls in this run"),
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
@@ -163,7 +166,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or make one last model call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
-           help="send pictures of results to the model; auto: if LiteLLM knows that the model can see them"),
+           help="send pictures and files to the model; auto: what LiteLLM knows that the model takes"),
     Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="limit of seconds for this run"),
     Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
            help="report the changed files in this folder (confines nothing)"),
@@ -222,7 +225,8 @@ def in_flags(message: str) -> str:
             return f"--set {match[1]}={match[2]}"
         if match[0] == "loose=True":
             return "--replay-loose"
-        option = next((option for option in OPTIONS if option.keyword == match[3]), None)
+        names = (match[3], f"options.{match[3]}")
+        option = next((option for option in OPTIONS if option.keyword in names), None)
         return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
 
     return _AS_KEYWORD.sub(as_flag, message)
@@ -245,6 +249,7 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
     Kind.SWITCH: {"action": "store_true"},
     Kind.TOOLS: {"nargs": "*"},
     Kind.PAIRS: {"action": "append"},
+    Kind.ATTACHED: {"action": "append"},
     Kind.MODELS: {"action": "append"},
 }
 
