@@ -64,9 +64,9 @@ class Connection(ToolSource):
         max_result: int | None,
         handshake: float,
     ) -> None:
-        self._target, self._policy = target, permissions
+        self._policy = permissions
         self._wanted = (None if include is None else _read_names(include), _read_names(exclude))
-        self._name, self._limits, self._handshake = name, (timeout, max_result), handshake
+        self._name, self._limits = name, (timeout, max_result)
         self._life = _Life(target, handshake)
         self._finalizer = weakref.finalize(self, self._life.close, wait=False)
         self._finalizer.atexit = False  # `close_all` waits
@@ -409,7 +409,7 @@ async def _list_first(client: Any) -> Any:
 
 
 async def _list_all(client: Any) -> list[Any]:
-    """The tools of all pages of the list, within bounds. Of several tools with the same name, the first."""
+    """The tools of all pages of the list, within bounds. If several tools have the same name, the first one is taken."""
     found: dict[str, Any] = {}
     cursor = None
     for _ in range(_MOST_PAGES):

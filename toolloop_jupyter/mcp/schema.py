@@ -132,7 +132,7 @@ def _follow(schema: JsonSchema, reference: str) -> Any:
 # step, pairs of a long list. So each keyword that is tried counts, and what could run away inside of one is left to the server.
 
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
-"""What jsonschema calls for one keyword: its errors."""
+"""A function that jsonschema calls for one keyword; it returns the errors of the value."""
 _left: ContextVar[list[int]] = ContextVar("toolloop_mcp_work_left")
 _WORK, _WORK_PER_CHARACTER = 20_000, 10
 """Keywords that may be tried on a value: so many, and so many for each character of its JSON."""

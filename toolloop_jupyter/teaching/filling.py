@@ -1,6 +1,7 @@
 """Fill a JSON schema from what a conversation says: a tool's arguments, or a structured answer.
 
-A value is a quotation, a path, the number beside the parameter's name, a key of a JSON result; else the schema says one.
+A value is a quotation, a path, the number beside the parameter's name or a key of a JSON result. If none fits, the value is
+made up from the schema.
 Limits: for a `pattern` only examples are taken; `if`, `not`, `allOf` and `patternProperties` are not looked at.
 """
 

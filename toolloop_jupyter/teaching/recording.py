@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
@@ -250,7 +250,7 @@ class Replay(Answers):
 
     @property
     def tools(self) -> list[RecordedTool]:
-        """All tools of the recording, which answer as recorded. Of several versions of a tool, the last one."""
+        """All tools of the recording, which answer as recorded. If a tool has several versions, the last one is taken."""
         described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
@@ -266,6 +266,9 @@ class Replay(Answers):
                     self._given.add(number)
                     return result
         raise RecordingError(f"{self.path.name} has no result of this call of {name}")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a recording is played in the process that has read it: leave executor out")
 
     def is_current(self) -> bool:
         """Whether the file has not changed since it was read."""

@@ -381,7 +381,7 @@ def write_call(function: ReadObject) -> str:
 
 
 def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
-    """(the call as one text, its result as text), in order. Of a result with pictures the text alone is in a recording."""
+    """(the call as one text, its result as text), in order. A recording keeps only the text of a result with pictures."""
     calls: dict[object, str] = {}
     found = []
     for message in messages:

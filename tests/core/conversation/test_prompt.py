@@ -213,7 +213,7 @@ class Odd:
             r"a Odd in the prompt cannot be filled in: str\(value\) raised RuntimeError",
         ),
         (lambda _: [Template((Named("it", Odd()),))], r"{{it}} cannot be filled in: str\(it\) raised"),
-        (lambda _: ["x", PICTURE[:30]], "is no whole picture|cannot be drawn"),
+        (lambda _: ["x", PICTURE[:30]], "is not a complete picture|cannot be drawn"),
         (lambda _: [{"type": "text", "text": None}], "a text part of the prompt wants a text"),
     ],
 )

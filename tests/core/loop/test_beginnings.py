@@ -115,6 +115,10 @@ TURNS = {
         [[call("shot", n=1), ADD], call("shot", n=2), ADD, "Seen."],
         {"takes_images": "user"},
     ),
+    "a prompt with pictures and a file": (
+        [call("shot", n=1), ADD, "Seen."],
+        {"takes_images": "tool", "prompt": ["See", PNG, b"%PDF-1.4", PNG, "here."]},
+    ),
     "pictures for a model that sees none": ([call("shot"), ADD, "Seen."], {}),
     "a prompt with a picture": (
         [call("shot", n=1), ADD, "Seen."],

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
+import importlib.util
 import io
+import sys
+import types
 
 import pytest
 
@@ -347,3 +350,28 @@ async def test_recordings_hold_no_pictures_and_replay_all_the_same(tmp_path, way
     replay = Replay(path, speed=0)
     result = await aagent(Harness.TOOL_LOOP, "Look.", model=replay, tools=[shots])
     assert (result.text, len(result.tool_results[0].pictures)) == ("Seen.", 2)
+
+
+def test_a_plotly_figure_is_a_picture_where_it_can_be_drawn(monkeypatch):
+    """A figure of plotly is drawn by its own `to_image`, which needs kaleido; without that it is no picture."""
+
+    class BaseFigure:
+        def to_image(self, kind):
+            assert kind == "png"
+            return PNG
+
+    monkeypatch.setitem(sys.modules, "plotly.basedatatypes", types.SimpleNamespace(BaseFigure=BaseFigure))
+    drawn = BaseFigure()
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    assert images.find_pictures(drawn) == []
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "kaleido")
+    assert images.find_pictures([drawn]) == [drawn]
+    assert images.make_addresses([drawn]) == (ADDRESS,)
+
+
+def test_a_notebooks_own_image_is_a_picture():
+    """IPython's Image gives its bytes; one that only names an address has none, and nothing is fetched."""
+    from IPython.display import Image as Shown
+
+    assert images.draw_picture(Shown(data=PNG)) == PNG
+    assert images.draw_picture(Shown(url="https://a.example/p.png")) == b""

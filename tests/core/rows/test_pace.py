@@ -12,6 +12,7 @@ import pytest
 import toolloop_jupyter as tl
 from support.servers import Entry, answer, calls, failure
 from toolloop_jupyter import amap
+from toolloop_jupyter.core.loop import SPENDING
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, RowsWatcher, pace
 from toolloop_jupyter.core.rows.pace import Pace
 from toolloop_jupyter.core.session import build_config
@@ -176,6 +177,16 @@ async def test_max_cost_in_the_middle_of_a_row(call):
     rows = await amap("{{row}}", ["a", "b"], **more, tools=[look], max_cost=0.000001, concurrency=1)
     assert [row.stop_reason for row in rows] == ["max_cost"]
     assert len(server.requests) == 1
+
+
+async def test_the_budget_of_all_runs(monkeypatch):
+    """Once it is used up, no row asks the model, and the run ends with the line that says so."""
+    monkeypatch.setattr(SPENDING, "budget", 0.01)
+    monkeypatch.setattr(SPENDING, "cost", 0.02)
+    rows = await amap("{{row}}", list("abcdef"), model=(model := ScriptedModel("x")), concurrency=1)
+    assert model.requests == []
+    assert len(rows) == 1
+    assert "the budget of $0.01 for all runs is used up" in rows.message
 
 
 # --- a stop -------------------------------------------------------------------------------------------------------

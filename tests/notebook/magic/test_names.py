@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
+from toolloop_jupyter.core.conversation import Named
 from toolloop_jupyter.core.events.errors import Mistake
 from toolloop_jupyter.core.events.events import Usage
 from toolloop_jupyter.core.events.result import Result
@@ -168,3 +172,38 @@ def test_a_value_in_a_prompt_is_told_as_a_tools_result():
     assert "caused by KeyError" in told["err"]
     assert "100 rows" in told["df"]
     assert told["df"] == describe(names["df"]).text
+
+
+def test_err_is_the_last_error_unless_it_is_a_variable(monkeypatch) -> None:
+    """`{{Err}}` is what the shell has shown last; a variable of that name wins, and without an error it is said to be none."""
+    monkeypatch.setattr(sys, "last_value", ValueError("shown"), raising=False)
+    assert fill_in("{{Err}}", {}) == "ValueError: shown"
+    assert naming.note_left("{{Err}}", {}) == []
+    assert fill_in("{{Err}}", {"Err": "mine"}) == "mine"
+    monkeypatch.delattr(sys, "last_value")
+    assert fill_in("{{Err}}", {}) == "{{Err}}"
+    assert "no such variable" in naming.note_left("{{Err}}", {})[0][0]
+
+
+def test_a_values_whole_text_is_made_only_where_it_cannot_be_described() -> None:
+    """A value that is described without its `str` is not asked for it: that may be long, or take long."""
+
+    class Rows(list):
+        def __str__(self) -> str:
+            raise AssertionError("asked")
+
+    assert fill_in("{{rows}}", {"rows": Rows([1, 2])}) == "[1, 2]"
+
+
+def test_what_attach_names(tmp_path: Path) -> None:
+    """A variable before a file; a text in a variable is a path; an address, and a text that is no file's name, are mistakes."""
+    file = tmp_path / "notes.txt"
+    file.write_text("x")
+    names = {"data": [1], "where": str(file), "path": file, "note": "some words"}
+    assert naming.find_attached("data", names) == Named("data", [1])
+    assert naming.find_attached("where", names) == Named("notes.txt", file)
+    assert naming.find_attached("path", names) == Named("notes.txt", file)
+    assert naming.find_attached(str(file), names) == Named("notes.txt", file)
+    for wrong, told in (("note", "no file has that name"), ("https://a.example/x.png", "nothing is fetched")):
+        with pytest.raises(Mistake, match=told):
+            naming.find_attached(wrong, names)

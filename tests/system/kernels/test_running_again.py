@@ -66,6 +66,27 @@ def say(name, text, options=""):
     return f"%%toolloop -s {name} -m echo {options}\n{text}"
 
 
+def test_a_prompt_with_a_picture(kernel):
+    """A turn whose prompt has a picture is replaced as any other, stays in the conversation, and is named by its words."""
+    run(
+        kernel,
+        "import base64\nm = ScriptedModel('ok', repeat_last=True)\n"
+        "dot = base64.b64decode('iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==')",
+    )
+    run(kernel, "%%toolloop -s seen -m m\n{{dot}} What is it?", "p1")
+    run(kernel, "%%toolloop -s seen -m m\nThank you.", "p2")
+    again = run(kernel, "%%toolloop -s seen -m m\n{{dot}} And {{dot}}?", "p1")
+    assert "the later turn is dropped: “Thank you.”" in again.text
+    run(kernel, "%%toolloop -s seen -m m\nNow?", "p2")
+    first, last = conversation(kernel, "seen")
+    assert [part["type"] for part in first] == ["image_url", "text", "image_url", "text"]
+    assert last == "Now?"
+    before = run(kernel, "%%toolloop -s seen -m m\n{{dot}} Last.", "p0")
+    assert "replaced" not in before.text
+    dropping = run(kernel, "%%toolloop -s seen -m m\nAnew.", "p2")
+    assert "the later turn is dropped: “Last.”" in dropping.text
+
+
 def test_an_edited_prompt(kernel):
     """Editing a prompt and running its cell again: its turn is replaced, and the cell says so."""
     run(kernel, say("edit", "One."), "e1")

@@ -254,6 +254,14 @@ DIFFERENCES = [
         "providers refuse them, or answer at random",
     ),
     Difference(
+        "prompts that are lists",
+        "what is given goes out as it is",
+        "texts, figures, paths of files, parts of a message and other values in a list become OpenAI's parts; what LiteLLM does not "
+        "know the model to take is an error before anything is sent",
+        "a notebook is full of figures, tables and files",
+        "tests/core/conversation/test_prompt.py::test_the_exact_parts_arrive_at_a_server",
+    ),
+    Difference(
         "one tool twice",
         "`ValueError`",
         "the same function twice is one tool; two functions of one name are still an error",

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 from ..events import ArgumentInvalid, Attachment
 from ..execution import Raised, attempt_call
 from ..results import (
+    MOST_EACH,
     detect_format,
     draw_picture,
     find_figure,
@@ -36,9 +37,7 @@ NameCode: TypeAlias = Callable[[str], str]
 
 MOST_FILE = 20_000_000
 """Bytes of one file."""
-MOST_PICTURES = 4
-"""Pictures of one list or dict."""
-_NEEDS: Mapping[object, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
+_NEEDS: Mapping[str, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
 _PARTS = ("text", *_NEEDS)
 _EMPTY = "the prompt is empty: say what the model should do"
 
@@ -80,7 +79,13 @@ class Prompt:
 def list_needs(content: object) -> list[Need]:
     """The kinds of content in a message that a model must take, beside text; each once."""
     parts = content if isinstance(content, list) else []
-    return list(dict.fromkeys(_NEEDS[part["type"]] for part in parts if part.get("type") in _NEEDS))
+    return list(dict.fromkeys(_NEEDS[kind] for kind in map(_get_kind, parts) if kind in _NEEDS))
+
+
+def _get_kind(part: Mapping[str, object]) -> str:
+    """The type of a part of a message; "" for none. It may come from outside."""
+    kind = part.get("type")
+    return kind if isinstance(kind, str) else ""
 
 
 def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Prompt:
@@ -184,7 +189,7 @@ class _Writer:
             self._add_file(_read_file(Path(value)), name or value.name)
         elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
             self._add_file(bytes(value), name)
-        elif issubclass(kind, dict) and value.get("type") in _PARTS:
+        elif issubclass(kind, dict) and _get_kind(value) in _PARTS:
             self._add_given(copy.deepcopy(dict(value)), name)
         elif not self._draw(value, name):
             self._add_named_text(name, tell_text(Named(name, value), self.name_code))
@@ -206,7 +211,7 @@ class _Writer:
         """Write the pictures inside a list or dict after its text, as for a tool's result."""
         if issubclass(type(value), (list, tuple, dict)):
             found = attempt_call(find_pictures, value)  # code of the parts may fail
-            for one in [] if isinstance(found, Raised) else found[:MOST_PICTURES]:
+            for one in [] if isinstance(found, Raised) else found[:MOST_EACH]:
                 if data := draw_picture(one):
                     self._add_picture(data, name)
 
@@ -223,7 +228,7 @@ class _Writer:
             raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
         if kind == "picture":
             if not self._draw(data, name):
-                raise ArgumentInvalid(f"{name} is no whole picture")
+                raise ArgumentInvalid(f"{name} is not a complete picture")
         elif kind == "pdf":
             address = f"data:application/pdf;base64,{encoded()}"
             file = {"filename": name or "document.pdf", "file_data": address}
@@ -248,8 +253,8 @@ class _Writer:
                 )
             self._add_text(part["text"])
             if len(part) > 2:  # marks of the person's own (cache_control)
+                self.parts.append({**part, "text": self._text})
                 self._text = ""
-                self.parts.append(part)
             return
         inside: Any = part.get(part["type"])
         address = inside.get("url") if isinstance(inside, Mapping) else inside
@@ -331,9 +336,9 @@ def leave_out_parts(content: object, line: str) -> object:
     """The content of a message with `line` in the place of each picture, file and sound. "{}" in the line becomes its kind."""
     if not isinstance(content, list) or not list_needs(content):
         return content
-    words: Mapping[object, str] = {"image_url": "picture", "file": "file", "input_audio": "sound"}
+    words = {"image_url": "picture", "file": "file", "input_audio": "sound"}
     return [
-        {"type": "text", "text": line.format(words[part["type"]])} if part.get("type") in words else part
+        {"type": "text", "text": line.format(words[kind])} if (kind := _get_kind(part)) in words else part
         for part in content
     ]
 

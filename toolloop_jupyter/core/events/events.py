@@ -19,7 +19,7 @@ class Attachment:
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or "". Of a picture of the prompt a small one, for people."""
+    """Its data address (`data:image/png;base64,…`), or "". A picture of the prompt has the address of a small copy, for people."""
     is_sent: bool = False
     """Whether it is of the prompt; those come first."""
 

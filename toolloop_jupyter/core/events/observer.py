@@ -59,7 +59,7 @@ class Observer:
         """The model call failed after its retries; `error` is the error that the person sees."""
 
     async def before_call(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
-        """A call with these validated arguments (JSON form) is about to be asked about, or else to run."""
+        """A call with these validated arguments (JSON form) comes next: a person is asked about it, or it runs."""
 
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""

@@ -116,7 +116,7 @@ def _is_cancelled(task: asyncio.Task[object] | None) -> bool:
 _kept_going: contextvars.ContextVar[asyncio.AbstractEventLoop | None] = contextvars.ContextVar(
     "toolloop_kept_going", default=None
 )
-"""The loop that code of this context must not stop."""
+"""The event loop that the code of this context, a run and its tools, may not stop; None elsewhere."""
 _keeping: Counter[int] = Counter()
 """How many runs are on the loop with this id."""
 

@@ -48,8 +48,8 @@ class ToolLoopOptions:
     the turn stays with the model that answers; the next turn begins with `model=` again. A fallback of the same provider
     ("openai/…", or a group of the gateway) uses the run's address and key; any other uses its own environment variables."""
     images: ImageMode = "auto"
-    """Whether pictures among the tools' results go to the model. "auto" asks LiteLLM whether the model can see; "always" is
-    for gateway groups and servers that LiteLLM does not know."""
+    """Whether pictures among the tools' results go to the model, and the pictures and files of prompts. "auto" asks LiteLLM what
+    the model takes; "always" is for gateway groups and servers that LiteLLM does not know."""
 
     def __post_init__(self) -> None:
         check_values(vars(self))

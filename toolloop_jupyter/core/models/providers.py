@@ -1,7 +1,7 @@
 """Models of our own: Python code answers the models "NAME/…", called directly (`ask`) or through LiteLLM (`ensure`).
 
 A run of this package calls them directly, so that a lesson needs no LiteLLM. `ensure` is for code that calls LiteLLM itself;
-it registers them in `litellm.custom_provider_map`. Of the chunk types that such a provider may stream, only
+it registers them in `litellm.custom_provider_map`. Such a provider may stream several types of chunks; only
 `ModelResponseStream` passes LiteLLM's stream wrapper unchanged. That wrapper drops a usage that comes with or after the finish
 reason, and every empty chunk after it (1.110.2). So `_make_chunks()` sends the usage before the finish reason.
 

@@ -1,6 +1,7 @@
 """A tool's value, or a value in a prompt, as the model gets it: a bounded text, and pictures."""
 
 from .images import (
+    MOST_EACH,
     PicturePlace,
     detect_format,
     draw_picture,
@@ -16,6 +17,7 @@ from .tracebacks import cut_traceback
 
 __all__ = [
     "LIMIT",
+    "MOST_EACH",
     "Described",
     "PicturePlace",
     "cut",

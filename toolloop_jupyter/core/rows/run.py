@@ -11,7 +11,7 @@ from typing import Any, get_args
 
 from ..events import STOPPED, ArgumentInvalid, Check, HarnessError, Request
 from ..execution import MISSING, Raised, attempt_call, describe_error
-from ..loop import Allowed, Config, may_ask
+from ..loop import SPENDING, Allowed, Config, may_ask
 from ..session import AsyncEventStream, AsyncSession
 from ..text import hide
 from .job import AskRow, Job, KeyMaker, RowHost, begin_row, configure_row, finish_row
@@ -286,7 +286,7 @@ class RowsRun:
             self._end(row.error, cut=True)
         elif row.error is not None and self._options.on_error == "stop":
             self._end(f"stopped, since row {row.number} failed: {row.error}")
-        if limit := self._pace.find_limit():
+        if limit := self._pace.find_limit() or SPENDING.explain_limit():
             self._end(limit)
         self._free()
 

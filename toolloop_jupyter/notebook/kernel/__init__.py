@@ -58,7 +58,7 @@ updates an earlier output answers the cell that runs now, since nbclient reads n
 """
 
 from .capture import capture, redirect_output
-from .cells import Cell, is_from_front_end, name_cells, unwatch_cells, watch_cells
+from .cells import Cell, find_last_error, is_from_front_end, name_cells, unwatch_cells, watch_cells
 from .comms import running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
 from .sync import StreamRunner, can_run_sync, find_kernel_loop, is_nested, nest_loop, run_sync
@@ -86,6 +86,7 @@ __all__ = [
     "end_interrupted_cell",
     "executes_notebooks",
     "find_kernel_loop",
+    "find_last_error",
     "get_shell",
     "has_stdin",
     "has_widget_frontend",

@@ -305,6 +305,12 @@ def name_cells(traceback: str) -> str:
     return _WARNING.sub(in_warning, _FILE.sub(in_traceback, traceback))
 
 
+def find_last_error() -> BaseException | None:
+    """The error that the shell has shown last (it keeps it where Python's own prompt does), or None."""
+    error = getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
+
+
 def _name_cell(filename: str) -> str:
     """`Cell In[3]` for the file name under which IPython has compiled that cell; "" for any other file."""
     compiler: Any = getattr(get_shell(), "compile", None)

@@ -103,11 +103,36 @@ _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as it is really sent: LiteLLM (1.110) drops fields of a message that are null."""
-    messages = [_drop_nulls_of(one) for one in shown["messages"]]
+    """A request as it is really sent, but for the bytes of pictures and files, which are cut: LiteLLM (1.110) drops fields of
+    a message that are null.
+    """
+    messages = [_cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {
         key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
     }
+
+
+_MOST_BYTES = 200
+"""Characters of a picture's or a file's bytes."""
+
+
+def _cut_bytes(value: Any, name: str = "") -> Any:
+    """Plain data with the beginning of each data address, and of each sound's `data`."""
+    if isinstance(value, dict):
+        return {key: _cut_bytes(item, key) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut_bytes(item) for item in value]
+    is_bytes = isinstance(value, str) and (value.startswith("data:") or name == "data")
+    if not is_bytes or len(value) <= _MOST_BYTES:
+        return value
+    return f"{value[:60]}… {len(value) - 60:,} more characters"
+
+
+def _describe_content(content: object) -> str:
+    """The content of a message in words: its texts, and the types of its other parts."""
+    if not isinstance(content, list):
+        return str(content)
+    return " ".join(str(part.get("text") or f"[{part.get('type')}]") for part in content)
 
 
 def _drop_nulls_of(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -146,9 +171,7 @@ def _describe_message(message: Mapping[str, Any], last: Sent | None) -> tuple[st
     role, content = str(message.get("role")), message.get("content")
     if last is not None and last.reply is not None and _drop_nulls_of(message) == _drop_nulls_of(last.reply):
         return f"{_MARKS.get(role, '·')} {role}", "its own message, as it came"
-    words = (
-        [content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)] if content else []
-    )
+    words = [_describe_content(content)] if content else []
     asked = [call["function"] for call in message.get("tool_calls") or ()]
     words += [f"calls {one['name']}({one['arguments']})" for one in asked]
     text = " · ".join(words)

@@ -2,23 +2,46 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import keyword
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...api import aagent_session
-from ...core.events import ArgumentInvalid, ArgumentTypeInvalid, Mistake, Observer, OutputInvalid, Result
-from ...core.loop import ToolLoopOptions
+from ...api import ROWS_PRESENTER, aagent_session
+from ...core.conversation import Prompt, read_prompt
+from ...core.events import (
+    STOPPED,
+    ArgumentInvalid,
+    ArgumentTypeInvalid,
+    CapabilityUnsupported,
+    Mistake,
+    Observer,
+    OutputInvalid,
+    Result,
+    RunFailed,
+)
+from ...core.loop import Config, ToolLoopOptions
+from ...core.rows import Rows, RowsOptions, RowsRun
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
+from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
-from .names import fill_in, leave_out_others, note_left, resolve
+from .names import (
+    fill_names,
+    find_attached,
+    holds_rows,
+    leave_out_others,
+    look_up,
+    note_left,
+    read_template,
+    resolve,
+)
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -139,6 +162,14 @@ class RecordingNotes(Observer):
 # --- one run --------------------------------------------------------------------------------------------------
 
 
+_NOT_WITH_ROWS = {
+    **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
+    "attach": "a row is asked with the text of its cells",
+}
+"""The options that a run for each row does not take, and why."""
+_EMPTY_PROMPT = "the prompt is empty; write below the %%toolloop line what the model should do"
+
+
 class Notebook:
     """The state of `%%toolloop` in one kernel: settings, sessions, recordings."""
 
@@ -195,7 +226,7 @@ class Notebook:
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
         for option in OPTIONS:
-            if not option.keyword or option.keyword in from_tape:
+            if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
@@ -220,18 +251,23 @@ class Notebook:
         )
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
-    async def run(self, typed: Options, body: str) -> Result | None:
-        """Run a cell and show the run; returns its Result, None for a dry run. Raises Mistake before anything is shown."""
+    async def run(self, typed: Options, body: str) -> Result | Rows | None:
+        """Run a cell and show the run; returns its Result (Rows with `--each`), None for a dry run.
+
+        Raises Mistake before anything is shown.
+        """
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
-        cell = kernel.Cell.here()
-        prompt = fill_in(body, self.names)
-        if not prompt.strip():
-            raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
             raise Mistake(f"--as {variable!r} is not a variable name")
+        if "each" in typed:
+            return await self._run_rows(typed, body)
+        if for_rows := [o.typed[-1] for o in OPTIONS if o.is_of_rows and o.name in typed]:
+            raise Mistake(f"{for_rows[0]} goes with --each TABLE, a run for each row of a table")
+        cell = kernel.Cell.here()
+        prompt = self._read_prompt(body, typed.get("attach", ()))
         before = self.sessions.get(self.complete(typed)["session"] or "")
         # Running a cell again replaces its turn (and those after it).
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
@@ -242,7 +278,9 @@ class Notebook:
             return None
         # First of all, so that a file that cannot be written is an error before anything runs.
         recorder = self.tapes.recorder(options["record"])
-        named, notes = self._go_on(options, going_back=turn is not None)
+        made = self._make_session(options)
+        prompt = await self._prepare(made, prompt)
+        named, notes = self._go_on(made, options, going_back=turn is not None)
         if not options["append"]:
             self.tapes.go_back(named.session.config.route.answers, cell.cell_id, cell.execution)
         replaced = named.go_back(turn) if turn is not None else None
@@ -252,24 +290,139 @@ class Notebook:
         notes += self._note_without_docstring(named.session.config.tools)
         for text in (body, str(options["instructions"] or "")):
             notes += [notice(*told) for told in note_left(text, self.names)]
-        view, observers = self._view(options, named, cell, recorder, replaced)
+        view, observers = self._view(options, named, cell, recorder, replaced, prompt.filled)
         stream = named.session.astream(prompt, observers=observers)
         async with kernel.serving_clicks():
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
-    async def _dry_run(self, options: Options, prompt: str, cell: kernel.Cell, turn: int | None) -> None:
+    async def _run_rows(self, typed: Options, body: str) -> Rows | None:
+        """Run the prompt for each row of a table, and show how far it is. Raises before anything is shown for a mistake."""
+        if not body.strip():
+            raise Mistake(_EMPTY_PROMPT)
+        if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
+            raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
+        options, cell = self.complete(typed), kernel.Cell.here()
+        recorder = None if options["dry_run"] else self.tapes.recorder(options["record"])
+        config = self._make_session({**options, "session": "", "max_cost": None}).config
+        if recorder is not None:
+            config = dataclasses.replace(config, observers=(*config.observers, recorder))
+        page = RowsPage(cell, *self._describe_rows(config, options, recorder))
+        try:
+            run = self._make_rows_run(config, options, body, page)
+            if options["dry_run"]:
+                await self._dry_run_rows(run, cell, config.route.title)
+                return None
+            self.tapes.go_back(config.route.answers, cell.cell_id, cell.execution)
+            async with kernel.serving_clicks():
+                return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
+        except (ArgumentInvalid, ArgumentTypeInvalid) as error:
+            raise Mistake(in_flags(str(error))) from None
+
+    def _describe_rows(
+        self, config: Config, options: Options, recorder: Recorder | None
+    ) -> tuple[Block, RowsPageOptions]:
+        """The line above the rows, and how they are shown."""
+        answers = config.route.answers
+        before = len(answers.differences) if answers else 0
+
+        def tell_end() -> list[Block]:
+            different = answers.differences[before : before + 1] if answers else []
+            told = [f"not as recorded, going on (--replay-loose): {one}" for one in different]
+            told += [recorder.stopped] if recorder is not None and recorder.stopped else []
+            return [notice(words, "warning") for words in told]
+
+        notes = [] if options["dry_run"] else self._note_without_docstring(config.tools)
+        notes += [notice(*told) for told in note_left(str(options["instructions"] or ""), self.names)]
+        line = head(
+            config.route.title,
+            [tool.name for tool in config.tools],
+            options["permissions"],
+            output=config.output.name if config.output else None,
+            tape=describe_source(config.route.model, answers, recorder),
+        )
+        shown = RowsPageOptions(
+            model="" if options["executor"] else config.route.model,
+            name=options["as"],
+            unattended=options["on_unattended"],
+            means=options["ask"],
+            notes=notes,
+            finish=tell_end,
+        )
+        return line, shown
+
+    def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
+        own = (option for option in OPTIONS if option.is_of_rows and option.keyword)
+        given: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in own}
+        variables = fill_names(body, self.names)
+        return RowsRun(
+            config,
+            body,
+            look_up(self.names, options["each"], "table", holds_rows),
+            RowsOptions(**given, max_cost=options["max_cost"], variables=variables),
+            watcher=page,
+            ask=page.ask,
+            presenter=ROWS_PRESENTER,
+        )
+
+    async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
+        """Run it to its end. The variable gets what there is, also when it ends by an error.
+
+        Raises RunFailed for rows that ended early without one answer.
+        """
+        try:
+            await page.follow(run)
+        finally:
+            rows = run.rows
+            self._keep(rows, variable)
+        if rows.message not in ("", STOPPED) and not rows.progress.done:
+            raise RunFailed(in_flags(rows.message))
+        return rows
+
+    async def _dry_run_rows(self, run: RowsRun, cell: kernel.Cell, model: str) -> None:
+        """Show the first row's first request, and how many rows there are."""
+        request = await run.preview()
+        if request is None:
+            cell.display(make_bundle(notice("there is no row: nothing would be sent")))
+            return
+        first = request_block(request, sent=False, title_of=model)
+        cell.display(make_bundle([first, notice(tell_size_of_rows(request, run.total))]))
+
+    def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
+        """The prompt of a cell: what it attaches, and its text with the variables at their places. Raises Mistake."""
+        template = read_template(body, self.names)
+        if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
+            raise Mistake(_EMPTY_PROMPT)
+        try:
+            files = [find_attached(name, self.names) for name in attached]
+            return read_prompt([*files, template], kernel.name_cells)
+        except ArgumentInvalid as error:
+            raise Mistake(str(error)) from None
+
+    async def _prepare(self, session: AsyncSession, prompt: Prompt) -> Prompt:
+        """The prompt, checked against what the model takes. Raises Mistake for what it does not."""
+        try:
+            if not prompt.needs:
+                return prompt
+            model = session.config.route.model
+            return await live.say_loading(model, lambda: session.prepare(prompt))
+        except CapabilityUnsupported as error:
+            raise Mistake(in_flags(str(error))) from None
+
+    async def _dry_run(self, options: Options, prompt: Prompt, cell: kernel.Cell, turn: int | None) -> None:
         """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
             session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
             if turn is not None:
                 session.rewind(turn)
-        request = await session.preview(prompt)
+        request = await session.preview(await self._prepare(session, prompt))
         cell.display(make_bundle([request_block(request, sent=False, title_of=session.config.route.title)]))
 
-    def _go_on(self, options: Options, *, going_back: bool) -> tuple[NamedSession, list[Block]]:
-        """(the conversation that the cell continues, with the cell's options; notes for the person)."""
-        made, name = self._make_session(options), options["session"]
+    def _go_on(
+        self, made: AsyncSession, options: Options, *, going_back: bool
+    ) -> tuple[NamedSession, list[Block]]:
+        """(the conversation that the cell continues, with the options of `made`; notes for the person)."""
+        name = options["session"]
         if not name:
             made.lasting = False
             return NamedSession(made), []
@@ -330,6 +483,7 @@ class Notebook:
         cell: kernel.Cell,
         recorder: Recorder | None,
         replaced: ReplacedTurns | None,
+        filled: Sequence[str],
     ) -> tuple[CellRun, list[Observer]]:
         """(the view of the run, the run's observers). Step mode comes before the view and the recorder: it holds a step before
         they see it.
@@ -343,6 +497,7 @@ class Notebook:
             output=config.output.name if config.output else None,
             session=options["session"] or None,
             tape=describe_source(config.route.model, answers, recorder),
+            filled=filled,
         )
 
         def finish() -> Mapping[str, object]:
@@ -379,7 +534,7 @@ class Notebook:
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []
 
-    def _keep(self, result: Result | None, variable: str | None) -> None:
+    def _keep(self, result: Result | Rows | None, variable: str | None) -> None:
         if result is not None:
             live.mark_shown(result)
         if variable is not None:

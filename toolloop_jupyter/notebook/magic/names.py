@@ -12,14 +12,16 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath
 from typing import Any, Literal
 
-from ...core.events import Mistake, Result
-from ...core.execution import Raised, attempt_call
+from ...core.conversation import Named, Template, tell_text
+from ...core.events import ArgumentInvalid, Mistake
+from ...core.execution import MISSING, Raised, attempt_call
 from ...core.models import Answers
-from ...core.results import describe
 from ...core.text import list_some
 from ...core.tools import ToolSource, find_marked_tools, get_tool_name
+from .. import kernel
 from .options import Kind, Names, Option, read_pairs
 
 _PLAIN_VALUES = (str, bytes, int, float, complex, list, tuple, set, dict, type(None))
@@ -47,6 +49,10 @@ def resolve(option: Option, value: Any, names: Names) -> object:
             return read_pairs(value, option.typed[-1], names)
         case Kind.TEXT:
             return fill_in(value, names)
+        case Kind.TABLE:
+            return look_up(names, value, "table", holds_rows)
+        case Kind.EXECUTOR:
+            return look_up(names, value, "executor", is_executor)
         case _:
             return value
 
@@ -54,34 +60,75 @@ def resolve(option: Option, value: Any, names: Names) -> object:
 _FILLED_IN = re.compile(r"\{\{([^\s{}]+)\}\}")
 
 
+LAST_ERROR = "Err"
+"""The name in double braces that stands for the last error that the notebook has shown, unless it is a variable."""
+
+
+def read_template(text: str, names: Names) -> Template:
+    """A text with the notebook's variables at the places of their `{{name}}`; what a variable contains is not looked at again.
+
+    Double braces around anything else than the bare name of something that exists stay as they are (`note_left`).
+    """
+    pieces: list[str | Named] = []
+    at = 0
+    for match in _FILLED_IN.finditer(text):
+        name = _read_name(match)
+        value = _find_value(name, names)
+        if value is not MISSING:
+            pieces += [text[at : match.start()], Named(name, value)]
+            at = match.end()
+    return Template((*pieces, text[at:]))
+
+
 def fill_in(text: str, names: Names) -> str:
     """Replace each `{{name}}` by the text of that notebook variable. Names inside that text are not replaced.
 
     A text is inserted whole, a Result by its answer. Any other value is inserted as if a tool had returned it: bounded, data as
-    JSON, a table by its shape, columns and first rows, an error with its cause.
+    JSON, a table by its shape, columns and first rows, an error with its traceback.
 
     Double braces around anything but the bare name of a variable stay (see `note_left`). Raises Mistake for a value whose text
     cannot be made.
     """
+    try:
+        pieces = read_template(text, names).pieces
+        return "".join(p if isinstance(p, str) else tell_text(p, kernel.name_cells) for p in pieces)
+    except ArgumentInvalid as error:
+        raise Mistake(str(error)) from None
 
-    def text_of(match: re.Match[str]) -> str:
-        name = _read_name(match)
-        if name not in names:
-            return match[0]
-        value: Any = names[name]
-        kind = type(value)  # not `isinstance`: its `__class__` may be anything, or raise
-        if issubclass(kind, str):
-            return str.__str__(value)
-        if issubclass(kind, Result):
-            return str(value.text)
-        filled = attempt_call(str, value)
-        if isinstance(filled, Raised):
-            raised = type(filled.error).__name__
-            why = f"str({name}) raised {raised}; put its text into a variable of its own"
-            raise Mistake(f"{_in_braces(name)} cannot be filled in: {why}")
-        return describe(value).text
 
-    return _FILLED_IN.sub(text_of, text)
+def _find_value(name: str, names: Names) -> object:
+    """What a name in double braces stands for; MISSING for no such variable."""
+    if name in names:
+        return names[name]
+    error = kernel.find_last_error() if name == LAST_ERROR else None
+    return MISSING if error is None else error
+
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def find_attached(name: str, names: Names) -> Named:
+    """What `--attach` names: a variable (a text in it is a path), or a file. Raises Mistake for an address."""
+    value = names.get(name, name)
+    if not isinstance(value, str):
+        return Named(value.name if isinstance(value, PurePath) else name, value)
+    if _ADDRESS.match(value):
+        raise Mistake(f"--attach {value[:80]}: nothing is fetched; download it, and attach the file")
+    path = Path(value).expanduser()
+    if name in names and attempt_call(path.is_file) is not True:
+        raise Mistake(
+            f"--attach {name}: the variable is a text, and no file has that name; for the text itself write {_in_braces(name)} "
+            "in the prompt"
+        )
+    return Named(path.name, path)
+
+
+def fill_names(text: str, names: Names) -> dict[str, str]:
+    """What `fill_in` would put for each name in double braces that is a variable's. Raises as it does."""
+    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    return {
+        name: fill_in(_in_braces(name), names) for name in found if _find_value(name, names) is not MISSING
+    }
 
 
 def _read_name(match: re.Match[str]) -> str:
@@ -93,7 +140,7 @@ def _read_name(match: re.Match[str]) -> str:
 def note_left(text: str, names: Names) -> list[tuple[str, Literal["info", "warning"]]]:
     """Notes about names in double braces that are no variables. A name that is nearly a variable's gets a warning."""
     found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
-    near = {name: _find_near(names, name) for name in found if name and name not in names}
+    near = {name: _find_near(names, name) for name in found if name and _find_value(name, names) is MISSING}
     told: list[tuple[str, Literal["info", "warning"]]] = [
         (
             f"{_in_braces(name)} is no variable, and is sent as typed; did you mean {_in_braces(other)}?",
@@ -205,6 +252,17 @@ def holds_functions(value: object) -> bool:
     if isinstance(value, ToolSource):
         return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
+
+
+def holds_rows(value: object) -> bool:
+    """Whether this may be the rows of `--each`: a table, a list, or anything else that gives one after the other."""
+    kind = type(value)  # its `__class__` may be anything, or raise
+    return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
+
+
+def is_executor(value: object) -> bool:
+    """Whether this can be `--executor`: it submits functions, as `concurrent.futures.Executor` does."""
+    return callable(getattr(type(value), "submit", None))
 
 
 def find_output(names: Names, name: str) -> object:

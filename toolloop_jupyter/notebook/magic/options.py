@@ -53,6 +53,9 @@ class Kind(Enum):
     FILE = "a file's path"
     FOLDER = "a folder's path"
     PAIRS = "key=value, more than once"
+    ATTACHED = "a file's path or a variable, more than once"
+    TABLE = "the name of a variable that holds rows"
+    EXECUTOR = "the name of a variable that holds an executor"
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,8 @@ class Option:
     """The placeholder of the value in the help; "" for choices."""
     help: str = ""
     keyword: str = ""
-    """The keyword of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion
-    option."""
+    """The keyword of `aagent_session` (of `amap` if `is_of_rows`); "options.x" is field x of ToolLoopOptions,
+    "options.completion_kwargs.x" a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
@@ -78,6 +81,8 @@ class Option:
     """Whether it is for all runs of the notebook together, and no cell takes it."""
     also: str = ""
     """Other words that people write for it. The error for such a word names this option."""
+    is_of_rows: bool = False
+    """Whether it is for a run of many rows: it needs `--each`, and its keyword is one of `amap`."""
 
     @property
     def name(self) -> str:
@@ -94,7 +99,7 @@ class Option:
         match self.kind:
             case Kind.SWITCH:
                 return Check(bool, "True or False", or_none=False)
-            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS:
+            case Kind.TOOLS | Kind.PAIRS | Kind.MODELS | Kind.ATTACHED:
                 return Check((list, tuple), "a list of words")
             case Kind.NUMBER:
                 return CHECKS.get(self.name, Check((int, float), "a number"))
@@ -152,18 +157,20 @@ OPTIONS: tuple[Option, ...] = (
     Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
+    Option("--attach", Kind.ATTACHED, "FILE", also="file image",
+           help="send a file with the prompt (picture, PDF, wav, mp3, text), or a variable's value; repeatable"),
     Option("--max-turns", Kind.NUMBER, "N", keyword="max_turns", is_setting=True, also="max-steps max-iterations",
            help="limit of tool calls in this run"),
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
            help="limit of model calls in this run"),
     Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
-           help="limit of what this run may cost, in US dollars; checked between model calls"),
+           help="limit of what this run (with --each: all rows) may cost, in US dollars; checked between model calls"),
     Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
            help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
            help="at a limit: stop, or make one last model call for a closing answer"),
     Option("--images", Kind.CHOICE, keyword="options.images", default="auto", is_setting=True,
-           help="send pictures of results to the model; auto: if LiteLLM knows that the model can see them"),
+           help="send pictures and files to the model; auto: what LiteLLM knows that the model takes"),
     Option("--timeout", Kind.NUMBER, "SECONDS", keyword="timeout", is_setting=True, help="limit of seconds for this run"),
     Option("--sandbox", Kind.FOLDER, "FOLDER", keyword="sandbox", is_setting=True, lasts=True,
            help="report the changed files in this folder (confines nothing)"),
@@ -194,6 +201,16 @@ OPTIONS: tuple[Option, ...] = (
            help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
+    Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
+           help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
+    Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, is_setting=True, is_of_rows=True,
+           also="parallel workers max-workers", help="so many rows at once"),
+    Option("--store", Kind.FILE, "FILE", keyword="store", is_of_rows=True,
+           help="keep each finished row there (JSON lines); the next run takes it from there"),
+    Option("--on-error", Kind.CHOICE, keyword="on_error", default="continue", choices=("continue", "stop"),
+           is_of_rows=True, help="after a row that failed: go on, or start no more rows"),
+    Option("--executor", Kind.EXECUTOR, "NAME", keyword="executor", is_of_rows=True,
+           help="run the rows elsewhere: a variable with a concurrent.futures Executor"),
 )
 # fmt: on
 """The whole table. A new option is a new row."""
@@ -222,7 +239,8 @@ def in_flags(message: str) -> str:
             return f"--set {match[1]}={match[2]}"
         if match[0] == "loose=True":
             return "--replay-loose"
-        option = next((option for option in OPTIONS if option.keyword == match[3]), None)
+        names = (match[3], f"options.{match[3]}")
+        option = next((option for option in OPTIONS if option.keyword in names), None)
         return f"{option.typed[-1]} {match[4] or option.what}" if option else match[0]
 
     return _AS_KEYWORD.sub(as_flag, message)
@@ -245,6 +263,7 @@ _FORM_OF: Mapping[Kind, Mapping[str, Any]] = {
     Kind.SWITCH: {"action": "store_true"},
     Kind.TOOLS: {"nargs": "*"},
     Kind.PAIRS: {"action": "append"},
+    Kind.ATTACHED: {"action": "append"},
     Kind.MODELS: {"action": "append"},
 }
 

@@ -103,7 +103,7 @@ class NamedSession:
         starts, messages = self.session.starts, self.session.messages()
         end = starts[turn + 1] if turn + 1 < len(starts) else len(messages)
         asked = next((m["content"] for m in messages[starts[turn] : end] if m["role"] == "user"), "")
-        text = asked if isinstance(asked, str) else "a question with pictures"
+        text = conversation.join_text(asked) or ("a prompt without words" if asked else "")
         return f"“{shorten(first_line(text, 200), 48)}”" if text.strip() else "one without a message"
 
     def cells_of_turns(self) -> list[list[object]]:
@@ -178,9 +178,19 @@ def bundle_conversation(session: str | None, named: NamedSession) -> dict[str, o
             "session": session or "",
             **({"at": round(time.time(), 3)} if are_times_kept() else {}),
             "turns": named.cells_of_turns(),
-            "messages": hide_in(named.session.messages()),
+            "messages": hide_in([_without_files(message) for message in named.session.messages()]),
         }
     }
+
+
+def _without_files(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A message without the pictures and files of a prompt: each cell would keep them once more."""
+    if message["role"] != "user":
+        return message
+    return {**message, "content": conversation.leave_out_parts(message["content"], _NOT_KEPT)}
+
+
+_NOT_KEPT = "[An earlier {}, not kept in the notebook.]"
 
 
 def save(named: NamedSession, path: str) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ...core.events import Decision, FileChange, Result, Retry, ToolResult, Usage
-from ...core.text import tell_duration
+from ...core.text import list_some, tell_duration
 from ..html import (
     BLOCK,
     CALL,
@@ -61,11 +61,13 @@ def head(
     session: str | None = None,
     prompt: str = "",
     tape: str = "",
+    filled: Sequence[str] = (),
 ) -> Block:
     """The line above a run: its model, tools, permissions, output model and session, with the style sheet of the run.
 
-    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `prompt` is
-    shown below the line, for a run that is shown again: in its own cell it stands already.
+    `output` is the name of the output model. `tape` says what is recorded or replayed ("replayed from lesson.jsonl"). `filled`
+    names the values that the prompt tells as text, with their lengths ("df: 1,234 characters"). `prompt` is shown below the line,
+    for a run that is shown again: in its own cell it stands already.
     """
     facts = [(inline(model), model)] if (model := shorten(model, 200)) else []
     if tools:
@@ -81,6 +83,9 @@ def head(
             facts.append((f"{label} <code>{esc(value)}</code>", f"{label} {value}"))
     if tape:
         facts.append((inline(tape), tape))
+    if filled:
+        with_values = f"with {list_some([shorten(one, 200) for one in filled], 20)}"
+        facts.append((inline(with_values), with_values))
     html = STYLE + block("tlj-head", " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:

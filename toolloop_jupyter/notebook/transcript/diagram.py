@@ -20,7 +20,7 @@ from ..html import block, esc, fold, in_a_line, pre, shorten
 from .blocks import Block
 
 MOST = 60
-"""Rows of a picture. Of a longer run, the first and the last calls are shown."""
+"""Rows of a picture. A longer run shows its first and its last calls."""
 _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
 # Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.

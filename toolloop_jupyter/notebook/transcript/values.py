@@ -446,12 +446,16 @@ def _more(count: int) -> str:
 
 
 def attachment_block(attachment: Attachment) -> Block:
-    """A picture of the answer, shown from its data. Any other attachment, and a picture that cannot be shown, is one line."""
+    """A picture of the answer or of the prompt, shown from its data; a prompt's has its name above it. Any other attachment, and a
+    picture that cannot be shown, is one line.
+    """
     media, _, data = attachment.address.removeprefix("data:").partition(";base64,")
     shown = show_bundle({media.lower(): data}) if data and media.lower().startswith("image/") else None
+    named = notice(f"sent {attachment.name}" if attachment.is_sent else attachment.name)
     if shown is None or not shown.html:
-        return notice(attachment.name)
-    return Block(block("tlj-text", shown.html), shown.text)
+        return named
+    drawn = block("tlj-text", shown.html)
+    return Block(named.html + drawn, named.text) if attachment.is_sent else Block(drawn, shown.text)
 
 
 def get_picture_bytes(bundle: Mapping[str, object]) -> bytes:
