@@ -65,7 +65,7 @@ class RowsRun:
             if fault := check.find_fault(name, getattr(options, name)):
                 raise fault
         self._table = Table(rows, () if config.output is None else list_fields(config.output.kind))
-        self._prompt = RowPrompt(prompt, self._table, options.variables)
+        self._prompt = RowPrompt(prompt, self._table, options.variables, config.host.name_code)
         self._options, self._watcher, self._ask, self._presenter = options, watcher, ask, presenter
         self._pace = Pace(options.concurrency, options.max_cost, self._free)
         unstreamed = {"stream": False, **config.options.completion_kwargs}
