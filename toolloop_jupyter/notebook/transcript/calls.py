@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...core.events import Approval, Decision, ToolCall, ToolResult
+from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
 from ...core.text import count_same, duration, tell_clock, tell_duration
 from ..html import (
@@ -485,6 +485,11 @@ _DECIDED = {
 def tell_why(approval: Approval) -> str:
     """Why somebody is asked: "asked because …"; "" if the reason is only that the run's permissions are 'ask'."""
     return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
+
+
+REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
+REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
+"""What a person may allow all calls of a tool in, by scope: in a run, and in a run for each row of a table."""
 
 
 def decision_text(decision: Decision) -> str:
