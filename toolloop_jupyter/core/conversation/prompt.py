@@ -7,7 +7,7 @@ The content has the parts of OpenAI's chat API, which LiteLLM converts for each 
 from __future__ import annotations
 
 import base64
-import copy
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from ..results import (
     measure_picture,
     tell,
 )
-from ..text import join_surrogates
+from ..text import is_deeper, join_surrogates, join_surrogates_in, plain
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
@@ -38,7 +38,13 @@ NameCode: TypeAlias = Callable[[str], str]
 MOST_FILE = 20_000_000
 """Bytes of one file."""
 _NEEDS: Mapping[str, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
-_PARTS = ("text", *_NEEDS)
+_PARTS: Mapping[str, Part] = {
+    "text": {"text": "Hello"},
+    "image_url": {"image_url": {"url": "data:image/png;base64,…"}},
+    "file": {"file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,…"}},
+    "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
+}
+"""Types of parts of a message -> an example of what else is in one."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 
@@ -129,11 +135,12 @@ class _Writer:
 
     def add(self, item: object) -> None:
         """Write one item of a prompt that is a list."""
-        if isinstance(item, Template):
-            for piece in item.pieces:
+        given: Any = item
+        if type(item) is Template:  # its `__class__` may be anything, or raise
+            for piece in given.pieces:
                 self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
-        elif isinstance(item, Named):
-            self._attach(item.value, item.name)
+        elif type(item) is Named:
+            self._attach(given.value, given.name)
         else:
             self._attach(item, "")
 
@@ -186,11 +193,11 @@ class _Writer:
         if issubclass(kind, str):
             self._add_text(value)
         elif issubclass(kind, PurePath):
-            self._add_file(_read_file(Path(value)), name or value.name)
+            self._add_file(_read_file(Path(value)), _make_plain(name or value.name))
         elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
             self._add_file(bytes(value), name)
         elif issubclass(kind, dict) and _get_kind(value) in _PARTS:
-            self._add_given(copy.deepcopy(dict(value)), name)
+            self._add_given(_read_part(value), name)
         elif not self._draw(value, name):
             self._add_named_text(name, tell_text(Named(name, value), self.name_code))
             self._draw_parts(value, name)
@@ -203,8 +210,15 @@ class _Writer:
         data = draw_picture(value)
         if data:
             self._add_picture(data, name)
-        elif find_figure(value) is not None or isinstance(value, (bytes, bytearray)):
-            raise ArgumentInvalid(f"{name or 'a picture of the prompt'} cannot be drawn as a picture")
+        elif issubclass(type(value), (bytes, bytearray)):
+            size = measure_picture(bytes(value))  # type: ignore[call-overload]  # they are bytes
+            raise ArgumentInvalid(
+                f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
+            )
+        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # its type's name alone
+            raise ArgumentInvalid(
+                f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
+            )
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
@@ -227,8 +241,7 @@ class _Writer:
         if len(data) > MOST_FILE:
             raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
         if kind == "picture":
-            if not self._draw(data, name):
-                raise ArgumentInvalid(f"{name} is not a complete picture")
+            self._draw(data, name)
         elif kind == "pdf":
             address = f"data:application/pdf;base64,{encoded()}"
             file = {"filename": name or "document.pdf", "file_data": address}
@@ -247,13 +260,9 @@ class _Writer:
     def _add_given(self, part: Part, name: str) -> None:
         """Write a given part of a message, unchanged."""
         if part["type"] == "text":
-            if not isinstance(part.get("text"), str):
-                raise ArgumentInvalid(
-                    "a text part of the prompt wants a text: {'type': 'text', 'text': 'Hello'}"
-                )
             self._add_text(part["text"])
-            if len(part) > 2:  # marks of the person's own (cache_control)
-                self.parts.append({**part, "text": self._text})
+            if len(part) > 2 and self._text.strip():  # marks of the person's own (cache_control)
+                self.parts.append(part)
                 self._text = ""
             return
         inside: Any = part.get(part["type"])
@@ -265,7 +274,7 @@ class _Writer:
             if isinstance(data, bytes) and detect_format(data):
                 name, thumbnail = _name(name, measure_picture(data)), make_thumbnail(data)
         elif kind == "file" and isinstance(inside, Mapping):
-            name = name or str(inside.get("filename") or "")
+            name = name or _make_plain(str(inside.get("filename") or ""))
         self._add_part(part, kind, name or kind, thumbnail)
 
 
@@ -288,6 +297,30 @@ def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
 
 def _name(name: str, what: str) -> str:
     return f"{name}: {what}" if name else what
+
+
+def _make_plain(name: str) -> str:
+    """The name of a file in one line, without control characters and halves of surrogate pairs, which a file's name may have."""
+    return " ".join(plain(name).split())
+
+
+def _read_part(given: Mapping[str, object]) -> Part:
+    """A copy of a given part of a message. Raises ArgumentInvalid if it is not what its type wants, or no JSON data."""
+    kind = _get_kind(given)
+    written = attempt_call(lambda: json.dumps(given, allow_nan=False))
+    part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
+    inside = part.get(kind)
+    if isinstance(inside, dict) and kind != "text":
+        wanted = {"image_url": ("url",), "file": ("file_data", "file_id"), "input_audio": ("data",)}[kind]
+        inside = next((inside[name] for name in wanted if inside.get(name)), None)
+    elif kind not in ("text", "image_url"):
+        inside = None
+    if not isinstance(inside, str):
+        example = json.dumps({"type": kind, **_PARTS[kind]}, ensure_ascii=False)
+        raise ArgumentInvalid(
+            f"a part of the prompt with the type {kind!r} is JSON data such as {example}; to tell a dict as text, use str(value)"
+        )
+    return join_surrogates_in(part)  # type: ignore[no-any-return]  # a dict, since `part` is one
 
 
 def _read_file(path: Path) -> bytes:

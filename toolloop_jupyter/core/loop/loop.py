@@ -33,7 +33,7 @@ from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
 from .permissions import Mode, find_mode
-from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model
+from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model, find_limit
 
 CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
@@ -55,7 +55,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:
-        if end := _find_limit(turn):
+        if end := find_limit(turn):
             return await _close(turn, end)
         reply, calls = await ask_model(turn)
         if _accept_call_as_answer(turn, tools, calls):
@@ -102,18 +102,6 @@ class ForcedCalls:
         )
 
 
-def _find_limit(turn: Turn) -> TurnEnd | None:
-    """The end of a turn that may make no further model call; None if it may."""
-    limits, spent = turn.config.options, turn.spent
-    if spent.usage.calls >= limits.max_model_calls:
-        return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
-    if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
-        return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
-        return TurnEnd("max_cost", used_up)
-    return None
-
-
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     """End the turn at a limit: at once, or after one last model call without tools. If that fails, the end's error says so."""
     if turn.config.options.on_limit != "answer" or turn.spent.spending.explain_limit():
@@ -124,7 +112,7 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     turn.tools_closed = True
     turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
     try:
-        reply, calls = await ask_model(turn)
+        reply, calls = await ask_model(turn, is_closing=True)
         problem = _find_fault(turn, reply, calls)
     except ModelCallFailed as error:
         reply, problem = None, str(error)
