@@ -199,6 +199,15 @@ async def test_retries_come_first():
     assert [event.model != "" for event in result.events if isinstance(event, Retry)] == [False, True]
 
 
+async def test_no_further_model_at_a_limit():
+    """A call that broke off counts: at the limit of model calls no fallback is asked."""
+    second = ScriptedModel("Second.")
+    first = ScriptedModel([text("Half"), error("cut", 500)])
+    options = ToolLoopOptions(fallback=[second], max_model_calls=1)
+    result = await aagent(LOOP, "Go.", model=first, options=options)
+    assert (result.stop_reason, second.requests) == ("runtime_error", [])
+
+
 async def test_a_cancel_is_no_failure():
     """Who stops a run does not want another model."""
     second = ScriptedModel("Second.")

@@ -7,15 +7,17 @@ The content has the parts of OpenAI's chat API, which LiteLLM converts for each 
 from __future__ import annotations
 
 import base64
-import copy
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
+
+from pydantic_core import to_jsonable_python
 
 from ..events import ArgumentInvalid, Attachment
-from ..execution import Raised, attempt_call
+from ..execution import Raised, attempt_call, describe_error
 from ..results import (
     MOST_EACH,
     detect_format,
@@ -27,7 +29,7 @@ from ..results import (
     measure_picture,
     tell,
 )
-from ..text import join_surrogates
+from ..text import DEEPEST, is_deeper, join_surrogates, join_surrogates_in
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
@@ -107,10 +109,21 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
             f"a prompt is a text, or a list of texts, pictures, paths and other values, not {kind}: write [text, value]"
         )
     writer = _Writer(name_code)
-    for item in given or ():
-        writer.add(item)
+    items: list[Any] | Raised = attempt_call(list, given or ())
+    for number, item in enumerate([] if isinstance(items, Raised) else items, 1):
+        if isinstance(added := attempt_call(writer.add, item), Raised):
+            _raise_unreadable(f"item {number} of the prompt", added)
         writer.end_item()
+    if isinstance(items, Raised):
+        _raise_unreadable("the prompt", items)
     return writer.prompt()
+
+
+def _raise_unreadable(what: str, raised: Raised) -> NoReturn:
+    """Raise the error of a prompt's own code as a mistake in the prompt."""
+    if isinstance(raised.error, ArgumentInvalid):
+        raise raised.error
+    raise ArgumentInvalid(f"{what} cannot be read: {describe_error(raised.error, 300)}") from None
 
 
 @dataclass
@@ -123,16 +136,17 @@ class _Writer:
     """The text of each finished item."""
     attached: list[Attachment] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
-    _text: str = ""
-    """Text that has yet to become a part."""
-    _words: str = ""
+    _text: list[str] = field(default_factory=list)
+    """Pieces of text that have yet to become a part."""
+    _words: list[str] = field(default_factory=list)
 
-    def add(self, item: object) -> None:
+    def add(self, item: Any) -> None:
         """Write one item of a prompt that is a list."""
-        if isinstance(item, Template):
+        kind = type(item)  # its `__class__` may be anything, or raise
+        if issubclass(kind, Template):
             for piece in item.pieces:
                 self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
-        elif isinstance(item, Named):
+        elif issubclass(kind, Named):
             self._attach(item.value, item.name)
         else:
             self._attach(item, "")
@@ -140,9 +154,9 @@ class _Writer:
     def end_item(self) -> None:
         """End the item: the next text begins a new part."""
         self._end_text()
-        if self._words.strip():
-            self.words.append(self._words)
-        self._words = ""
+        if (words := "".join(self._words)).strip():
+            self.words.append(words)
+        self._words.clear()
 
     def prompt(self) -> Prompt:
         if not self.parts:
@@ -153,8 +167,8 @@ class _Writer:
 
     def _add_text(self, text: str) -> None:
         text = join_surrogates(str.__str__(text))
-        self._text += text
-        self._words += text
+        self._text.append(text)
+        self._words.append(text)
 
     def _add_named_text(self, name: str, text: str) -> None:
         """Write a text that is an item of its own. If it has a name, it stands between two lines with the name."""
@@ -162,15 +176,15 @@ class _Writer:
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
     def _end_text(self) -> None:
-        if self._text.strip():  # Anthropic refuses an empty part
-            self.parts.append({"type": "text", "text": self._text})
-        self._text = ""
+        if (text := "".join(self._text)).strip():  # Anthropic refuses an empty part
+            self.parts.append({"type": "text", "text": text})
+        self._text.clear()
 
     def _add_part(self, part: Part, kind: str, name: str, address: str = "") -> None:
         self._end_text()
         self.parts.append(part)
         self.attached.append(Attachment(kind, name, address, is_sent=True))
-        self._words += f"[{name}]"
+        self._words.append(f"[{name}]")
 
     def _fill_in(self, named: Named) -> None:
         """Write a value inside a text."""
@@ -187,10 +201,15 @@ class _Writer:
             self._add_text(value)
         elif issubclass(kind, PurePath):
             self._add_file(_read_file(Path(value)), name or value.name)
-        elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
-            self._add_file(bytes(value), name)
-        elif issubclass(kind, dict) and _get_kind(value) in _PARTS:
-            self._add_given(copy.deepcopy(dict(value)), name)
+        elif issubclass(kind, (bytes, bytearray)) and _detect_kind(
+            data := memoryview(value).tobytes()
+        ) not in (
+            "",
+            "text",
+        ):
+            self._add_file(data, name)
+        elif issubclass(kind, dict) and _get_kind(dict.copy(value)) in _PARTS:
+            self._add_given(_copy_part(value), name)
         elif not self._draw(value, name):
             self._add_named_text(name, tell_text(Named(name, value), self.name_code))
             self._draw_parts(value, name)
@@ -222,6 +241,7 @@ class _Writer:
 
     def _add_file(self, data: bytes, name: str) -> None:
         """Write a file. Its content decides how."""
+        name = join_surrogates(name)  # a file system takes names that no request can carry
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
@@ -252,9 +272,9 @@ class _Writer:
                     "a text part of the prompt wants a text: {'type': 'text', 'text': 'Hello'}"
                 )
             self._add_text(part["text"])
-            if len(part) > 2:  # marks of the person's own (cache_control)
-                self.parts.append({**part, "text": self._text})
-                self._text = ""
+            if len(part) > 2 and part["text"].strip():  # marks of the person's own (cache_control)
+                self.parts.append({**part, "text": "".join(self._text)})
+                self._text.clear()
             return
         inside: Any = part.get(part["type"])
         address = inside.get("url") if isinstance(inside, Mapping) else inside
@@ -267,6 +287,17 @@ class _Writer:
         elif kind == "file" and isinstance(inside, Mapping):
             name = name or str(inside.get("filename") or "")
         self._add_part(part, kind, name or kind, thumbnail)
+
+
+def _copy_part(given: object) -> Part:
+    """A copy of a part that a person has made. Raises ArgumentInvalid for one that no request can carry."""
+    part = attempt_call(partial(to_jsonable_python, given, inf_nan_mode="null"))
+    if isinstance(part, Raised):
+        raise ArgumentInvalid(f"a part of the prompt is no JSON: {describe_error(part.error, 300)}")
+    if is_deeper({"content": [part]}):
+        raise ArgumentInvalid(f"a part of the prompt is nested more than {DEEPEST} levels deep")
+    copied: Part = join_surrogates_in(part)
+    return copied
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:

@@ -55,7 +55,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:
-        if end := _find_limit(turn):
+        if end := turn.find_limit():
             return await _close(turn, end)
         reply, calls = await ask_model(turn)
         if _accept_call_as_answer(turn, tools, calls):
@@ -100,18 +100,6 @@ class ForcedCalls:
             f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
             f"the same result {self.MOST} times. Leave it out (completion_kwargs={{'tool_choice': 'auto'}}).",
         )
-
-
-def _find_limit(turn: Turn) -> TurnEnd | None:
-    """The end of a turn that may make no further model call; None if it may."""
-    limits, spent = turn.config.options, turn.spent
-    if spent.usage.calls >= limits.max_model_calls:
-        return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
-    if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
-        return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
-        return TurnEnd("max_cost", used_up)
-    return None
 
 
 async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:

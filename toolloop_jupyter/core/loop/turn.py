@@ -164,6 +164,18 @@ class Turn:
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
+    def find_limit(self) -> TurnEnd | None:
+        """The end of a turn that may make no further model call; None if it may."""
+        limits, spent = self.config.options, self.spent
+        if spent.usage.calls >= limits.max_model_calls:
+            return TurnEnd(
+                "max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn"
+            )
+        if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
+            return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+        used_up = spent.spending.explain_limit() or self.config.gate.find_limit()
+        return TurnEnd("max_cost", used_up) if used_up else None
+
     def switch_to_fallback(self) -> bool:
         """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
         if not self.config.fallbacks:
@@ -230,7 +242,13 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         for one in turn.observers:
             await one.before_model(request)
         turn.outlet.checkpoint()
-        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        call = ModelCall(
+            request,
+            turn.outlet.emit,
+            on_delta=_tell_delta(turn),
+            gate=gate,
+            is_last=not turn.config.fallbacks,
+        )
         began = turn.spent.now()
         try:
             reply = await call.run()
@@ -238,7 +256,7 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         except ModelCallFailed as error:
             _count_failed(turn, call, began)
             failed = turn.config.route.title
-            goes_on = turn.switch_to_fallback()
+            goes_on = not turn.find_limit() and turn.switch_to_fallback()
             if not goes_on:
                 _keep_partial(turn, call, failed=True)
             for one in turn.observers:

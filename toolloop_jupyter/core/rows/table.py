@@ -197,11 +197,13 @@ def _read_names(typed: str) -> tuple[str, ...]:
     return typed, bare, unicodedata.normalize("NFKC", bare)
 
 
-def _tell(value: object) -> str:
+def _tell(value: Any) -> str:
     """A cell, or a variable, as the model reads it: a text whole, a Result as its answer, else as a tool's result is told."""
-    if isinstance(value, str) and not isinstance(value, enum.Enum):
+    kind = type(value)  # its `__class__` may be anything, or raise
+    if issubclass(kind, str) and not issubclass(kind, enum.Enum):
         return str.__str__(value)
-    return value.text if isinstance(value, Result) else describe(value).text
+    told: str = value.text if issubclass(kind, Result) else describe(value).text
+    return told
 
 
 def _explain(missing: str, row: Mapping[str, Any], variables: Mapping[str, object]) -> str:
