@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 import pathlib
@@ -11,6 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent_session
+from toolloop_jupyter.api import ROWS_PRESENTER
 from toolloop_jupyter.core.events import errors
 from toolloop_jupyter.core.events.approval import Decision
 from toolloop_jupyter.core.events.errors import Mistake
@@ -18,6 +20,7 @@ from toolloop_jupyter.core.events.events import FileChange, Reply, Retry, Span, 
 from toolloop_jupyter.core.loop.permissions import PolicyCall
 from toolloop_jupyter.core.models.failures import explain, log_unexpected
 from toolloop_jupyter.core.models.providers import ProviderRequest
+from toolloop_jupyter.core.rows import Row, Rows, RowsProgress
 from toolloop_jupyter.core.text import keys as hiding
 from toolloop_jupyter.notebook.live import stepper as stepping
 from toolloop_jupyter.notebook.live.places import OutputColumn
@@ -25,7 +28,8 @@ from toolloop_jupyter.notebook.live.writing import TerminalWriter
 from toolloop_jupyter.notebook.magic import commands, doctor
 from toolloop_jupyter.notebook.magic import sessions as resuming
 from toolloop_jupyter.notebook.magic.sessions import NamedSession
-from toolloop_jupyter.notebook.transcript import blocks
+from toolloop_jupyter.notebook.rows.page import LinesNowAndThen, RenewedLine
+from toolloop_jupyter.notebook.transcript import blocks, draw_running_rows
 from toolloop_jupyter.notebook.transcript import export as exporting
 from toolloop_jupyter.notebook.transcript.steps import Page, TextStep, make_bundle
 from toolloop_jupyter.teaching.parts import call, reasoning
@@ -153,7 +157,27 @@ ERRORS = {
     "argument": lambda: errors.ArgumentInvalid(KEY),
     "mistake": lambda: Mistake(KEY),
 }
+
+
+def rows_of(run):
+    """Rows whose cells, column names, answers and errors have the key."""
+    row = Row(0, "k", {KEY: KEY, "text": f"with {KEY}"}, run.result, f"no access with {KEY}")
+    done = Row(1, "k", {"text": KEY}, run.result)
+    progress = RowsProgress(2, 1, 1, last=(row, done), message=f"stopped with {KEY}")
+    return Rows({0: row, 1: done}, progress, message=f"stopped with {KEY}", presenter=ROWS_PRESENTER)
+
+
+def rows_in_a_terminal(run, capsys):
+    RenewedLine().show(rows_of(run).progress, KEY)
+    LinesNowAndThen(clock=itertools.count(0, 60).__next__).show(rows_of(run).progress, KEY)
+    return capsys.readouterr().out
+
+
 DOORS = {
+    "rows": lambda run, **_: str(rows_of(run)._repr_mimebundle_()),
+    "repr of rows": lambda run, **_: repr(rows_of(run)),
+    "rows that run": lambda run, **_: str(make_bundle(draw_running_rows(rows_of(run).progress, KEY))),
+    "rows in a terminal": lambda run, capsys, **_: rows_in_a_terminal(run, capsys),
     "cell": lambda run, **_: str(run.result._repr_mimebundle_()),
     "HTML": lambda run, **_: run.result._repr_html_(),
     "repr of a result": lambda run, **_: repr(run.result),

@@ -29,7 +29,7 @@ from .core.events import (
     Sink,
 )
 from .core.loop import Config
-from .core.rows import OnError, Rows, RowsOptions, RowsRun
+from .core.rows import OnError, Rows, RowsOptions, RowsPresenter, RowsRun
 from .core.session import (
     DEFAULTS,
     AsyncEventStream,
@@ -125,6 +125,20 @@ class _Notebook(Host):
 
 NOTEBOOK = _Notebook()
 """The host of all runs of this process."""
+
+
+class _RowsInNotebook(RowsPresenter):
+    """Shows many rows as a block of the notebook."""
+
+    def display(self, rows: Rows) -> None:
+        live.display_rows(rows)
+
+    def bundle(self, rows: Rows) -> Mapping[str, str]:
+        return live.bundle_rows(rows)
+
+
+ROWS_PRESENTER = _RowsInNotebook()
+"""How a `Rows` of this process looks."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
@@ -279,7 +293,9 @@ def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
     model = keywords.get("model")
     if callable(model) and not isinstance(model, Answers):
         keywords["model"] = ModelOfRow(model)
-    return RowsRun(_config(Harness.TOOL_LOOP, keywords), prompt, rows, options)
+    config = _config(Harness.TOOL_LOOP, keywords)
+    ask = live.ask_about_row if NOTEBOOK.can_ask() else None
+    return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:

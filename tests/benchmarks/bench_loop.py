@@ -52,9 +52,8 @@ async def aadd(a: int, b: int = 2) -> int:
     return a + b
 
 
-async def raw(base: str, function: Callable[..., Any], *, stream: bool) -> None:
+async def raw(base: str, spec: dict[str, Any], *, stream: bool) -> None:
     """The same calls without any loop."""
-    spec = make_tools([function])[0].spec
     messages: list[dict[str, Any]] = [{"role": "user", "content": "Go"}]
     options: dict[str, Any] = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
     for number in range(STEPS + 1):
@@ -64,7 +63,7 @@ async def raw(base: str, function: Callable[..., Any], *, stream: bool) -> None:
         if stream:
             async for _ in response:
                 pass
-        called = {"name": function.__name__, "arguments": '{"a": 1}'}
+        called = {"name": spec["function"]["name"], "arguments": '{"a": 1}'}
         call = {"id": f"c{number}", "type": "function", "function": called}
         messages += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -82,11 +81,12 @@ async def looped(api: Any, base: str, function: Callable[..., Any], **more: Any)
 
 def ways(base: str, function: Callable[..., Any], folder: str) -> dict[str, Callable[[], Awaitable[None]]]:
     whole = ours.ToolLoopOptions(completion_kwargs={"stream": False})
+    spec = make_tools([function])[0].spec  # once: describing a function is no work of the calls
     return {
-        "raw calls": lambda: raw(base, function, stream=False),
+        "raw calls": lambda: raw(base, spec, stream=False),
         "LiteLLM's loop": lambda: looped(harness, base, function, sandbox=litellm.sandbox.local(folder)),
         "ours": lambda: looped(ours, base, function, options=whole),
-        "raw calls, streamed": lambda: raw(base, function, stream=True),
+        "raw calls, streamed": lambda: raw(base, spec, stream=True),
         "ours, streamed": lambda: looped(ours, base, function),
     }
 

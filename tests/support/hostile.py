@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -20,6 +21,7 @@ from toolloop_jupyter.core.events.events import (
     Usage,
 )
 from toolloop_jupyter.core.events.result import Result
+from toolloop_jupyter.core.rows import Row, Rows, RowsProgress
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.live.writing import StreamingText
 from toolloop_jupyter.notebook.transcript import steps as t
@@ -35,6 +37,7 @@ from toolloop_jupyter.notebook.transcript.blocks import (
 )
 from toolloop_jupyter.notebook.transcript.calls import approval_record, call_block, progress_block
 from toolloop_jupyter.notebook.transcript.diagram import timeline
+from toolloop_jupyter.notebook.transcript.rows import draw_finished_rows, draw_running_rows
 from toolloop_jupyter.notebook.transcript.values import answer_block, show_bundle, show_value
 from toolloop_jupyter.notebook.widgets.approval_card import error_html, question_html
 from toolloop_jupyter.notebook.widgets.edit_form import field_specs
@@ -125,6 +128,22 @@ def calls(p: str) -> dict[str, Block]:
     }
 
 
+def rows(p: str) -> dict[str, Block]:
+    """Many rows whose columns, cells, answers and errors are the string: while they run, and at their end."""
+    answers = (run(p), dataclasses.replace(run(p), output=Model(p, [p])))
+    some = [
+        Row(0, "0", {p: p, "deep": {p: [p]}, "value": Displays(p)}, answers[0]),
+        Row(1, "1", {"text": p}, answers[1]),
+        Row(2, "2", {"text": p}, answers[0], p),
+    ]
+    many = {n: dataclasses.replace(some[n % 3], number=n) for n in range(12)}
+    progress = RowsProgress(12, 8, 4, last=tuple(some), pause=1.0, message=p)
+    return {
+        "rows running": draw_running_rows(progress, p),
+        "rows": draw_finished_rows(Rows(many, progress, message=p), p),
+    }
+
+
 @cache
 def blocks(p: str) -> dict[str, Block]:
     """All blocks."""
@@ -146,6 +165,7 @@ def blocks(p: str) -> dict[str, Block]:
         "notice": notice(p),
         "foot": foot(run(p), p),
         "timeline": timeline(run(p)),
+        **rows(p),
         **{f"render {n}": block for n, block in enumerate(t.render(run(p), p))},
     }
 

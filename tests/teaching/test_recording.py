@@ -381,6 +381,7 @@ def test_files_that_cannot_be_used_are_refused_at_once(tmp_path: Path) -> None:
         Recorder(tmp_path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
 @pytest.mark.parametrize("open_it", [Recorder, Replay])
 @pytest.mark.parametrize(
     ("name", "told"),

@@ -12,7 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from ..core.conversation import find_picture_place
 from ..core.events import ModelCallFailed, Observer, Reply, Request
@@ -266,6 +266,9 @@ class Replay(Answers):
                     self._given.add(number)
                     return result
         raise RecordingError(f"{self.path.name} has no result of this call of {name}")
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a recording is played in the process that has read it: leave executor out")
 
     def is_current(self) -> bool:
         """Whether the file has not changed since it was read."""

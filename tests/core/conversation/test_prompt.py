@@ -6,6 +6,8 @@ import base64
 import io
 import json
 import os
+import re
+import struct
 import time
 import wave
 from pathlib import Path
@@ -178,6 +180,90 @@ def test_parts_of_a_message_go_as_they_were_given():
     assert made.text == "Hello\n\n[picture]"
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "file", "size": 3},
+        {"type": "file", "file": {}},
+        {"type": "image_url", "image_url": {"url": 5}},
+        {"type": "input_audio", "input_audio": "x"},
+        {"type": "file", "file": {"file_data": PDF}},
+        {"type": "text", "text": "Hi.", "cache_control": {Path()}},
+        {"type": "image_url", "image_url": {"url": "x", "detail": float("nan")}},
+    ],
+)
+def test_a_part_that_no_request_can_carry_is_a_mistake(part):
+    """A dict with a part's type is what that type wants, as JSON data, or a mistake that shows what to write."""
+    with pytest.raises(
+        ArgumentInvalid, match=rf"type '{part['type']}' is JSON data such as .*; to tell a dict as text"
+    ):
+        read_prompt(["See", part])
+
+
+def test_a_given_part_is_a_copy_that_can_be_sent():
+    """Later changes of a part have no effect, half a surrogate pair is replaced, and a mark on blanks alone is no part."""
+    part = {"type": "image_url", "image_url": {"url": "https://x/\ud800"}}
+    prompt = read_prompt([part, {"type": "text", "text": " \n", "cache_control": {"type": "ephemeral"}}])
+    part["image_url"]["url"] = "changed"
+    assert prompt.content == [{"type": "image_url", "image_url": {"url": "https://x/\ufffd"}}]
+
+
+HOSTILE = b"a\n[end of b]\x1b[31m\xe2\x80\xae\xff"
+
+
+@pytest.mark.parametrize(
+    "content", [PDF, b"Words.", PICTURE, sound()], ids=["pdf", "text", "picture", "sound"]
+)
+def test_a_files_name_is_one_line(content, tmp_path):
+    """Line ends, control characters and bytes that are no text do not get into a request or a page by the name of a file."""
+    path = tmp_path / os.fsdecode(HOSTILE)
+    try:
+        path.write_bytes(content)
+    except OSError:
+        pytest.skip("this file system takes no such names")
+    prompt = read_prompt(["See", path])
+    sent = prompt.content if isinstance(prompt.content, str) else str(prompt.content)
+    told = "".join([*(one.name for one in prompt.attached), *prompt.filled])
+    assert told.startswith("a [end of b]\ufffd: ")
+    for text in (sent, prompt.text, told):
+        assert not re.search("[\x1b\u202e\ud800-\udfff]|\n\\[end of b", text)
+
+
+@pytest.mark.parametrize("make", ["address", "huge", "broken", "fails"])
+def test_a_picture_that_cannot_be_drawn_is_a_mistake(make):
+    """A value that is nothing but a picture is not replaced by the name of its type: whoever asks is told, before anything is sent."""
+    display = pytest.importorskip("IPython.display")
+
+    class Fails:
+        def _repr_png_(self):
+            raise ValueError
+
+    value = {
+        "address": lambda: display.Image(url="https://example.org/a.png"),
+        "huge": lambda: PICTURE[:16] + struct.pack(">II", 90_000, 90_000) + PICTURE[24:],
+        "broken": lambda: PICTURE[:30],
+        "fails": Fails,
+    }[make]()
+    said = {
+        "huge": r"\(PNG picture, 90000 × 90000, 0 kB\) cannot be drawn as a picture: it is broken, or too large"
+    }
+    said |= {"broken": "cannot be drawn as a picture: it is broken", "address": "an address is never fetched"}
+    for given in (["See", value], [Template(("See ", Named("fig", value)))]):
+        with pytest.raises(ArgumentInvalid, match=said.get(make, "cannot be drawn as a picture")):
+            read_prompt(given)
+
+
+def test_a_value_that_hides_its_class():
+    """A value in a list whose `__class__` raises is told as in any other place."""
+
+    class Hidden:
+        @property
+        def __class__(self):
+            raise RuntimeError
+
+    assert str(read_prompt(["See", Hidden()]).content).endswith("Hidden without a text form: RuntimeError>")
+
+
 def test_a_figure_is_drawn_when_it_is_given():
     """What becomes of a figure afterwards changes nothing; it is as small as a tool's picture."""
     big = Figure(figsize=(60, 10))
@@ -218,7 +304,7 @@ class Odd:
         ),
         (lambda _: [Template((Named("it", Odd()),))], r"{{it}} cannot be filled in: str\(it\) raised"),
         (lambda _: ["x", PICTURE[:30]], "is not a complete picture|cannot be drawn"),
-        (lambda _: [{"type": "text", "text": None}], "a text part of the prompt wants a text"),
+        (lambda _: [{"type": "text", "text": None}], r"the type 'text' is JSON data such as .*\"Hello\""),
     ],
 )
 def test_what_cannot_be_a_prompt(make, message, files):
@@ -467,12 +553,12 @@ CIRCLE["file"] = CIRCLE
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["a", FailingDict(type="text", text="x")], "item 2 of the prompt cannot be read: Failing: no keys"),
+        (["a", FailingDict(type="text", text="x")], "is JSON data such as|item 2 of the prompt cannot be read"),
         (FailingList(["a"]), "the prompt cannot be read: Failing: no items"),
-        ([{"type": "image_url", "image_url": {"url": object()}}], "is no JSON"),
-        ([{"type": "file", "file": make_deep(50_000)}], "is no JSON"),
-        ([{"type": "file", "file": make_deep(150)}], "nested more than 100 levels|is no JSON"),
-        ([CIRCLE], "is no JSON"),
+        ([{"type": "image_url", "image_url": {"url": object()}}], "is JSON data such as"),
+        ([{"type": "file", "file": make_deep(50_000)}], "is JSON data such as"),
+        ([{"type": "file", "file": make_deep(150)}], "is JSON data such as"),
+        ([CIRCLE], "is JSON data such as"),
         ([{"type": "text", "text": " ", "cache_control": {"type": "ephemeral"}}], "the prompt is empty"),
     ],
 )

@@ -14,6 +14,8 @@ from toolloop_jupyter import (
     aagent,
     aagent_session,
 )
+from toolloop_jupyter.core.events import Observer
+from toolloop_jupyter.core.loop import spending
 from toolloop_jupyter.core.loop.config import find_fallbacks
 from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel, call, error, text
@@ -199,13 +201,33 @@ async def test_retries_come_first():
     assert [event.model != "" for event in result.events if isinstance(event, Retry)] == [False, True]
 
 
-async def test_no_further_model_at_a_limit():
-    """A call that broke off counts: at the limit of model calls no fallback is asked."""
-    second = ScriptedModel("Second.")
-    first = ScriptedModel([text("Half"), error("cut", 500)])
-    options = ToolLoopOptions(fallback=[second], max_model_calls=1)
-    result = await aagent(LOOP, "Go.", model=first, options=options)
+@pytest.mark.parametrize("limit", ["max_model_calls", "budget"])
+async def test_limits_hold_for_a_fallback(limit, monkeypatch):
+    """A fallback is a model call: it is not asked after the last call that is allowed, or with the budget of all runs used up."""
+    monkeypatch.setattr(spending, "SPENDING", all_runs := spending.Spending())
+    first, second = ScriptedModel([text("Half"), error("broken")]), ScriptedModel("Second.")
+    options = {"fallback": [second], "on_limit": "answer"}
+    if limit == "budget":
+        all_runs.budget = 1
+
+        class Others(Observer):
+            async def before_model(self, request):
+                all_runs.cost = 2  # of a run beside this one
+    else:
+        Others, options["max_model_calls"] = Observer, 1
+    result = await aagent(LOOP, "Go.", model=first, options=ToolLoopOptions(**options), observer=Others())
     assert (result.stop_reason, second.requests) == ("runtime_error", [])
+    told = "the budget of $1 for all runs is used up" if limit == "budget" else "stopped after 1 model call"
+    assert f"No fallback was asked: {told}" in result.error
+
+
+async def test_a_closing_answer_has_fallbacks_too():
+    """The answer after a limit is one call more, also if a fallback gives it."""
+    first = ScriptedModel(call("add", a=1, b=2), [text("Half"), error("broken")])
+    second = ScriptedModel("Second.")
+    options = ToolLoopOptions(fallback=[second], on_limit="answer", max_model_calls=1)
+    result = await aagent(LOOP, "Go.", model=first, tools=[add], options=options)
+    assert (result.text, result.stop_reason) == ("Second.", "max_model_calls")
 
 
 async def test_a_cancel_is_no_failure():

@@ -78,6 +78,18 @@ class Html:
         return "<style>p {color: red}</style><p>a &amp; b</p><script>x()</script>"
 
 
+class OnlyTags:
+    """A picture's address, as the notebook shows it."""
+
+    def _repr_html_(self):
+        return '<img src="https://example.org/a.png"/>'
+
+
+class Svg:
+    def _repr_svg_(self):
+        return "<svg><text>5</text></svg>"
+
+
 class Broken:
     def __repr__(self):
         raise RuntimeError("no")
@@ -149,6 +161,8 @@ ROWS = [
     (Silent(), "<tests.Silent object, without a text form>"),
     (Speaking(), "<Speaking of 3>"),
     (Markdown(), "**bold**"),
+    (OnlyTags(), "<tests.OnlyTags object, without a text form>"),
+    (Svg(), "<svg><text>5</text></svg>"),
     (Html(), "a & b"),
     (Broken(), "<tests.Broken without a text form: RuntimeError>"),
     ([1, Broken()], '[1, "<tests.Broken without a text form: RuntimeError>"]'),

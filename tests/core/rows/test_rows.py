@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,9 @@ from pydantic import BaseModel
 
 import toolloop_jupyter as tl
 from toolloop_jupyter import amap
+from toolloop_jupyter.core.conversation import Named, tell_text
+from toolloop_jupyter.core.events import ArgumentInvalid
+from toolloop_jupyter.core.rows.table import RowPrompt, Table
 from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
 
 
@@ -88,6 +92,42 @@ async def test_values_that_are_no_texts():
     """A number, a list and a column with a blank in its name are told as a tool's result is."""
     found = await amap("{{n}} {{of what}}", [{"n": 3, "of what": ["a", None]}], model=echo())
     assert found[0].answer == '3 ["a", null]'
+
+
+def fail():
+    raise ValueError("of the cell")
+
+
+class Word(str, enum.Enum):
+    A = "x"
+
+
+class Odd:
+    def __str__(self):
+        raise RuntimeError
+
+
+def test_cells_are_told_as_values_of_any_prompt():
+    """A cell, a variable and a value of a cell's prompt have the same text, also an error, by the names that a person knows."""
+    try:
+        fail()
+    except ValueError as error:
+        raised = error
+    given = [raised, pd.DataFrame({"a": [1]}), "text ", Word.A, {"k": [None]}]
+    table = Table([{"value": value} for value in given])
+    prompt = RowPrompt("{{value}}|{{other}}", table, {"other": raised}, lambda code: code.upper())
+    told = [tell_text(Named("value", value), lambda code: code.upper()) for value in given]
+    assert [prompt.fill(row) for row in table] == [f"{text}|{told[0]}" for text in told]
+    assert "IN FAIL" in told[0]
+
+
+async def test_a_cell_without_a_text_is_an_error_of_its_row():
+    """A value whose own code fails is not sent as the name of its fault; as a variable it is a mistake before the run."""
+    rows = await amap("{{a}}", [{"a": Odd()}, {"a": "1"}], model=echo())
+    assert [row.answer for row in rows] == [None, "1"]
+    assert "{{a}} cannot be filled in: str(a) raised RuntimeError" in rows[0].error
+    with pytest.raises(ArgumentInvalid, match=r"\{\{b\}\} cannot be filled in"):
+        RowPrompt("{{a}} {{b}}", Table([{"a": 1}]), {"b": Odd()})
 
 
 @pytest.mark.parametrize(

@@ -139,13 +139,15 @@ def test_a_row_without_a_run_can_be_written():
 
 async def test_half_a_line_is_dropped(tmp_path):
     """A kernel that dies while it writes leaves half a line: it is cut off with a note, and its row is run again."""
-    store = tmp_path / "rows.jsonl"
-    await amap("{{row}}", ["a", "b"], model=saying(), store=store, concurrency=1)
+    store, long = tmp_path / "rows.jsonl", "b" * 500
+    await amap("{{row}}", ["a", long], model=saying(), store=store, concurrency=1)
     store.write_bytes(store.read_bytes()[:-20])
-    rows = await amap("{{row}}", ["a", "b"], model=(model := saying()), store=store)
-    assert [last(request.messages) for request in model.requests] == ["b"]
+    rows = await amap("{{row}}", ["a", "c"], model=(model := saying()), store=store)
+    assert [last(request.messages) for request in model.requests] == ["c"]
     assert "written half, and is dropped" in rows.progress.message
-    assert [line.get("row") for line in read(store)] == [None, 0, 1]
+    assert [line.get("prompt") for line in read(store)] == [None, "a", "c"]
+    await amap("{{row}}", [long], model=(again := saying()), store=store)
+    assert len(again.requests) == 1
 
 
 async def test_a_missing_line_break_is_no_half_line(tmp_path):

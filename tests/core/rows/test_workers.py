@@ -20,7 +20,7 @@ import toolloop_jupyter as tl
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
 from toolloop_jupyter.core.session import build_config
-from toolloop_jupyter.teaching import ModelOfRow, Recorder, ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, Recorder, Replay, ScriptedModel, call, error
 
 cloudpickle = pytest.importorskip("cloudpickle", reason="tests send functions of their own")
 pytestmark = pytest.mark.timeout(180)
@@ -199,10 +199,12 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch):
     """A row of a chunk comes back before the chunk has ended."""
     monkeypatch.setattr(workers, "CHUNK", 4)
     seen: list[tuple[int, int]] = []
+    at: list[float] = []
 
     class Watcher(tl.core.rows.RowsWatcher):
         def row_ended(self, row):
             seen.append((row.number, run.progress.running))
+            at.append(time.monotonic())
 
     def model(row):
         return ScriptedModel("x", pace=0.3 * row["n"])
@@ -212,6 +214,7 @@ async def test_rows_are_told_as_they_end(pool, monkeypatch):
     run = RowsRun(config, "{{n}}", [{"n": n} for n in range(4)], options, watcher=Watcher())
     await run.collect()
     assert seen == [(0, 3), (1, 2), (2, 1), (3, 0)]
+    assert at[3] - at[0] > 0.6  # the last alone takes longer
 
 
 async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch):
@@ -228,6 +231,13 @@ async def test_without_a_connection_rows_come_with_their_chunk(pool, monkeypatch
     monkeypatch.setattr(workers, "_Mailbox", Elsewhere)
     rows = await amap("{{row}}", list("abc"), model=ScriptedModel("x"), executor=pool)
     assert [row.answer for row in rows] == ["x"] * 3
+
+
+async def test_the_demonstration_model(pool):
+    """A model that goes by its name alone answers in a worker, too."""
+    rows = await amap("Say hello to {{row}}", ["Ada", "Ben"], model="toolloop/demo", executor=pool)
+    assert rows.failed == []
+    assert {row.result.model for row in rows} == {"toolloop/demo"}
 
 
 async def test_failures_and_limits(pool):
@@ -291,16 +301,22 @@ class Locked:
             "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
         ),
         ({"observer": "recorder"}, "what is watched or recorded has to run here"),
+        ({"model": "replay"}, "model cannot be sent to a worker: TypeError: a recording is played"),
         ({"executor": ThreadPoolExecutor(1)}, "threads of this process have nothing to add"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
     ],
 )
 def test_mistakes_before_the_start(pool, tmp_path, given, words):
     """A policy that asks, what cannot be pickled (by its name), what is watched here, and what is no executor of processes."""
+    given, recorder = dict(given), Recorder(tmp_path / "tape")
     if "observer" in given:
-        given = {"observer": Recorder(tmp_path / "tape")}
+        given["observer"] = recorder
+    model: object = ScriptedModel("x")
+    if given.pop("model", ""):
+        recorder.record({"model": "m", "messages": []}, [(0.0, {"content": "x"})], {"finish_reason": "stop"})
+        model = Replay(tmp_path / "tape")
     config = build_config(
-        model=ScriptedModel("x"), **{"tools": [look], **{k: v for k, v in given.items() if k != "executor"}}
+        model=model, **{"tools": [look], **{k: v for k, v in given.items() if k != "executor"}}
     )
     options = RowsOptions(executor=given.get("executor", pool))
     if words is None:

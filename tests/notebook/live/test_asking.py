@@ -7,6 +7,7 @@ import pytest
 from toolloop_jupyter.core.events.approval import Approval, Decision
 from toolloop_jupyter.core.loop.asking import explain_denial
 from toolloop_jupyter.notebook.live.asking import NOBODY, ask_at_prompt
+from toolloop_jupyter.notebook.transcript import REACH_OF_ROWS
 from toolloop_jupyter.teaching.demo import Step
 
 
@@ -30,7 +31,7 @@ def test_a_reason_ends_as_a_sentence_does(reason, told):
     assert denial.startswith(f"denied by the user: {told} This was a decision")
 
 
-def ask_at(approval, *lines):
+def ask_at(approval, *lines, **options):
     """Ask at a keyboard on which these lines are typed; gives back the prompts. Then its input is at its end."""
     typed, prompts = iter(lines), []
 
@@ -41,7 +42,7 @@ def ask_at(approval, *lines):
         except StopIteration:
             raise EOFError from None
 
-    ask_at_prompt(approval, read)
+    ask_at_prompt(approval, read, **options)
     return prompts
 
 
@@ -65,6 +66,14 @@ def test_the_prompt_explains_its_keys(capsys):
     assert "e  change" not in shown
     assert "s  run it" not in shown
     assert approval.decision.scope == "run"
+
+
+def test_the_prompt_in_a_run_for_each_row():
+    """There the wider choices are the row and all rows."""
+    approval = Approval("write", {}, scopes=("call", "run", "session"), editable=False)
+    (prompt,) = ask_at(approval, "s", reach=REACH_OF_ROWS)
+    assert prompt == "  [y]es, [n]o (n REASON), [a]ll of this tool in this row, [s]: in all rows, [?]: "
+    assert approval.decision.scope == "session"
 
 
 def test_enter_keeps_a_value(capsys):

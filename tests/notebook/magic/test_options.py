@@ -13,7 +13,7 @@ import pytest
 
 from support import options_page
 from support.options_page import make_page
-from toolloop_jupyter import Harness, ToolLoopOptions, aagent, tool
+from toolloop_jupyter import Harness, ToolLoopOptions, aagent, amap, tool
 from toolloop_jupyter.core.events.errors import ArgumentInvalid, Mistake
 from toolloop_jupyter.notebook.magic import assist, cell, options
 from toolloop_jupyter.notebook.magic.options import (
@@ -324,11 +324,12 @@ def test_an_option_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_every_row_fits_the_api() -> None:
     """Each keyword is one of the API, and the defaults are those of ToolLoopOptions."""
-    shared = inspect.signature(aagent).parameters
+    shared, of_rows = inspect.signature(aagent).parameters, inspect.signature(amap).parameters
     fields = vars(ToolLoopOptions())
     for option in options.OPTIONS:
         keyword, *path = option.keyword.split(".")
-        assert not keyword or keyword in shared
+        assert not keyword or keyword in (of_rows if option.is_of_rows else shared)
+        assert not option.is_of_rows or not keyword or option.default == of_rows[keyword].default
         assert not path or path[0] in fields
         assert len(path) != 1 or option.default == fields[path[0]] or option.kind in (Kind.PAIRS, Kind.MODELS)
         assert not option.lasts or option.is_setting

@@ -108,7 +108,7 @@ def test_a_call_is_one_line():
     block = call_block(
         call(query="retry", limit=3), result=ToolResult("c1", "x", value=["a", "b"], seconds=0.31, ran=True)
     )
-    assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · 2 items'
+    assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · ["a", "b"]'
     assert block.html.startswith("<details")
     assert " open>" not in block.html
 

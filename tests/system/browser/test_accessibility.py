@@ -47,11 +47,11 @@ def axe():
         return files.extractfile("package/axe.min.js").read().decode()
 
 
-def findings(desk, axe, what):
-    """What axe finds, of any level."""
+def findings(desk, axe, what, more_than=5):
+    """What axe finds, of any level, by more rules than these."""
     desk.page.evaluate(axe)
     found = desk.page.evaluate(RUN)
-    assert found["checked"] > 5, what
+    assert found["checked"] > more_than, what
     return [(what, *one) for one in found["bad"]]
 
 
@@ -93,6 +93,36 @@ def test_axe_finds_nothing(jupyter, desk, axe, app):
     desk.click("Run to end")
     desk.wait_for("failed: the answer does not fit")
     found += findings(desk, axe, "transcript, dark")
+    desk.unfold()
+    found += findings(desk, axe, "unfolded, dark")
+    dark(desk, False)
+    found += findings(desk, axe, "unfolded")
+    assert found == []
+
+
+ROWS = """%load_ext toolloop_jupyter
+from toolloop_jupyter.teaching import ScriptedModel, error, pause
+texts = [{"text": "It broke." if n % 3 == 1 else "I like it."} for n in range(100)]
+slow = ScriptedModel([pause(0.2), lambda m: error("it cannot be read", 400) if "broke" in m[-1]["content"] else "praise"])
+"""
+EACH = "%%toolloop --each texts --model slow --concurrency 2 --as labelled\n{{text}}"
+
+
+def test_axe_finds_nothing_of_rows(jupyter, desk, axe):
+    """The block of many rows while they run, and its record, folded and unfolded, in light and dark: no finding of any level."""
+    jupyter.notebook("axe-rows.ipynb", [ROWS, EACH])
+    jupyter.share_kernel("axe-rows.ipynb")
+    desk.open("axe-rows.ipynb")
+    desk.run_all()
+    desk.until(
+        "() => /failed/.test(document.querySelector('.tlj-status')?.textContent ?? '')", "a failed row"
+    )
+    found = findings(desk, axe, "running")
+    dark(desk, True)
+    found += findings(desk, axe, "running, dark")
+    desk.click("Stop")
+    desk.wait_for("the run was stopped")
+    found += findings(desk, axe, "record, dark", more_than=4)
     desk.unfold()
     found += findings(desk, axe, "unfolded, dark")
     dark(desk, False)

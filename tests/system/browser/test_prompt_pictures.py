@@ -31,7 +31,10 @@ def saved(jupyter, context):
     with Desk(jupyter, context) as desk:
         desk.open("values.ipynb")
         desk.run_all()
-        desk.until("() => document.body.innerText.includes('1 model call')", "the end of the run")
+        desk.until(
+            "() => ['1 model call', 'with sales'].every(e => document.body.innerText.includes(e))",
+            "the end of the run",
+        )
         assert desk.page.evaluate(PICTURES) == [True]
         live = desk.page.evaluate(WORDS)
         desk.save()

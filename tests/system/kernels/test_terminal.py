@@ -242,3 +242,38 @@ def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
         assert "cancelled" in deaf.run("print(r.stop_reason)")
     finally:
         deaf.child.close(force=True)
+
+
+def test_rows_in_one_line_that_renews_itself(terminal):
+    """Many rows are one line while they run, with a question below it, and a record behind; the value is a short line."""
+    terminal.run("rows = [{'x': n} for n in range(12)]")
+    terminal.run(
+        "once = lambda m: call('double', x=int(m[-1]['content'])) if m[-1]['content'].strip() == '7' else 'fine'"
+    )
+    terminal.run("each = ScriptedModel(once, 'told', pace=0.1)")
+    terminal.type_cell("%%toolloop --each rows --model each -t double -p ask --as r", "{{x}}")
+    terminal.child.expect_exact("? Run double?", timeout=10)
+    before = terminal.child.before
+    terminal.child.expect_exact("[s]: in all rows, [?]: ")
+    terminal.child.sendline("y")
+    shown = terminal.prompt()
+    assert "\r0 of 12 rows" in before
+    assert before.endswith("\r\n\r\n"), "the question begins a line of its own"
+    assert "… 2 more rows: r.frame" in shown
+    assert "done · 12 of 12 rows" in shown
+    assert shown.count("done · 12 of 12 rows") == 1
+    assert "<Rows: 12 ended>" in shown
+    assert "[14]" in terminal.run("print([t.value for t in r[7].result.tool_results])")
+
+
+def test_ctrl_c_keeps_the_rows_that_have_ended(terminal):
+    """Ctrl-C ends the line and the run; the variable has what there is, and the next cell runs."""
+    terminal.run("many = [{'x': n} for n in range(500)]")
+    terminal.run("each = ScriptedModel('fine', pace=0.1)")
+    terminal.type_cell("%%toolloop --each many --model each --as r", "{{x}}")
+    terminal.child.expect(r"\r(?:[1-9]\d) of 500 rows")
+    terminal.child.sendintr()
+    shown = terminal.prompt()
+    assert "the run was stopped · " in shown
+    assert "Traceback" not in shown
+    assert "True" in terminal.run("print(8 <= len(r) < 500 and r.message == 'the run was stopped')")

@@ -78,3 +78,19 @@ def test_error_stops_the_notebook(tmp_path):
     cell = "%%toolloop -t double -p ask --on-unattended error --as r\nDouble 7"
     with pytest.raises(CellExecutionError, match="nobody is there to approve it"):
         run("nbclient", written(tmp_path, SET_UP, cell, LAST))
+
+
+@pytest.mark.parametrize("runner", ["nbclient", "papermill"])
+def test_rows_run_to_the_end(runner, tmp_path):
+    """With nobody there rows that ask are denied, and the saved cell has one output: the record."""
+    cells = [
+        SET_UP,
+        "rows = [{'x': n} for n in range(30)]",
+        "%%toolloop --each rows -t double -p ask --as r\nDouble {{x}}",
+        "print('LAST', runs, len(r), {row.result.tool_results[0].decision.by for row in r})",
+    ]
+    notebook = run(runner, written(tmp_path, *cells))
+    assert "LAST [] 30 {'unattended'}" in text(notebook)
+    (record,) = next(cell.outputs for cell in notebook.cells if cell.source.startswith("%%toolloop"))
+    assert record["data"]["text/plain"].splitlines()[-1].startswith("done · 30 of 30 rows · ")
+    assert "tlj-rows" in record["data"]["text/html"]

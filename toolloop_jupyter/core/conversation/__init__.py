@@ -1,12 +1,13 @@
 """The messages of a conversation: valid at every await, and kept in files; and the prompt that a turn begins with."""
 
 from .history import History, add_pictures, find_picture_place
-from .prompt import Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text
+from .prompt import NameCode, Named, Prompt, Template, join_text, leave_out_parts, read_prompt, tell_text
 from .storage import FORMAT, dump, load_messages, repair
 
 __all__ = [
     "FORMAT",
     "History",
+    "NameCode",
     "Named",
     "Prompt",
     "Template",

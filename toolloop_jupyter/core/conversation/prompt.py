@@ -7,14 +7,12 @@ The content has the parts of OpenAI's chat API, which LiteLLM converts for each 
 from __future__ import annotations
 
 import base64
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path, PurePath
 from typing import Any, Literal, NoReturn, TypeAlias
-
-from pydantic_core import to_jsonable_python
 
 from ..events import ArgumentInvalid, Attachment
 from ..execution import Raised, attempt_call, describe_error
@@ -29,7 +27,7 @@ from ..results import (
     measure_picture,
     tell,
 )
-from ..text import DEEPEST, is_deeper, join_surrogates, join_surrogates_in
+from ..text import is_deeper, join_surrogates, join_surrogates_in, plain
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
@@ -40,7 +38,13 @@ NameCode: TypeAlias = Callable[[str], str]
 MOST_FILE = 20_000_000
 """Bytes of one file."""
 _NEEDS: Mapping[str, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
-_PARTS = ("text", *_NEEDS)
+_PARTS: Mapping[str, Part] = {
+    "text": {"text": "Hello"},
+    "image_url": {"image_url": {"url": "data:image/png;base64,…"}},
+    "file": {"file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,…"}},
+    "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
+}
+"""Types of parts of a message -> an example of what else is in one."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 
@@ -140,14 +144,14 @@ class _Writer:
     """Pieces of text that have yet to become a part."""
     _words: list[str] = field(default_factory=list)
 
-    def add(self, item: Any) -> None:
+    def add(self, item: object) -> None:
         """Write one item of a prompt that is a list."""
-        kind = type(item)  # its `__class__` may be anything, or raise
-        if issubclass(kind, Template):
-            for piece in item.pieces:
+        given: Any = item
+        if type(item) is Template:  # its `__class__` may be anything, or raise
+            for piece in given.pieces:
                 self._add_text(piece) if isinstance(piece, str) else self._fill_in(piece)
-        elif issubclass(kind, Named):
-            self._attach(item.value, item.name)
+        elif type(item) is Named:
+            self._attach(given.value, given.name)
         else:
             self._attach(item, "")
 
@@ -200,16 +204,11 @@ class _Writer:
         if issubclass(kind, str):
             self._add_text(value)
         elif issubclass(kind, PurePath):
-            self._add_file(_read_file(Path(value)), name or value.name)
-        elif issubclass(kind, (bytes, bytearray)) and _detect_kind(
-            data := memoryview(value).tobytes()
-        ) not in (
-            "",
-            "text",
-        ):
-            self._add_file(data, name)
-        elif issubclass(kind, dict) and _get_kind(dict.copy(value)) in _PARTS:
-            self._add_given(_copy_part(value), name)
+            self._add_file(_read_file(Path(value)), _make_plain(name or value.name))
+        elif issubclass(kind, (bytes, bytearray)) and _detect_kind(bytes(value)) not in ("", "text"):
+            self._add_file(bytes(value), name)
+        elif issubclass(kind, dict) and _get_kind(value) in _PARTS:
+            self._add_given(_read_part(value), name)
         elif not self._draw(value, name):
             self._add_named_text(name, tell_text(Named(name, value), self.name_code))
             self._draw_parts(value, name)
@@ -222,8 +221,15 @@ class _Writer:
         data = draw_picture(value)
         if data:
             self._add_picture(data, name)
-        elif find_figure(value) is not None or isinstance(value, (bytes, bytearray)):
-            raise ArgumentInvalid(f"{name or 'a picture of the prompt'} cannot be drawn as a picture")
+        elif issubclass(type(value), (bytes, bytearray)):
+            size = measure_picture(bytes(value))  # type: ignore[call-overload]  # they are bytes
+            raise ArgumentInvalid(
+                f"{name or 'a picture of the prompt'} ({size}) cannot be drawn as a picture: it is broken, or too large to be made smaller"
+            )
+        elif find_figure(value) is not None or tell(value).text.startswith("<"):  # its type's name alone
+            raise ArgumentInvalid(
+                f"{name or 'a picture of the prompt'} cannot be drawn as a picture (an address is never fetched)"
+            )
         return bool(data)
 
     def _draw_parts(self, value: object, name: str) -> None:
@@ -241,14 +247,12 @@ class _Writer:
 
     def _add_file(self, data: bytes, name: str) -> None:
         """Write a file. Its content decides how."""
-        name = join_surrogates(name)  # a file system takes names that no request can carry
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
             raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
         if kind == "picture":
-            if not self._draw(data, name):
-                raise ArgumentInvalid(f"{name} is not a complete picture")
+            self._draw(data, name)
         elif kind == "pdf":
             address = f"data:application/pdf;base64,{encoded()}"
             file = {"filename": name or "document.pdf", "file_data": address}
@@ -267,13 +271,9 @@ class _Writer:
     def _add_given(self, part: Part, name: str) -> None:
         """Write a given part of a message, unchanged."""
         if part["type"] == "text":
-            if not isinstance(part.get("text"), str):
-                raise ArgumentInvalid(
-                    "a text part of the prompt wants a text: {'type': 'text', 'text': 'Hello'}"
-                )
             self._add_text(part["text"])
             if len(part) > 2 and part["text"].strip():  # marks of the person's own (cache_control)
-                self.parts.append({**part, "text": "".join(self._text)})
+                self.parts.append(part)
                 self._text.clear()
             return
         inside: Any = part.get(part["type"])
@@ -285,19 +285,8 @@ class _Writer:
             if isinstance(data, bytes) and detect_format(data):
                 name, thumbnail = _name(name, measure_picture(data)), make_thumbnail(data)
         elif kind == "file" and isinstance(inside, Mapping):
-            name = name or str(inside.get("filename") or "")
+            name = name or _make_plain(str(inside.get("filename") or ""))
         self._add_part(part, kind, name or kind, thumbnail)
-
-
-def _copy_part(given: object) -> Part:
-    """A copy of a part that a person has made. Raises ArgumentInvalid for one that no request can carry."""
-    part = attempt_call(partial(to_jsonable_python, given, inf_nan_mode="null"))
-    if isinstance(part, Raised):
-        raise ArgumentInvalid(f"a part of the prompt is no JSON: {describe_error(part.error, 300)}")
-    if is_deeper({"content": [part]}):
-        raise ArgumentInvalid(f"a part of the prompt is nested more than {DEEPEST} levels deep")
-    copied: Part = join_surrogates_in(part)
-    return copied
 
 
 def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
@@ -319,6 +308,30 @@ def tell_text(named: Named, name_code: NameCode = lambda code: code) -> str:
 
 def _name(name: str, what: str) -> str:
     return f"{name}: {what}" if name else what
+
+
+def _make_plain(name: str) -> str:
+    """The name of a file in one line, without control characters and halves of surrogate pairs, which a file's name may have."""
+    return " ".join(plain(name).split())
+
+
+def _read_part(given: Mapping[str, object]) -> Part:
+    """A copy of a given part of a message. Raises ArgumentInvalid if it is not what its type wants, or no JSON data."""
+    kind = _get_kind(given)
+    written = attempt_call(lambda: json.dumps(given, allow_nan=False))
+    part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
+    inside = part.get(kind)
+    if isinstance(inside, dict) and kind != "text":
+        wanted = {"image_url": ("url",), "file": ("file_data", "file_id"), "input_audio": ("data",)}[kind]
+        inside = next((inside[name] for name in wanted if inside.get(name)), None)
+    elif kind not in ("text", "image_url"):
+        inside = None
+    if not isinstance(inside, str):
+        example = json.dumps({"type": kind, **_PARTS[kind]}, ensure_ascii=False)
+        raise ArgumentInvalid(
+            f"a part of the prompt with the type {kind!r} is JSON data such as {example}; to tell a dict as text, use str(value)"
+        )
+    return join_surrogates_in(part)  # type: ignore[no-any-return]  # a dict, since `part` is one
 
 
 def _read_file(path: Path) -> bytes:

@@ -33,7 +33,7 @@ from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
 from .permissions import Mode, find_mode
-from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model
+from .turn import Call, Refusal, SentCall, Turn, TurnEnd, ask_model, find_limit
 
 CANCELLED_BEFORE = "This call was cancelled before it ran."
 CANCELLED = "This call was cancelled while it ran; whether it had an effect is not known."
@@ -55,7 +55,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
     tools = {tool.wire_name: tool for tool in turn.config.tools}
     forced = ForcedCalls(turn)
     while True:
-        if end := turn.find_limit():
+        if end := find_limit(turn):
             return await _close(turn, end)
         reply, calls = await ask_model(turn)
         if _accept_call_as_answer(turn, tools, calls):
@@ -112,7 +112,7 @@ async def _close(turn: Turn, end: TurnEnd) -> TurnEnd:
     turn.tools_closed = True
     turn.history.add_user(CLOSED if output is None else f"{CLOSED} {output.request_in_words()}")
     try:
-        reply, calls = await ask_model(turn)
+        reply, calls = await ask_model(turn, is_closing=True)
         problem = _find_fault(turn, reply, calls)
     except ModelCallFailed as error:
         reply, problem = None, str(error)

@@ -164,18 +164,6 @@ class Turn:
         _, secrets = self.completion_options = self.config.completion_options()
         hiding.remember(text for name, value in secrets.items() for text in hiding.find_keys(name, value))
 
-    def find_limit(self) -> TurnEnd | None:
-        """The end of a turn that may make no further model call; None if it may."""
-        limits, spent = self.config.options, self.spent
-        if spent.usage.calls >= limits.max_model_calls:
-            return TurnEnd(
-                "max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn"
-            )
-        if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
-            return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
-        used_up = spent.spending.explain_limit() or self.config.gate.find_limit()
-        return TurnEnd("max_cost", used_up) if used_up else None
-
     def switch_to_fallback(self) -> bool:
         """Let the calls from now on go to the next model of `fallback`; False where there is no further one."""
         if not self.config.fallbacks:
@@ -234,8 +222,33 @@ def make_request(turn: Turn) -> Request:
     return Request(model=model, messages=messages, tools=tools, options=options, secrets=dict(secrets))
 
 
-async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
-    """One model call, into the history; returns the reply and its calls. Raises ModelCallFailed when no fallback is left, either."""
+def find_limit(turn: Turn) -> TurnEnd | None:
+    """The end of a turn that may make no further model call; None if it may."""
+    limits, spent = turn.config.options, turn.spent
+    if spent.usage.calls >= limits.max_model_calls:
+        return TurnEnd("max_model_calls", f"stopped after {limits.max_model_calls} model calls in one turn")
+    if limits.max_cost is not None and spent.known_cost >= limits.max_cost:
+        return TurnEnd("max_cost", f"stopped at ${spent.known_cost:.4f}: max_cost is ${limits.max_cost}")
+    if used_up := spent.spending.explain_limit() or turn.config.gate.find_limit():
+        return TurnEnd("max_cost", used_up)
+    return None
+
+
+def _explain_no_fallback(turn: Turn, *, is_closing: bool) -> str:
+    """Why none of the fallbacks may be asked; "" if there is none, or one may. After a limit only the budget of all runs counts."""
+    if not turn.config.fallbacks:
+        return ""
+    if is_closing:
+        return turn.spent.spending.explain_limit()
+    end = find_limit(turn)
+    return (end.error or "") if end else ""
+
+
+async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, list[SentCall]]:
+    """One model call, into the history; returns the reply and its calls. `is_closing`: it is the one after a limit.
+
+    Raises ModelCallFailed when no fallback is left, or none may be asked.
+    """
     gate = turn.config.gate
     while True:
         request = make_request(turn)
@@ -256,13 +269,15 @@ async def ask_model(turn: Turn) -> tuple[Reply, list[SentCall]]:
         except ModelCallFailed as error:
             _count_failed(turn, call, began)
             failed = turn.config.route.title
-            goes_on = not turn.find_limit() and turn.switch_to_fallback()
+            limit = _explain_no_fallback(turn, is_closing=is_closing)
+            goes_on = not limit and turn.switch_to_fallback()
+            raised = ModelCallFailed(f"{error} No fallback was asked: {limit}") if limit else error
             if not goes_on:
                 _keep_partial(turn, call, failed=True)
             for one in turn.observers:
-                await one.model_failed(error)
+                await one.model_failed(raised)
             if not goes_on:
-                raise
+                raise raised from None
             told = Retry(1, f"{failed} failed: {error}", call.shown, model=turn.config.route.next_title)
         except BaseException:
             _count_failed(turn, call, began)

@@ -151,7 +151,7 @@ class ModelCall:
 
     @property
     def untold(self) -> int:
-        """How many requests were sent whose usage nobody has told."""
+        """How many requests were sent for which no usage came."""
         return self._broken + bool(self._under_way)
 
     @property

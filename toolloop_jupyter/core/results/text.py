@@ -38,7 +38,7 @@ _NESTED_LIMIT = 2_000  # characters of a table or picture that is one value insi
 _MAX_ITEMS = 20_000  # values of a structure that are read at all; the text of far fewer fills the limit
 _MAX_DEPTH = 50
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]{4,}")
-_VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_")
+_VIEWS = ("_repr_markdown_", "_repr_latex_", "_repr_html_", "_repr_svg_")
 _TAG = re.compile(r"<(script|style)\b.*?</\1\s*>|<[^>]*>", re.DOTALL | re.IGNORECASE)
 
 _ROWS = 10  # first rows of a long table
@@ -222,7 +222,7 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Text for an object without a JSON form: its own `str` or `repr`, or its Markdown, LaTeX, HTML or picture, or its type."""
+    """Text for an object without a JSON form: its own `str` or `repr`, or its Markdown, LaTeX, HTML, SVG or picture, or its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)
@@ -237,8 +237,9 @@ def _describe_object(value: object) -> str:
         if callable(view := getattr(kind, name, None)) and isinstance(shown := view(value), str) and shown:
             if name == "_repr_html_":
                 shown = re.sub(r"\s+", " ", html.unescape(_TAG.sub(" ", shown))).strip()
-            return shown
-    if is_drawable(value) and (picture := describe_picture(read_picture(value), LIMIT)):
+            if shown:
+                return shown
+    if is_drawable(value) and (data := read_picture(value)) and (picture := describe_picture(data, LIMIT)):
         return f"{_name_type(value)}: {picture[0]}"
     return text or f"<{_name_type(value)} object, without a text form>"
 

@@ -170,7 +170,7 @@ def _explain_end(result: Result, config: Config) -> str | None:
     if at_limit and has_answer and config.options.on_limit == "answer":
         return None
     ends = {
-        "max_turns": f"stopped after {config.max_turns} tool calls",
+        "max_turns": f"stopped at its last tool call: max_turns is {config.max_turns}",
         "timeout": f"it took longer than its timeout of {config.timeout} s",
         "cancelled": "it was stopped",
     }

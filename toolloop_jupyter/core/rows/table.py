@@ -18,8 +18,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
-from ..events import ArgumentInvalid, ArgumentTypeInvalid, Result
-from ..results import describe
+from ..conversation import NameCode, Named, tell_text
+from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
@@ -143,14 +143,23 @@ _FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
 class RowPrompt:
     """A prompt with names in double braces, to be filled in for each row."""
 
-    def __init__(self, text: str, table: Table, variables: Mapping[str, object]) -> None:
+    def __init__(
+        self,
+        text: str,
+        table: Table,
+        variables: Mapping[str, object],
+        name_code: NameCode = lambda code: code,
+    ) -> None:
         """Look at all that is known before the run.
 
-        A name is a column, else one of `variables`. Raises ArgumentInvalid for a name that is neither, and for a prompt that
-        names no column: all rows would be asked the same.
+        A name is a column, else one of `variables`. Cells and variables are told as in any prompt (`tell_text`). Raises
+        ArgumentInvalid for a name that is neither, for a value without a text, and for a prompt that names no column: all
+        rows would be asked the same.
         """
-        self.text = text
-        self._texts = {name: _tell(value) for name, value in variables.items() if self._names(name)}
+        self.text, self._name_code = text, name_code
+        self._texts = {
+            name: self._tell(name, value) for name, value in variables.items() if self._names(name)
+        }
         self.first: dict[str, Any] | None = None
         """The first row; None where there is none."""
         for number, row in enumerate(table.read_ahead()):
@@ -176,34 +185,31 @@ class RowPrompt:
         return ""
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """The prompt of one row; what a cell contains is not looked at again. Raises ArgumentInvalid for a row without a column."""
+        """The prompt of one row; what a cell contains is not looked at again.
+
+        Raises ArgumentInvalid for a row without a column, and for a cell without a text.
+        """
         if missing := self._find_missing(row):
             raise ArgumentInvalid(f"the row has no {missing!r}")
 
         def text_of(match: re.Match[str]) -> str:
             for name in _read_names(match[1]):
                 if name in row:
-                    return _tell(row[name])
+                    return self._tell(name, row[name])
                 if name in self._texts:
                     return self._texts[name]
             return match[0]
 
         return _FILLED_IN.sub(text_of, self.text)
 
+    def _tell(self, name: str, value: object) -> str:
+        return tell_text(Named(name, value), self._name_code)
+
 
 def _read_names(typed: str) -> tuple[str, ...]:
     """What may be meant by the text in double braces: as typed, without blanks around it, as Python reads it."""
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)
-
-
-def _tell(value: Any) -> str:
-    """A cell, or a variable, as the model reads it: a text whole, a Result as its answer, else as a tool's result is told."""
-    kind = type(value)  # its `__class__` may be anything, or raise
-    if issubclass(kind, str) and not issubclass(kind, enum.Enum):
-        return str.__str__(value)
-    told: str = value.text if issubclass(kind, Result) else describe(value).text
-    return told
 
 
 def _explain(missing: str, row: Mapping[str, Any], variables: Mapping[str, object]) -> str:

@@ -1,13 +1,26 @@
 """A run in its cell while it goes on, and the display of its Result afterwards."""
 
-from .asking import GRACE, Means, find_means, may_have_buttons, note_click
-from .outputs import CallOutputs, pass_on, take_figures
+from .asking import (
+    GRACE,
+    Means,
+    Unattended,
+    ask_person,
+    find_means,
+    may_have_buttons,
+    note_click,
+    put_card,
+)
+from .outputs import LOADING, CallOutputs, pass_on, take_figures
+from .places import CellOutput, OutputColumn
 from .presenter import (
+    ask_about_row,
     ask_in_cell,
     bundle,
+    bundle_rows,
     can_ask_in_cell,
     diagram,
     display,
+    display_rows,
     keep,
     last,
     mark_shown,
@@ -20,16 +33,24 @@ from .view import CellRun, ViewOptions
 
 __all__ = [
     "GRACE",
+    "LOADING",
     "CallOutputs",
+    "CellOutput",
     "CellRun",
     "Means",
+    "OutputColumn",
     "Stepper",
+    "Unattended",
     "ViewOptions",
+    "ask_about_row",
     "ask_in_cell",
+    "ask_person",
     "bundle",
+    "bundle_rows",
     "can_ask_in_cell",
     "diagram",
     "display",
+    "display_rows",
     "find_means",
     "keep",
     "last",
@@ -38,6 +59,7 @@ __all__ = [
     "may_have_buttons",
     "note_click",
     "pass_on",
+    "put_card",
     "request_block",
     "say_loading",
     "show",

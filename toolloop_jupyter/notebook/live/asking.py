@@ -7,11 +7,11 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Literal
 
-from ...core.events import Approval, Decision, HarnessError
+from ...core.events import Approval, Decision, HarnessError, Scope
 from ...core.execution import is_exactly
 from .. import kernel
 from ..html import counted, in_a_line, visible, visible_json, visible_text
-from ..transcript import Block, make_bundle, notice, tell_why
+from ..transcript import REACH, Block, make_bundle, notice, tell_why
 from .places import CellOutput
 
 Unattended = Literal["deny", "allow", "error", "leave"]
@@ -48,17 +48,18 @@ def find_means(means: Means = "auto") -> Literal["card", "input", "nobody"]:
     return "input" if kernel.has_stdin() else "nobody"
 
 
-async def ask(
+async def ask_person(
     approval: Approval,
     show_card: Callable[[Approval], Awaitable[None]],
     *,
     unattended: Unattended = "deny",
     means: Means = "auto",
+    reach: Mapping[Scope, str] = REACH,
 ) -> Decision | None:
     """Ask, wait until `approval` is decided, and return the decision. Does not wait if nobody can answer.
 
-    Returns None for a request that is left to its stream. Raises NobodyThere in an unattended run with `unattended="error"`;
-    the call is denied then, too.
+    `reach` names the scopes at a prompt. Returns None for a request that is left to its stream. Raises NobodyThere in an
+    unattended run with `unattended="error"`; the call is denied then, too.
     """
     if not is_exactly(unattended, "deny", "allow", "error", "leave"):
         unattended = "deny"
@@ -66,7 +67,7 @@ async def ask(
     if way == "card":
         await show_card(approval)
     elif way == "input":
-        ask_at_prompt(approval)
+        ask_at_prompt(approval, reach=reach)
     elif unattended in ("deny", "leave") and _may_click():
         await _try_a_card(approval, show_card)
     elif unattended == "leave":
@@ -84,11 +85,13 @@ async def ask(
 NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
-async def put_card(output: CellOutput, approval: Approval, record: Block, position: str) -> None:
+async def put_card(
+    output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
+) -> None:
     """Show the approval card in an output until it is decided. A viewer without widgets shows the `record` instead."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position, is_clicked=kernel.is_from_front_end)
+    card = ApprovalCard(approval, position=position, reach=reach, is_clicked=kernel.is_from_front_end)
     output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
     card.came_up()
     try:
@@ -125,9 +128,11 @@ async def _try_a_card(approval: Approval, show_card: Callable[[Approval], Awaita
         _Clicks.arrive = decision.by == "click"
 
 
-def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> None:
+def ask_at_prompt(
+    approval: Approval, read: Callable[[str], str] = input, reach: Mapping[Scope, str] = REACH
+) -> None:
     """Ask at a keyboard. Keys: y; n with a reason; e to edit the arguments; a (or s) for all calls of this tool in this run
-    (or session); ? for an explanation of the keys and the tool.
+    (or session; `reach` names them); ? for an explanation of the keys and the tool.
     """
     print(f"\n? {visible(approval.question or f'Run {approval.tool}?')}")  # noqa: T201 - a prompt
     if approval.origin:
@@ -135,7 +140,7 @@ def ask_at_prompt(approval: Approval, read: Callable[[str], str] = input) -> Non
     print("\n".join(line for name, value in approval.input.items() for line in _write_argument(name, value)))  # noqa: T201
     if why := tell_why(approval):
         print(f"    {visible(why)}")  # noqa: T201
-    keys = _list_keys(approval)
+    keys = _list_keys(approval, reach)
     question = f"  {', '.join(label for label, _ in keys.values())}: "
     try:
         while not approval.answered:
@@ -168,7 +173,7 @@ def _take_answer(
 _KEY_OF = {"yes": "y", "no": "n", "edit": "e", "all": "a", "session": "s"}
 
 
-def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
+def _list_keys(approval: Approval, reach: Mapping[Scope, str]) -> dict[str, tuple[str, str]]:
     """The keys that may be typed -> (the key's name in the question, its effect)."""
     tool = visible(approval.tool)
     keys = {
@@ -179,12 +184,12 @@ def _list_keys(approval: Approval) -> dict[str, tuple[str, str]]:
         ),
         "e": ("[e]dit", "change the arguments, one after the other, and run it"),
         "a": (
-            "[a]ll of this tool in this run",
-            f"run it, and every later call of {tool} in this run without a question",
+            f"[a]ll of this tool in {reach['run']}",
+            f"run it, and every later call of {tool} in {reach['run']} without a question",
         ),
         "s": (
-            "[s]: in this session",
-            f"run it, and every later call of {tool} in this session without a question",
+            f"[s]: in {reach['session']}",
+            f"run it, and every later call of {tool} in {reach['session']} without a question",
         ),
         "?": ("[?]", "show these keys, and what the tool does"),
     }

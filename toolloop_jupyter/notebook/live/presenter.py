@@ -9,13 +9,26 @@ import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
-from ...core.events import Approval, Mistake, Result
+from ...core.events import Approval, Mistake, Result, Scope
 from ...core.models import await_litellm, must_load
 from ...core.session import AsyncEventStream, Pending
 from .. import kernel
 from ..html import counted
-from ..transcript import approval_record, head, make_bundle, notice, render, timeline, to_markdown
-from .asking import ask, put_card
+from ..transcript import (
+    REACH,
+    REACH_OF_ROWS,
+    RowsLike,
+    approval_record,
+    draw_finished_rows,
+    head,
+    make_bundle,
+    name_row,
+    notice,
+    render,
+    timeline,
+    to_markdown,
+)
+from .asking import ask_person, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
 from .places import OutputColumn
@@ -51,13 +64,22 @@ def can_ask_in_cell() -> bool:
 
 async def ask_in_cell(approval: Approval) -> None:
     """Ask in the cell that runs, and leave the record there. A run inside a tool asks outside of the tool's output."""
+    await _ask_in_cell(approval, f"call {approval.number} of this run", REACH)
+
+
+async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:
+    """The same about a call in the run of one row of a table."""
+    await _ask_in_cell(approval, name_row(number, total), REACH_OF_ROWS)
+
+
+async def _ask_in_cell(approval: Approval, position: str, reach: Mapping[Scope, str]) -> None:
     output = OutputColumn(kernel.Cell.outside_tools()).output()
 
     async def card(asked: Approval) -> None:
-        await put_card(output, asked, approval_record(asked, None), f"call {asked.number} of this run")
+        await put_card(output, asked, approval_record(asked, None), position, reach)
 
     try:
-        await ask(approval, card)
+        await ask_person(approval, card, reach=reach)
     except asyncio.CancelledError:  # by Ctrl-C at the prompt: the run itself is told right after
         with contextlib.suppress(asyncio.TimeoutError):
             await asyncio.wait_for(approval.wait(), kernel.PATIENCE)
@@ -122,8 +144,8 @@ async def _follow(stream: Any, run: CellRun) -> Result:
 
 _last: list[Result] = []
 """The Result of the last run, of a `%%toolloop` cell or of the API, once there is one. Only where there is a shell."""
-_just_shown: list[tuple[weakref.ref[Result], str]] = []
-"""The Result whose run was shown last, and the execution of the cell that showed it: as that cell's value it is not shown again."""
+_just_shown: list[tuple[weakref.ref[Any], str]] = []
+"""The Result or the rows whose run was shown last, and the execution of the cell that showed it: as that cell's value it is not shown again."""
 
 
 def keep(result: Result) -> None:
@@ -136,20 +158,38 @@ def last() -> Result | None:
     return _last[0] if _last else None
 
 
-def mark_shown(result: Result) -> None:
+def mark_shown(result: Result | RowsLike) -> None:
     """Note that the run of `result` was shown while it went on."""
     _just_shown[:] = [(weakref.ref(result), kernel.Cell.here().execution)]
 
 
 def display(result: Result) -> None:
     """Show the transcript of `result` in the current cell, unless this cell has just shown the run."""
+    if not _was_shown(result):
+        kernel.Cell.here().display(bundle(result))
+    elif not kernel.in_kernel():
+        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
+
+
+def _was_shown(result: object) -> bool:
+    """Whether its run was just shown in this cell; it is asked once."""
     here = kernel.Cell.here()
     shown = any(one() is result and where == here.execution for one, where in _just_shown)
     _just_shown.clear()
-    if not shown:
-        here.display(bundle(result))
+    return shown
+
+
+def display_rows(rows: RowsLike) -> None:
+    """Show the record of `rows` in the current cell, unless that is where they were just shown."""
+    if not _was_shown(rows):
+        kernel.Cell.here().display(bundle_rows(rows))
     elif not kernel.in_kernel():
-        print(f"<Result: {result.stop_reason}, {counted(len(result.calls), 'tool call')}>")  # noqa: T201 - after "Out[n]:"
+        print(repr(rows))  # noqa: T201 - after "Out[n]:"
+
+
+def bundle_rows(rows: RowsLike) -> Mapping[str, str]:
+    """The record of many rows as a MIME bundle with "text/html" and "text/plain"."""
+    return make_bundle(draw_finished_rows(rows))
 
 
 def bundle(result: Result) -> Mapping[str, str]:

@@ -33,7 +33,7 @@ from ..transcript import (
     progress_block,
     without_style,
 )
-from .asking import Means, Unattended, ask, put_card
+from .asking import Means, Unattended, ask_person, put_card
 from .outputs import LOADING, RunHooks
 from .places import CellOutput, OutputColumn
 from .writing import CellWriter, TerminalWriter
@@ -241,7 +241,7 @@ class CellRun:
             if not options.asks:
                 await approval.wait()
             elif not approval.answered:
-                await ask(approval, show_card, unattended=options.unattended, means=options.means)
+                await ask_person(approval, show_card, unattended=options.unattended, means=options.means)
         except asyncio.CancelledError:  # an interrupt; denied here, before the stream denies it as unanswered
             approval.deny("the turn ended before a decision", by="stop")
             raise

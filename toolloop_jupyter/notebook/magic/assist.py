@@ -13,7 +13,7 @@ from ...core.loop import check_policy
 from ...core.models import Answers, litellm_loaded, load_litellm, start_loading
 from ...core.text import names_key
 from ...core.tools import ToolSource, find_marked_tools
-from .names import holds_functions, is_ipythons, is_output
+from .names import holds_functions, holds_rows, is_executor, is_ipythons, is_output
 from .options import DEMO, OPTIONS, Kind, Option, find_option
 
 if TYPE_CHECKING:
@@ -92,6 +92,10 @@ def _list_values(book: Notebook, option: Option, word: str) -> Iterable[str]:
             return ["full", "ask", *_list_policies(names)]
         case Kind.KEY:
             return [name for name in {*os.environ, *names} if names_key(name)]
+        case Kind.TABLE:
+            return [name for name, value in names.items() if holds_rows(value) and not callable(value)]
+        case Kind.EXECUTOR:
+            return [name for name, value in names.items() if is_executor(value)]
         case Kind.FILE | Kind.FOLDER | Kind.ATTACHED:
             paths = glob.glob(f"{glob.escape(word)}*")  # noqa: PTH207 - the path stays as it was begun
             variables = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import keyword
 import weakref
@@ -9,9 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...api import aagent_session
+from ...api import ROWS_PRESENTER, aagent_session
 from ...core.conversation import Prompt, read_prompt
 from ...core.events import (
+    STOPPED,
     ArgumentInvalid,
     ArgumentTypeInvalid,
     CapabilityUnsupported,
@@ -19,15 +21,27 @@ from ...core.events import (
     Observer,
     OutputInvalid,
     Result,
+    RunFailed,
 )
-from ...core.loop import ToolLoopOptions
+from ...core.loop import Config, ToolLoopOptions
+from ...core.rows import Rows, RowsOptions, RowsRun
 from ...core.session import AsyncSession, Harness
 from ...core.tools import Tool, find_marked_tools
 from ...teaching import Recorder, Replay
 from .. import kernel, live
 from ..live import CellRun, Stepper, ViewOptions, request_block
+from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
-from .names import find_attached, leave_out_others, note_left, read_template, resolve
+from .names import (
+    fill_names,
+    find_attached,
+    holds_rows,
+    leave_out_others,
+    look_up,
+    note_left,
+    read_template,
+    resolve,
+)
 from .options import DEMO, OPTIONS, Options, Settings, complete, in_flags
 from .sessions import NamedSession, ReplacedTurns, TurnOrigin, bundle_conversation
 
@@ -148,6 +162,14 @@ class RecordingNotes(Observer):
 # --- one run --------------------------------------------------------------------------------------------------
 
 
+_NOT_WITH_ROWS = {
+    **dict.fromkeys(("session", "append", "step", "keep_history"), "each row is a conversation of its own"),
+    "attach": "a row is asked with the text of its cells",
+}
+"""The options that a run for each row does not take, and why."""
+_EMPTY_PROMPT = "the prompt is empty; write below the %%toolloop line what the model should do"
+
+
 class Notebook:
     """The state of `%%toolloop` in one kernel: settings, sessions, recordings."""
 
@@ -204,7 +226,7 @@ class Notebook:
         from_tape = {"model", "api_base", "api_key", "options.fallback"} if replayed else set()
         from_tape |= {"tools"} if plays_tools else set()
         for option in OPTIONS:
-            if not option.keyword or option.keyword in from_tape:
+            if not option.keyword or option.is_of_rows or option.keyword in from_tape:
                 continue
             value: Any = resolve(option, options[option.name], self.names)
             if value is not None:
@@ -229,16 +251,23 @@ class Notebook:
         )
         return {**keywords, "options": ToolLoopOptions(**keywords["options"])}
 
-    async def run(self, typed: Options, body: str) -> Result | None:
-        """Run a cell and show the run; returns its Result, None for a dry run. Raises Mistake before anything is shown."""
+    async def run(self, typed: Options, body: str) -> Result | Rows | None:
+        """Run a cell and show the run; returns its Result (Rows with `--each`), None for a dry run.
+
+        Raises Mistake before anything is shown.
+        """
         if for_all := next((o for o in OPTIONS if o.is_for_all and o.name in typed), None):
             flag = for_all.typed[-1]
             raise Mistake(f"{flag} is for all runs of the notebook: %toolloop {flag} {typed[for_all.name]}")
-        cell = kernel.Cell.here()
-        prompt = self._read_prompt(body, typed.get("attach", ()))
         variable = typed.get("as")
         if variable is not None and (not variable.isidentifier() or keyword.iskeyword(variable)):
             raise Mistake(f"--as {variable!r} is not a variable name")
+        if "each" in typed:
+            return await self._run_rows(typed, body)
+        if for_rows := [o.typed[-1] for o in OPTIONS if o.is_of_rows and o.name in typed]:
+            raise Mistake(f"{for_rows[0]} goes with --each TABLE, a run for each row of a table")
+        cell = kernel.Cell.here()
+        prompt = self._read_prompt(body, typed.get("attach", ()))
         before = self.sessions.get(self.complete(typed)["session"] or "")
         # Running a cell again replaces its turn (and those after it).
         turn = before.turn_of(cell.cell_id, cell.execution) if before and "append" not in typed else None
@@ -266,11 +295,103 @@ class Notebook:
         async with kernel.serving_clicks():
             return await kernel.await_with_cleanup(self._turn(variable, stream, view, notes, replaced))
 
+    async def _run_rows(self, typed: Options, body: str) -> Rows | None:
+        """Run the prompt for each row of a table, and show how far it is. Raises before anything is shown for a mistake."""
+        if not body.strip():
+            raise Mistake(_EMPTY_PROMPT)
+        if alone := next((o for o in OPTIONS if o.name in _NOT_WITH_ROWS and o.name in typed), None):
+            raise Mistake(f"{alone.typed[-1]} does not go with --each: {_NOT_WITH_ROWS[alone.name]}")
+        options, cell = self.complete(typed), kernel.Cell.here()
+        recorder = None if options["dry_run"] else self.tapes.recorder(options["record"])
+        config = self._make_session({**options, "session": "", "max_cost": None}).config
+        if recorder is not None:
+            config = dataclasses.replace(config, observers=(*config.observers, recorder))
+        page = RowsPage(cell, *self._describe_rows(config, options, recorder))
+        try:
+            run = self._make_rows_run(config, options, body, page)
+            if options["dry_run"]:
+                await self._dry_run_rows(run, cell, config.route.title)
+                return None
+            self.tapes.go_back(config.route.answers, cell.cell_id, cell.execution)
+            async with kernel.serving_clicks():
+                return await kernel.await_with_cleanup(self._follow_rows(page, run, options["as"]))
+        except (ArgumentInvalid, ArgumentTypeInvalid) as error:
+            raise Mistake(in_flags(str(error))) from None
+
+    def _describe_rows(
+        self, config: Config, options: Options, recorder: Recorder | None
+    ) -> tuple[Block, RowsPageOptions]:
+        """The line above the rows, and how they are shown."""
+        answers = config.route.answers
+        before = len(answers.differences) if answers else 0
+
+        def tell_end() -> list[Block]:
+            different = answers.differences[before : before + 1] if answers else []
+            told = [f"not as recorded, going on (--replay-loose): {one}" for one in different]
+            told += [recorder.stopped] if recorder is not None and recorder.stopped else []
+            return [notice(words, "warning") for words in told]
+
+        notes = [] if options["dry_run"] else self._note_without_docstring(config.tools)
+        notes += [notice(*told) for told in note_left(str(options["instructions"] or ""), self.names)]
+        line = head(
+            config.route.title,
+            [tool.name for tool in config.tools],
+            options["permissions"],
+            output=config.output.name if config.output else None,
+            tape=describe_source(config.route.model, answers, recorder),
+        )
+        shown = RowsPageOptions(
+            model="" if options["executor"] else config.route.model,
+            name=options["as"],
+            unattended=options["on_unattended"],
+            means=options["ask"],
+            notes=notes,
+            finish=tell_end,
+        )
+        return line, shown
+
+    def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
+        own = (option for option in OPTIONS if option.is_of_rows and option.keyword)
+        given: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in own}
+        variables = fill_names(body, self.names)
+        return RowsRun(
+            config,
+            body,
+            look_up(self.names, options["each"], "table", holds_rows),
+            RowsOptions(**given, max_cost=options["max_cost"], variables=variables),
+            watcher=page,
+            ask=page.ask,
+            presenter=ROWS_PRESENTER,
+        )
+
+    async def _follow_rows(self, page: RowsPage, run: RowsRun, variable: str | None) -> Rows:
+        """Run it to its end. The variable gets what there is, also when it ends by an error.
+
+        Raises RunFailed for rows that ended early without one answer.
+        """
+        try:
+            await page.follow(run)
+        finally:
+            rows = run.rows
+            self._keep(rows, variable)
+        if rows.message not in ("", STOPPED) and not rows.progress.done:
+            raise RunFailed(in_flags(rows.message))
+        return rows
+
+    async def _dry_run_rows(self, run: RowsRun, cell: kernel.Cell, model: str) -> None:
+        """Show the first row's first request, and how many rows there are."""
+        request = await run.preview()
+        if request is None:
+            cell.display(make_bundle(notice("there is no row: nothing would be sent")))
+            return
+        first = request_block(request, sent=False, title_of=model)
+        cell.display(make_bundle([first, notice(tell_size_of_rows(request, run.total))]))
+
     def _read_prompt(self, body: str, attached: Sequence[str]) -> Prompt:
         """The prompt of a cell: what it attaches, and its text with the variables at their places. Raises Mistake."""
         template = read_template(body, self.names)
         if not any(piece.strip() if isinstance(piece, str) else True for piece in template.pieces):
-            raise Mistake("the prompt is empty; write below the %%toolloop line what the model should do")
+            raise Mistake(_EMPTY_PROMPT)
         try:
             files = [find_attached(name, self.names) for name in attached]
             return read_prompt([*files, template], kernel.name_cells)
@@ -413,7 +534,7 @@ class Notebook:
         self._without_docstring.update(new)
         return [notice(f"no docstring, so the model gets no description of: {', '.join(new)}")] if new else []
 
-    def _keep(self, result: Result | None, variable: str | None) -> None:
+    def _keep(self, result: Result | Rows | None, variable: str | None) -> None:
         if result is not None:
             live.mark_shown(result)
         if variable is not None:

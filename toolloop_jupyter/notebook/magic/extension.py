@@ -18,13 +18,13 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from ...core.events import Mistake, RunFailed
+from ...core.events import Mistake, Result, RunFailed
 from ...core.models import leave_out_price_list, litellm_loaded, must_load, start_loading, was_one_asked
 from .. import kernel
 from .options import Settings, ToolLoop, complete, help_text, in_flags, parse
 
 if TYPE_CHECKING:
-    from ...core.events import Result
+    from ...core.rows import Rows
     from .cell import Notebook
 
 
@@ -41,6 +41,9 @@ CELL_HELP = """Run a tool loop: the cell's text is the prompt, the notebook's fu
 
     %%toolloop --tools search_code --step
     Where are retries handled?
+
+    %%toolloop --each reviews --output Label --as labelled --store labels.jsonl
+    Classify this review of {{product}}: {{text}}
 
 The text goes to the model as it stands; {{title}} becomes the text of that notebook variable, also in --instructions and
 --set. {{figure}} in the prompt goes as a picture, {{Err}} is the last error that the notebook has shown. The Result goes into the variable of --as, and is the cell's value: review.text, review.output,
@@ -160,14 +163,15 @@ def _cannot_await() -> bool:
 # --- running a cell or a line ---------------------------------------------------------------------------------
 
 
-async def run_cell(line: str, body: str) -> Result | None:
-    """Run one `%%toolloop` cell; returns its Result, None for a dry run.
+async def run_cell(line: str, body: str) -> Result | Rows | None:
+    """Run one `%%toolloop` cell; returns its Result (Rows with `--each`), None for a dry run.
 
-    Raises an error of one line for a mistake, OutputInvalid or RunFailed for a failed run.
+    Raises an error of one line for a mistake, OutputInvalid or RunFailed for a failed run; for rows only if they ended early
+    without one answer.
     """
     book = _find_extension().notebook()
     result = await book.run(parse(line, book.names), body)
-    if result is not None and result.stop_reason == "runtime_error":
+    if isinstance(result, Result) and result.stop_reason == "runtime_error":
         raise RunFailed(in_flags(result.error or "the run failed"), result)
     return result
 

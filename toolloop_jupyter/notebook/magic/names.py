@@ -49,6 +49,10 @@ def resolve(option: Option, value: Any, names: Names) -> object:
             return read_pairs(value, option.typed[-1], names)
         case Kind.TEXT:
             return fill_in(value, names)
+        case Kind.TABLE:
+            return look_up(names, value, "table", holds_rows)
+        case Kind.EXECUTOR:
+            return look_up(names, value, "executor", is_executor)
         case _:
             return value
 
@@ -117,6 +121,14 @@ def find_attached(name: str, names: Names) -> Named:
             "in the prompt"
         )
     return Named(path.name, path)
+
+
+def fill_names(text: str, names: Names) -> dict[str, str]:
+    """What `fill_in` would put for each name in double braces that is a variable's. Raises as it does."""
+    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
+    return {
+        name: fill_in(_in_braces(name), names) for name in found if _find_value(name, names) is not MISSING
+    }
 
 
 def _read_name(match: re.Match[str]) -> str:
@@ -240,6 +252,17 @@ def holds_functions(value: object) -> bool:
     if isinstance(value, ToolSource):
         return True
     return isinstance(value, (list, tuple)) and bool(value) and all(callable(one) for one in value)
+
+
+def holds_rows(value: object) -> bool:
+    """Whether this may be the rows of `--each`: a table, a list, or anything else that gives one after the other."""
+    kind = type(value)  # its `__class__` may be anything, or raise
+    return not issubclass(kind, (str, bytes, type, Mapping)) and callable(getattr(kind, "__iter__", None))
+
+
+def is_executor(value: object) -> bool:
+    """Whether this can be `--executor`: it submits functions, as `concurrent.futures.Executor` does."""
+    return callable(getattr(type(value), "submit", None))
 
 
 def find_output(names: Names, name: str) -> object:

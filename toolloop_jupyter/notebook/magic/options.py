@@ -54,6 +54,8 @@ class Kind(Enum):
     FOLDER = "a folder's path"
     PAIRS = "key=value, more than once"
     ATTACHED = "a file's path or a variable, more than once"
+    TABLE = "the name of a variable that holds rows"
+    EXECUTOR = "the name of a variable that holds an executor"
 
 
 @dataclass(frozen=True)
@@ -67,8 +69,8 @@ class Option:
     """The placeholder of the value in the help; "" for choices."""
     help: str = ""
     keyword: str = ""
-    """The keyword of `aagent_session`; "options.x" is field x of ToolLoopOptions, "options.completion_kwargs.x" a completion
-    option."""
+    """The keyword of `aagent_session` (of `amap` if `is_of_rows`); "options.x" is field x of ToolLoopOptions,
+    "options.completion_kwargs.x" a completion option."""
     default: object = None
     choices: tuple[str, ...] = ()
     is_setting: bool = False
@@ -79,6 +81,8 @@ class Option:
     """Whether it is for all runs of the notebook together, and no cell takes it."""
     also: str = ""
     """Other words that people write for it. The error for such a word names this option."""
+    is_of_rows: bool = False
+    """Whether it is for a run of many rows: it needs `--each`, and its keyword is one of `amap`."""
 
     @property
     def name(self) -> str:
@@ -160,7 +164,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("--max-model-calls", Kind.NUMBER, "N", keyword="options.max_model_calls", default=100, is_setting=True,
            help="limit of model calls in this run"),
     Option("--max-cost", Kind.NUMBER, "USD", keyword="options.max_cost", is_setting=True, also="max-budget",
-           help="limit of what this run may cost, in US dollars; checked between model calls"),
+           help="limit of what this run (with --each: all rows) may cost, in US dollars; checked between model calls"),
     Option("--budget", Kind.NUMBER, "USD", is_setting=True, is_for_all=True,
            help="limit of what all runs of this kernel may cost together, in US dollars; only for %toolloop"),
     Option("--on-limit", Kind.CHOICE, keyword="options.on_limit", default="stop", is_setting=True,
@@ -197,6 +201,16 @@ OPTIONS: tuple[Option, ...] = (
            help="answer tool calls from the recording, too: no function runs, and --tools is not needed"),
     Option("--keep-history", Kind.SWITCH, default=False, is_setting=True,
            help="keep the messages in the notebook, for %toolloop resume"),
+    Option("--each", Kind.TABLE, "TABLE", is_of_rows=True, also="rows map table for-each",
+           help="run once for each row of this DataFrame, list or iterable (a variable); {{name}} is a column"),
+    Option("--concurrency", Kind.NUMBER, "N", keyword="concurrency", default=8, is_setting=True, is_of_rows=True,
+           also="parallel workers max-workers", help="so many rows at once"),
+    Option("--store", Kind.FILE, "FILE", keyword="store", is_of_rows=True,
+           help="keep each finished row there (JSON lines); the next run takes it from there"),
+    Option("--on-error", Kind.CHOICE, keyword="on_error", default="continue", choices=("continue", "stop"),
+           is_of_rows=True, help="after a row that failed: go on, or start no more rows"),
+    Option("--executor", Kind.EXECUTOR, "NAME", keyword="executor", is_of_rows=True,
+           help="run the rows elsewhere: a variable with a concurrent.futures Executor"),
 )
 # fmt: on
 """The whole table. A new option is a new row."""

@@ -1,37 +1,54 @@
 """A run as a row of blocks: events in, safe HTML and text out."""
 
 from .blocks import WIDGET, Block, head, money, notice, tell_tokens, text_block, without_style, written
-from .calls import approval_record, join_reason, progress_block, short_arguments, tell_why
+from .calls import (
+    REACH,
+    REACH_OF_ROWS,
+    approval_record,
+    join_reason,
+    progress_block,
+    short_arguments,
+    tell_why,
+)
 from .diagram import timeline
 from .export import to_markdown, write
-from .steps import CallStep, Notice, Page, Step, Steps, TextStep, make_bundle, render
+from .rows import RowsLike, draw_finished_rows, draw_running_rows, name_row, tell_running_rows
+from .steps import CallStep, Notice, Page, Step, Steps, TextStep, make_bundle, render, together
 from .values import find_bundle, get_picture_bytes
 
 __all__ = [
+    "REACH",
+    "REACH_OF_ROWS",
     "WIDGET",
     "Block",
     "CallStep",
     "Notice",
     "Page",
+    "RowsLike",
     "Step",
     "Steps",
     "TextStep",
     "approval_record",
+    "draw_finished_rows",
+    "draw_running_rows",
     "find_bundle",
     "get_picture_bytes",
     "head",
     "join_reason",
     "make_bundle",
     "money",
+    "name_row",
     "notice",
     "progress_block",
     "render",
     "short_arguments",
+    "tell_running_rows",
     "tell_tokens",
     "tell_why",
     "text_block",
     "timeline",
     "to_markdown",
+    "together",
     "without_style",
     "write",
     "written",

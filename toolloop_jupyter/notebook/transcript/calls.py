@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ...core.events import Approval, Decision, ToolCall, ToolResult
+from ...core.events import Approval, Decision, Scope, ToolCall, ToolResult
 from ...core.results import describe, find_pictures
 from ...core.text import count_same, duration, tell_clock, tell_duration
 from ..html import (
@@ -118,7 +118,8 @@ def call_block(
     sign = _sign(result, decision, state)
     decided = "" if decision is None else decision_text(decision)
     facts = [*_facts(result, decision, shown, sign), *([shorten(note, 120)] if note else [])]
-    name, inner = shorten(call.name, _NAME), short_arguments(given)
+    edited = decision.arguments if decision is not None else None
+    name, inner = shorten(call.name, _NAME), short_arguments(given if edited is None else edited)
     in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (
@@ -484,6 +485,11 @@ _DECIDED = {
 def tell_why(approval: Approval) -> str:
     """Why somebody is asked: "asked because …"; "" if the reason is only that the run's permissions are 'ask'."""
     return f"asked because {approval.why}" if approval.why not in ("", "permissions are 'ask'") else ""
+
+
+REACH: Mapping[Scope, str] = {"run": "this run", "session": "this session"}
+REACH_OF_ROWS: Mapping[Scope, str] = {"run": "this row", "session": "all rows"}
+"""What a person may allow all calls of a tool in, by scope: in a run, and in a run for each row of a table."""
 
 
 def decision_text(decision: Decision) -> str:

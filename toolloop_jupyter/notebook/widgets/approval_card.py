@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import inspect
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import ipywidgets
 
@@ -31,27 +31,26 @@ from ..html import (
     visible_json,
     visible_text,
 )
-from ..transcript import tell_why
+from ..transcript import REACH, tell_why
 from .controls import Hold, _Panel, button, put_into_card
 from .edit_form import EditForm
-
-_SCOPES: dict[Scope, str] = {
-    "call": "this call only",
-    "run": "all calls of {} in this run",
-    "session": "all calls of {} in this session",
-}
 
 
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more than this call, the card
-    has a choice for that. `is_clicked(comm id)` tells whether the front-end has sent the click that is handled now. Call
-    `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
+    has a choice for that; `reach` names the scopes. `is_clicked(comm id)` tells whether the front-end has sent the click that is
+    handled now. Call `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
     """
 
     def __init__(
-        self, approval: Approval, *, position: str = "", is_clicked: Callable[[str], bool] = lambda _: True
+        self,
+        approval: Approval,
+        *,
+        position: str = "",
+        reach: Mapping[Scope, str] = REACH,
+        is_clicked: Callable[[str], bool] = lambda _: True,
     ) -> None:
         self._approval = approval
         self._is_clicked = is_clicked
@@ -75,7 +74,10 @@ class ApprovalCard(_Panel):
             continuous_update=False,
         )
         self._reason.add_class("tlj-why")
-        covers = [(words.format(tool), scope) for scope, words in _SCOPES.items() if scope in approval.scopes]
+        covers: list[tuple[str, Scope]] = [("this call only", "call")]
+        covers += [
+            (f"all calls of {tool} in {of}", one) for one, of in reach.items() if one in approval.scopes
+        ]
         self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
         self._scope.add_class("tlj-all")
         for field in (self._reason, self._scope):

@@ -1,4 +1,4 @@
-"""The toolbar, the step card, and the parts that all panels share (`button` makes every button).
+"""The toolbar, the bar with a Stop button, the step card, and the parts that all panels share (`button` makes every button).
 
 Panels consist of plain buttons, fields and escaped HTML. They work on ipywidgets 7.7.1 and 8. When they are done, they close
 every comm that they have opened (a widget's layout and style have comms of their own). A card only passes a click on to its
@@ -84,32 +84,23 @@ def _hidden(inner: str) -> ipywidgets.Widget:
     return ipywidgets.HTML(inner, layout=ipywidgets.Layout(display="none"))
 
 
-class Toolbar(_Panel):
-    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+class StopBar(_Panel):
+    """What goes on, as HTML of ours, and beside it the Stop button."""
 
-    def __init__(self, on_stop: Callable[[], None]) -> None:
+    def __init__(self, on_stop: Callable[[], None], tooltip: str = "Stop this run") -> None:
         self._on_stop = on_stop
         # It is the first output of its run, so it has the styles. They are a widget of their own, since the status is sent often.
         styles = _hidden(STYLE + CARD_STYLE + FOCUS)
         self._status = ipywidgets.HTML("")
-        self._stop = button("Stop", "Stop this run", "", self._clicked)
+        self._stop = button("Stop", tooltip, "", self._clicked)
         bar = ipywidgets.Box([styles, self._status, self._stop])
         bar.add_class("tlj-bar")
-        self.update("starting", Usage(), 0.0, 0.0)
         super().__init__(bar)
 
-    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
-        """Show the state of the run. Sends one small message, and none if nothing has changed. `elapsed` is in seconds."""
-        css = "tlj-ask" if "waiting" in state else "tlj-ok"
-        facts = [duration(elapsed, whole=True)]
-        if usage.calls:
-            facts.append(
-                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
-            )
-        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
-        value = f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
-        if self._status.value != value:
-            self._status.value = value
+    def show(self, html: str) -> None:
+        """Show this beside the button. Sends one small message, and none if nothing has changed."""
+        if not self._finished and self._status.value != html:
+            self._status.value = html
 
     def _clicked(self, _: object) -> None:
         if self._finished or self._stop.disabled:
@@ -117,6 +108,27 @@ class Toolbar(_Panel):
         self._stop.disabled = True
         Hold.after_click()
         self._on_stop()
+
+
+class Toolbar(StopBar):
+    """State, elapsed time, model calls, tokens and cost of a run, with the Stop button."""
+
+    def __init__(self, on_stop: Callable[[], None]) -> None:
+        super().__init__(on_stop)
+        self.update("starting", Usage(), 0.0, 0.0)
+
+    def update(self, state: str, usage: Usage, cost: float | None, elapsed: float) -> None:
+        """Show where the run is. `elapsed` in seconds."""
+        css = "tlj-ask" if "waiting" in state else "tlj-ok"
+        facts = [duration(elapsed, whole=True)]
+        if usage.calls:
+            facts.append(
+                f"{counted(usage.calls, 'model call')} · {counted(usage.total_tokens, 'token')} · {money(cost)}"
+            )
+        rest = "".join(f" <span>{inline(fact)}</span>" for fact in facts)
+        self.show(
+            f'<div class="tlj tlj-status"><span class="{css}">●</span> <b>{inline(state)}</b>{rest}</div>'
+        )
 
 
 class StepCard(_Panel):

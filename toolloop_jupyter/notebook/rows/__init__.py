@@ -1,0 +1,5 @@
+"""Many rows in their cell, while they run."""
+
+from .page import RowsPage, RowsPageOptions, tell_size_of_rows
+
+__all__ = ["RowsPage", "RowsPageOptions", "tell_size_of_rows"]

@@ -1,0 +1,235 @@
+"""Many rows in their cell: one block, whatever their number, and below it one card at a time.
+
+A row that ends only changes the progress, which is put aside; ten times a second what is there is brought to the screen.
+So a thousand rows a second cost ten messages a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...core.events import Approval, Request
+from ...core.models import must_load
+from ...core.rows import RowsProgress, RowsRun, RowsWatcher
+from ...core.text import hide
+from .. import kernel
+from ..html import counted
+from ..live import LOADING, CellOutput, Means, OutputColumn, Unattended, ask_person, put_card
+from ..transcript import (
+    REACH_OF_ROWS,
+    Block,
+    draw_finished_rows,
+    draw_running_rows,
+    make_bundle,
+    name_row,
+    notice,
+    tell_running_rows,
+    together,
+    without_style,
+)
+
+if TYPE_CHECKING:
+    from ..widgets import StopBar
+
+TICK = 0.1
+"""Seconds between two looks at what has to be shown."""
+FIRST_LINE = 10.0
+"""Seconds until the first line where nothing can be renewed; the wait for the next one is twice as long, each time."""
+LONGEST_WAIT = 300.0
+
+
+@dataclass(frozen=True)
+class RowsPageOptions:
+    """How the rows are shown and asked about."""
+
+    model: str = ""
+    """What they ask here: LiteLLM may have to be imported for it. "" for rows that run elsewhere."""
+    name: str | None = None
+    """The variable that the Rows go into."""
+    unattended: Unattended = "deny"
+    means: Means = "auto"
+    notes: Sequence[Block] = ()
+    """What a person is told above the rows."""
+    finish: Callable[[], Sequence[Block]] = tuple
+    """Called when the run is over; gives what a person is told below the rows."""
+
+
+class RowsPage(RowsWatcher):
+    """Shows one rows run in one cell, and asks its approvals there."""
+
+    def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
+        """`head` is the line above the rows."""
+        column = OutputColumn(cell, owns=True)
+        self._head, self._options = [head, *options.notes], options
+        self._block, self._card = column.output(), column.output()
+        self._screen = _choose_screen(column, self._block, self._head)
+        self._progress, self._state = RowsProgress(), ""
+        self._is_loading = bool(options.model) and must_load(options.model)
+
+    def changed(self, progress: RowsProgress) -> None:
+        self._progress = progress
+
+    async def follow(self, run: RowsRun) -> None:
+        """Run it to its end and show it. An interrupt ends the run, as Stop does; what there is is shown all the same."""
+
+        def stop() -> None:
+            self._state = "stopping"
+            run.cancel()
+
+        self._progress = run.progress
+        self._screen.begin(stop)
+        ticker = asyncio.ensure_future(self._tick())
+        is_told = False
+        try:
+            await run.collect()
+            is_told = True
+        except asyncio.CancelledError:  # an interrupt, which is told by what there is
+            run.cancel()
+            is_told = True
+        finally:
+            ticker.cancel()
+            self._screen.end()
+            self._block.draw(self._draw_end(run) if is_told else None)  # None: the cell's error says it
+
+    def _draw_end(self, run: RowsRun) -> Block:
+        head, *notes = self._head
+        record = draw_finished_rows(run.rows, self._options.name)
+        return together([without_style(head), *notes, record, *self._options.finish()])
+
+    async def _tick(self) -> None:
+        while True:
+            self._is_loading = self._is_loading and must_load(self._options.model)
+            state = self._state or (LOADING if self._is_loading else "")
+            self._screen.show(self._progress, state)
+            await asyncio.sleep(TICK)
+
+    async def ask(self, approval: Approval, number: int, total: int | None) -> None:
+        """Ask about a call of a row. When it is decided, the card goes: the row's Result has what was decided."""
+        row, options = name_row(number, total), self._options
+
+        async def show_card(asked: Approval) -> None:
+            record = notice(f"{row}: {asked.tool} waits for a decision")
+            await put_card(self._card, asked, record, row, REACH_OF_ROWS)
+
+        self._state = waiting = f"waiting for you: {row}"
+        self._screen.show(self._progress, waiting)
+        self._screen.leave()
+        try:
+            await ask_person(
+                approval,
+                show_card,
+                unattended=options.unattended,
+                means=options.means,
+                reach=REACH_OF_ROWS,
+            )
+        finally:
+            self._state = "" if self._state == waiting else self._state  # it may be stopping by now
+            self._card.draw(None)
+
+
+CHARACTERS_OF_A_TOKEN = 4
+"""In English, on the average; no model's own count."""
+
+
+def tell_size_of_rows(request: Request, total: int | None) -> str:
+    """How many rows there are, and about how many tokens they send; `request` is the first row's first one."""
+    sent = [request.messages, request.tools, request.options.get("response_format")]
+    tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
+    about = f"the first request has about {counted(tokens, 'token')}"
+    if total is None:
+        return f"how many rows there are is not known; {about}"
+    each = f", so the first ones of all rows together about {total * tokens:,}" if total > 1 else ""
+    return f"{counted(total, 'row')}; {about}{each} (estimated by characters; tools' results come on top)"
+
+
+# --- where the progress is seen -------------------------------------------------------------------------------
+
+
+class Screen:
+    """Shows how far the rows are, as well as a place can."""
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        """The run begins; `stop` ends it."""
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        """Bring this to the screen."""
+
+    def leave(self) -> None:
+        """Something else is about to be written."""
+
+    def end(self) -> None:
+        """The run is over: its record comes next."""
+
+
+def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Block]) -> Screen:
+    if kernel.in_terminal():
+        return RenewedLine()
+    if not column.can_update or kernel.executes_notebooks():
+        return LinesNowAndThen()
+    return BlockInCell(output, head)
+
+
+class BlockInCell(Screen):
+    """A cell: the block, with Stop beside it where there are buttons."""
+
+    def __init__(self, output: CellOutput, head: Sequence[Block]) -> None:
+        self._output, self._head = output, head
+        self._bar: StopBar | None = None
+
+    def begin(self, stop: Callable[[], None]) -> None:
+        if kernel.has_widget_frontend():
+            from ..widgets import StopBar
+
+            self._bar = StopBar(stop, "Stop all rows")
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        block = draw_running_rows(progress, state)
+        if self._bar is not None:
+            self._bar.show(make_bundle(block)["text/html"])
+        if self._bar is None or not self._output.is_there:
+            widget = {} if self._bar is None else self._bar.make_reference()
+            self._output.put({**make_bundle([*self._head, block]), **widget})
+
+    def end(self) -> None:
+        if self._bar is not None:
+            self._bar.finish()
+
+
+class RenewedLine(Screen):
+    """A terminal: one line that renews itself."""
+
+    def __init__(self) -> None:
+        self._line = ""
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        line = hide(tell_running_rows(progress, shutil.get_terminal_size().columns - 1))
+        if line != self._line:
+            print(f"\r{line:<{len(self._line)}}", end="", flush=True)  # noqa: T201 - a terminal
+            self._line = line
+
+    def leave(self) -> None:
+        if self._line:
+            print()  # noqa: T201 - a terminal
+            self._line = ""
+
+    end = leave
+
+
+class LinesNowAndThen(Screen):
+    """Where nothing can be renewed, or nobody looks: a line after a while, and then ever more seldom."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._due, self._wait = clock() + FIRST_LINE, FIRST_LINE
+
+    def show(self, progress: RowsProgress, state: str) -> None:
+        if self._clock() >= self._due:
+            self._wait = min(2 * self._wait, LONGEST_WAIT)
+            self._due = self._clock() + self._wait
+            print(hide(tell_running_rows(progress)), flush=True)  # noqa: T201 - the cell's own output

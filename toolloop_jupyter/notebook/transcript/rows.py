@@ -1,0 +1,293 @@
+"""Many rows as one block: how far they are while they run, and what is kept of them at the end.
+
+A row is one line: its number, what was asked, what came of it. Whole transcripts stay in the value (`rows[17]`): the page
+of a thousand rows has the first and the last few, and those that failed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Protocol
+
+from ...core.events import Result, Usage
+from ...core.execution import Raised, attempt_call
+from ...core.text import duration, tell_duration
+from ..html import (
+    BLOCK,
+    CELL,
+    DIM,
+    STYLE,
+    SUMMARY,
+    TABLE,
+    WIDE,
+    counted,
+    dim,
+    esc,
+    in_a_line,
+    inline,
+    shorten,
+    table,
+)
+from .blocks import Block, money
+from .calls import short_arguments
+from .values import list_fields
+
+ENDS = 5
+"""Rows at either end that the record shows."""
+MOST_FAILURES = 20
+_ASKED = 60
+_CAME = 160
+"""Characters of what was asked, and of what came of it."""
+
+
+class RowLike(Protocol):
+    """What is read of a row: `core.rows` has it, a room that stands above this one."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def input(self) -> Mapping[str, object]: ...
+    @property
+    def result(self) -> Result | None: ...
+    @property
+    def error(self) -> str | None: ...
+    @property
+    def seconds(self) -> float: ...
+
+
+class ProgressLike(Protocol):
+    """What is read of how far the rows are."""
+
+    @property
+    def total(self) -> int | None: ...
+    @property
+    def done(self) -> int: ...
+    @property
+    def failed(self) -> int: ...
+    @property
+    def running(self) -> int: ...
+    @property
+    def waiting(self) -> int | None: ...
+    @property
+    def from_store(self) -> int: ...
+    @property
+    def again(self) -> int: ...
+    @property
+    def cost(self) -> float: ...
+    @property
+    def rate(self) -> float: ...
+    @property
+    def seconds(self) -> float: ...
+    @property
+    def left(self) -> float | None: ...
+    @property
+    def last(self) -> Sequence[RowLike]: ...
+    @property
+    def pause(self) -> float: ...
+    @property
+    def message(self) -> str: ...
+
+
+class RowsLike(Protocol):
+    """What is read of all rows at their end."""
+
+    @property
+    def ended(self) -> Mapping[int, RowLike]: ...
+    @property
+    def progress(self) -> ProgressLike: ...
+    @property
+    def cut(self) -> Sequence[RowLike]: ...
+    @property
+    def message(self) -> str: ...
+    @property
+    def usage(self) -> Usage: ...
+    @property
+    def cost(self) -> float | None: ...
+
+
+# --- while they run -------------------------------------------------------------------------------------------
+
+
+def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
+    """How far the rows are: counts, a bar, the rows that have just ended. `state` stands before it: "waiting for you"."""
+    facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
+    css = "tlj-ask" if state else "tlj-ok"
+    items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
+    status = f'<div class="tlj-status"><span class="{css}">●</span> <b>{inline(facts[0])}</b>{items}</div>'
+    note, last = _tell_pause(progress), _draw_rows(progress.last)
+    words = dim(inline(note)) if note else ""
+    html = f'<div class="tlj tlj-rows" style="{BLOCK}">{status}{_draw_bar(progress)}{words}{last.html}</div>'
+    texts = [in_a_line(" · ".join(facts)), in_a_line(note), last.text]
+    return Block(html, "\n".join(text for text in texts if text))
+
+
+def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
+    """The same in one line for a terminal, of at most `width` characters (0: as long as it is)."""
+    facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
+    text = in_a_line(" · ".join(filter(None, facts)))
+    return shorten(text, width) if width else text
+
+
+def name_row(number: int, total: int | None) -> str:
+    """A row as a page calls it: "row 17 of 1,000"."""
+    return f"row {number:,}" + ("" if total is None else f" of {total:,}")
+
+
+def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
+    """What is done, failed and so on; `waiting` is the word for rows that have not begun."""
+    ended, total = progress.done + progress.failed, progress.total
+    counts = [
+        (progress.failed, "failed"),
+        (progress.running, "running"),
+        (progress.waiting, waiting),
+        (progress.from_store, "from the store"),
+        (progress.again, "tried again"),
+    ]
+    rows = counted(ended, "row") if total is None else f"{ended:,} of {counted(total, 'row')}"
+    return [rows, *(f"{number:,} {word}" for number, word in counts if number)]
+
+
+def _tell_pace(progress: ProgressLike) -> list[str]:
+    facts = [f"{progress.rate:.3g} rows/s"] if progress.rate else []
+    facts += [money(progress.cost)] if progress.cost else []
+    facts.append(duration(progress.seconds, whole=True))
+    return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
+
+
+def _tell_pause(progress: ProgressLike) -> str:
+    pause = f"paused for {duration(progress.pause, whole=True)}" if progress.pause else ""
+    return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
+
+
+def _draw_bar(progress: ProgressLike) -> str:
+    """The share of the rows that are done, and of those that failed; nothing where nobody knows how many come."""
+    if not progress.total:
+        return ""
+    parts = ((progress.done, "tlj-ok"), (progress.failed, "tlj-bad"))
+    shares = "".join(
+        f'<div class="{css}" style="width:{100 * number / progress.total:.4g}%;background:currentColor"></div>'
+        for number, css in parts
+    )
+    label = f"{progress.done + progress.failed:,} of {counted(progress.total, 'row')}"
+    style = "display:flex;height:6px;margin:6px 0;border-radius:3px;overflow:hidden;background:rgba(128,128,128,.25)"
+    return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
+
+
+# --- what is kept ---------------------------------------------------------------------------------------------
+
+
+def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
+    """The rows at their end: the first and the last, those that failed, the counts. `name` is the variable that has them.
+
+    Carries the style sheet.
+    """
+    ended = list(rows.ended.values())
+    first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
+    between = ended[ENDS : max(ENDS, len(ended) - ENDS)]
+    failed = [row for row in between if row.error is not None]
+    lines: list[RowLike | _Line] = [
+        *first,
+        *_tell_more(len(between), "more row", name and f"{name}.frame"),
+        *last,
+        *([_Line(f"{len(failed):,} of those between failed:")] if failed else []),
+        *failed[:MOST_FAILURES],
+        *_tell_more(len(failed) - MOST_FAILURES, "more failed row", name and f"{name}.failed"),
+    ]
+    parts = [_draw_rows(lines), _draw_end(rows, name)]
+    html = "".join(part.html for part in parts)
+    text = "\n".join(part.text for part in parts if part.text)
+    return Block(f'<div class="tlj tlj-rows" style="{BLOCK}">{html}</div>', text)
+
+
+def _draw_end(rows: RowsLike, name: str | None) -> Block:
+    """The line below: why it ended, how many rows, cost, time, and what has them; folded behind it, the counts in full."""
+    progress = rows.progress
+    state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
+    facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
+    facts = [state, *filter(None, facts)]
+    end = f"{name}.frame" if name else ""
+    items = ["", *map(inline, facts[1:]), *([f"<code>{esc(end)}</code>"] if end else [])]
+    line = f'<span class="{css}" style="{"font-size:90%" if css else DIM}">{inline(state)}</span>'
+    line += dim(" · ".join(items), "span")
+    counts = (
+        ("model calls", f"{rows.usage.calls:,}"),
+        ("tokens", f"{rows.usage.total_tokens:,}"),
+        ("rows taken from the store", f"{progress.from_store:,}"),
+        ("rows that had failed before", f"{progress.again:,}"),
+        ("rows cut by a stop", f"{len(rows.cut):,}"),
+    )
+    html = (
+        f'<details class="tlj tlj-foot" style="{BLOCK}"><summary style="{SUMMARY}" title="unfold the counts">{line}'
+        f"</summary>{table(counts, head='th')}{STYLE}</details>"
+    )
+    return Block(html, in_a_line(" · ".join([*facts, *([end] if end else [])])))
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of our own between rows; `expression` is what a person types for those that it stands for."""
+
+    words: str
+    expression: str = ""
+
+
+def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
+    """A line for rows that are not shown; none where there are none."""
+    return [_Line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
+
+
+# --- one row --------------------------------------------------------------------------------------------------
+
+
+def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
+    """Rows, and lines between them, as a table, and as lines of text."""
+    made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
+    rows = "".join(one.html for one in made)
+    html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""
+    return Block(html, "\n".join(one.text for one in made))
+
+
+def _draw_line(line: _Line) -> Block:
+    code = f": <code>{esc(line.expression)}</code>" if line.expression else ""
+    html = f'<tr><td colspan="5" style="{CELL}">{dim(line.words + code)}</td></tr>'
+    return Block(html, in_a_line(": ".join(filter(None, (line.words, line.expression)))))
+
+
+def _draw_row(row: RowLike) -> Block:
+    mark, css = ("✓", "tlj-ok") if row.error is None else ("✗", "tlj-bad")
+    asked, came, took = _tell_input(row), _tell_end(row), tell_duration(row.seconds)
+    cells = (
+        f'<span class="{css}">{mark}</span>',
+        dim(f"{row.number:,}", "span"),
+        f"<code>{esc(asked)}</code>",
+        inline(came),
+        f'<span style="{DIM};white-space:nowrap">{took}</span>',
+    )
+    html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
+    return Block(
+        html, in_a_line("  ".join(filter(None, (f"{mark} {row.number:,}", asked, f"→ {came}", took))))
+    )
+
+
+def _tell_input(row: RowLike) -> str:
+    """The beginning of its columns, in one line. A cell may hold any object, also one that cannot be told."""
+    first = dict(islice(row.input.items(), 20))
+    text = attempt_call(short_arguments, first, _ASKED)
+    return "…" if isinstance(text, Raised) else text
+
+
+def _tell_end(row: RowLike) -> str:
+    """Why it failed, else the fields of its output, else its answer; in one line."""
+    if row.error is not None or row.result is None:
+        return _put_in_line(row.error or "")
+    fields = attempt_call(list_fields, row.result.output)
+    if not isinstance(fields, Mapping):
+        return _put_in_line(row.result.text)
+    told = attempt_call(short_arguments, fields, _CAME)
+    return _put_in_line(row.result.text) if isinstance(told, Raised) else told
+
+
+def _put_in_line(text: str) -> str:
+    return shorten(" ".join(text[: 4 * _CAME].split()), _CAME)
