@@ -521,11 +521,9 @@ class Failing(BaseException):
     """No Exception: what some libraries raise."""
 
 
-class FailingDict(dict):
-    def __iter__(self):
-        raise Failing("no keys")
-
-    keys = __iter__
+class FailingBytes(bytes):
+    def __bytes__(self):
+        raise Failing("no bytes")
 
 
 class FailingList(list):
@@ -553,7 +551,7 @@ CIRCLE["file"] = CIRCLE
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        (["a", FailingDict(type="text", text="x")], "is JSON data such as|item 2 of the prompt cannot be read"),
+        (["a", FailingBytes(b"x")], "item 2 of the prompt cannot be read: Failing: no bytes"),
         (FailingList(["a"]), "the prompt cannot be read: Failing: no items"),
         ([{"type": "image_url", "image_url": {"url": object()}}], "is JSON data such as"),
         ([{"type": "file", "file": make_deep(50_000)}], "is JSON data such as"),
