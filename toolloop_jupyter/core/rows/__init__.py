@@ -1,4 +1,4 @@
-"""A tool loop for each row of a table: rows in, pace, the store, executors, and the value that comes out."""
+"""Runs one tool loop for each row of a table, here or in an executor's workers, and returns the answers as a `Rows`."""
 
 from .job import AskRow
 from .run import RowsRun
