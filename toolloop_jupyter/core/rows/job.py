@@ -1,4 +1,4 @@
-"""One row: what decides its answer, the session that runs it, and what came of it."""
+"""One row: its key, the session that runs it, and the `Row` that this gives."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ..session import AsyncEventStream, AsyncSession
 from .values import Row
 
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a call: (the request, the row's number, how many rows there are). One at a time."""
+"""Asks a person about a call of a row. Takes the approval, the row's number and the number of rows. Only one is called at a time."""
 
 _NOT_OF_THE_ANSWER = frozenset(
     [
@@ -43,12 +43,12 @@ _NOT_OF_THE_ANSWER = frozenset(
         "base_url",
     ]
 )
-"""Options of a model call that say how and where it is made, and not what is asked."""
+"""Options of a model call that do not change its question: they say how and where the call is made."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row that is to be run."""
+    """A row that has to be run."""
 
     number: int
     input: Mapping[str, Any]
@@ -57,10 +57,10 @@ class Job:
 
 
 class KeyMaker:
-    """Makes the keys of a run's rows: the hash of what decides an answer that came.
+    """Makes the keys of a run's rows. Rows with the same key have the same answer.
 
-    That is the model, instructions, the tools' names and schemas, the schema of `output`, the completion options and the filled
-    prompt. Limits are not among it: a row that is done has met none.
+    A key is a hash of the model, the instructions, the tools' names and schemas, the schema of `output`, the completion options
+    and the filled prompt. It leaves limits out, since a finished row has met none.
     """
 
     def __init__(self, config: Config) -> None:
@@ -82,7 +82,7 @@ class KeyMaker:
 
 @dataclass(eq=False)
 class RowHost(Host):
-    """Where a row's run lives: in the host of all rows, which attends to the whole and not to each of them."""
+    """The host of one row. It passes everything on to the host of all rows, and asks about calls by `ask_row` if there is one."""
 
     outer: Host
     row: int
@@ -120,7 +120,7 @@ class RowHost(Host):
 
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
-    """The configuration of one row's session: a model that plays a script plays it from its beginning."""
+    """Make the configuration of one row's session. A model that plays a script plays it from its beginning."""
     route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
     return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
@@ -132,9 +132,10 @@ def _begin_route(route: Route, job: Job) -> Route:
 
 
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
-    """The run of one row, not begun yet. What a person allows "for the session" in it holds for all that share `allowed`.
+    """Return the stream of one row, which has not started yet.
 
-    Or, where the person's own function cannot make the row's model, the row that has failed.
+    If the person's function cannot make the row's model, return the failed row. A tool that a person allows "for the session" is
+    allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job, host)
     if isinstance(made, Raised):
@@ -144,7 +145,7 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run a row to its end; what fails in it is its error."""
+    """Run a row to its end. If it fails, the returned Row has an error. A row that has failed already is returned."""
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None
@@ -162,7 +163,10 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Why a run has no answer that counts, or None. Where a closing answer at a limit was asked for, it counts."""
+    """Say why a run has no valid answer; None if it has one.
+
+    With `on_limit="answer"`, an answer that was given at a limit is valid.
+    """
     if result.stop_reason == "done":
         return None
     has_answer = bool(result.text) if config.output is None else result.output is not None
