@@ -1,8 +1,8 @@
-"""What the rows of a run share: how fast they ask the provider, what they may cost, whose turn it is with a tool and a person.
+"""The gate that all rows of a run share. It limits their speed and their cost, and gives tools and the person to one row at a time.
 
-Congestion is met as TCP meets it: a refusal for being too fast (429, 529) pauses all rows as long as the provider asks and
-halves the number of calls under way; each call that is answered lets it grow again, slowly at first: what a provider has
-refused a moment ago it would refuse again.
+The speed follows TCP's control of congestion. If the provider refuses a call because calls come too fast (429, 529), all rows
+pause for as long as the provider asks, and the number of calls at once is halved. Each answered call then lets the number grow
+again. It grows slowly at first, since the provider would soon refuse the old number again.
 """
 
 from __future__ import annotations
@@ -17,40 +17,40 @@ from ..events import Gate
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
-"""Statuses that every row would get: a key, a bill, a right, a name."""
+"""Statuses that every row would get, since its key, account, permission or model's name is wrong."""
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
-"""What is in the text of a 429 that no pause mends, in lower case."""
+"""Texts (in lower case) in the message of a 429 that does not go away after a pause."""
 LONGEST_PAUSE = 30.0
-"""Seconds, where the provider does not say for how long."""
+"""The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""Pauses in a row without an answer between them, after which the run ends."""
+"""The run ends after more pauses than this with no answer between them."""
 
 
 GROWTH = 0.25
-"""Calls by which the concurrency grows while as many are answered as may be under way; by one after `CALM`."""
+"""When as many calls have been answered as may be under way at once, that number grows by this; after `CALM`, it grows by one."""
 CALM = 60.0
-"""Seconds without a refusal."""
+"""Seconds without a refusal, after which the concurrency grows faster."""
 
 
 class Pace(Gate):
-    """The gate of a rows run. On one loop."""
+    """The gate of a rows run. All its methods are called on one event loop."""
 
     retries = 2
 
     def __init__(
         self, concurrency: int, max_cost: float | None, on_change: Callable[[], object] = lambda: None
     ) -> None:
-        """`on_change` is called when the pause, the concurrency or the number of rows that wait for a person is another."""
+        """`on_change` is called when the pause, the concurrency or the number of rows that wait for a person changes."""
         self.most, self._max_cost, self._on_change = concurrency, max_cost, on_change
         self.limit = float(concurrency)
-        """Model calls that may be under way at once."""
+        """The number of model calls that may be under way at once."""
         self.under_way = 0
         self.cost = 0.0
-        """US dollars so far, as far as they are known."""
+        """US dollars so far, as far as the cost is known."""
         self.asking = 0
-        """Rows that wait for a person, or for their turn to ask."""
+        """The number of rows that wait for a person, or for their turn to ask."""
         self.is_final = False
-        """Whether a call was refused in a way that every other would be, too."""
+        """Whether a call was refused for a reason that holds for all other calls, too."""
         self._resume_at = 0.0
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -59,7 +59,7 @@ class Pace(Gate):
 
     @property
     def pause(self) -> float:
-        """Seconds until model calls go out again; 0.0 when they do."""
+        """Seconds until model calls are sent again; 0.0 if there is no pause."""
         return max(0.0, self._resume_at - time.monotonic())
 
     def find_limit(self) -> str:
@@ -71,7 +71,7 @@ class Pace(Gate):
         self.cost += cost
 
     def ends_all(self) -> bool:
-        """Whether no other call would be answered, either."""
+        """Whether all other calls would be refused, too."""
         return self.is_final
 
     async def enter(self) -> None:
@@ -83,7 +83,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was let in and cut at the same moment
+            if turn.done() and not turn.cancelled():  # it got its turn and was cancelled at the same moment
                 self.under_way -= 1
                 self._let_in()
             raise
@@ -112,7 +112,10 @@ class Pace(Gate):
         return pause
 
     def _slow_down(self, wait: float | None, *, is_last: bool) -> float | None:
-        """Pause all; calls that were under way when a pause began do not halve the concurrency again."""
+        """Pause all rows, and return the seconds of the pause; None if there were too many pauses.
+
+        Only the first refusal of a pause halves the concurrency.
+        """
         if not self.pause:
             self._pauses += 1
             self.limit = max(1.0, self.limit / 2)
