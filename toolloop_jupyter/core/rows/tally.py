@@ -1,4 +1,4 @@
-"""What has come of the rows so far: counted, and in the table's order."""
+"""Counts the rows of a run that have ended, and lists them in the order of the table."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from .values import Row, RowsProgress
 
 SHOWN_LAST = 3
 RATE_OF = 50
-"""Rows that ended last, of which the rate is told."""
+"""The rate is measured over this many of the newest rows."""
 
 
 @dataclass
 class Tally:
-    """The rows that have ended, and how many are what."""
+    """The rows that have ended, with their counts."""
 
     total: int | None = None
     began: float = field(default_factory=time.monotonic)
     ended: dict[int, Row] = field(default_factory=dict)
-    """By number, in the order in which they ended."""
+    """Number -> row, in the order in which the rows ended."""
     cut: list[Row] = field(default_factory=list)
-    """Rows that a stop cut in the middle."""
+    """Rows that were under way when the run was stopped, and did not end."""
     failed: int = 0
     from_store: int = 0
     again: int = 0
     tokens: int = 0
     cost: float = 0.0
     seconds: float | None = None
-    """How long it took; None while it goes on."""
+    """How long the run took; None before its end."""
     last: deque[Row] = field(default_factory=lambda: deque(maxlen=SHOWN_LAST))
     _ends: deque[float] = field(default_factory=lambda: deque(maxlen=RATE_OF))
 
     def start(self) -> None:
-        """The run begins now."""
+        """Begin to measure the time of the run."""
         self.began = time.monotonic()
 
     def stop(self) -> None:
-        """It has ended."""
+        """Stop measuring the time of the run."""
         self.seconds = time.monotonic() - self.began
 
     def add(self, row: Row) -> None:
@@ -54,11 +54,11 @@ class Tally:
         self._ends.append(time.monotonic())
 
     def list_in_order(self) -> dict[int, Row]:
-        """The rows in the table's order."""
+        """Number -> row, in the order of the table."""
         return dict(sorted(self.ended.items()))
 
     def _find_rate(self) -> float:
-        """Rows a second: of those that ended last, or since the beginning while there are few."""
+        """Rows per second, over the newest rows, or since the beginning as long as there are few. Rows from the store do not count."""
         since = self._ends[0] if len(self._ends) == RATE_OF else self.began
         seconds = (self._ends[-1] if self._ends else self.began) - since
         return (len(self._ends) - (len(self._ends) == RATE_OF)) / seconds if seconds > 0 else 0.0
@@ -66,7 +66,7 @@ class Tally:
     def report(
         self, *, running: int, pause: float = 0.0, concurrency: int = 0, message: str = ""
     ) -> RowsProgress:
-        """How far it is."""
+        """Return the progress of the run."""
         return RowsProgress(
             total=self.total,
             done=len(self.ended) - self.failed,
