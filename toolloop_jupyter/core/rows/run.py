@@ -1,4 +1,4 @@
-"""A rows run: one session for each row, on the loop of whoever awaits it, or in an executor's workers."""
+"""A rows run: one session for each row, on the event loop that awaits `collect`, or in an executor's workers."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress
 from .workers import Receipt, Workers
 
 STOP_WAIT = 0.4
-"""Seconds that stopped rows get to end before `collect` returns."""
+"""Seconds that `collect` waits for stopped rows to end."""
 MOST_ASKING = 100
-"""Rows that may wait for a person before no further row begins."""
+"""If so many rows wait for a person, no further row begins."""
 BREATH = 0.01
-"""Seconds of rows that need no run, after which the loop has a turn."""
+"""After so many seconds of rows that need no run, other tasks of the loop get a turn."""
 
 _CHECKS = {
     "concurrency": Check(int, "a whole number", least=1, or_none=False),
@@ -54,12 +54,13 @@ class RowsRun:
         ask: AskRow | None = None,
         presenter: RowsPresenter = RowsPresenter(),  # noqa: B008
     ) -> None:
-        """Check everything; nothing goes out before `collect`.
+        """Check everything. Nothing is sent before `collect`.
 
-        `config`: what each row is run with, made by `build_config` (its `timeout` and limits are for one row).
-        `ask`: instead of the host's own way to ask a person. While it waits, other rows go on.
-        Raises ArgumentInvalid or ArgumentTypeInvalid for rows that are none, a name in the prompt that is neither a column
-        nor among `variables`, options that no run can have; ValueError where somebody has to be asked and nobody can be.
+        `config`: the configuration of each row, made by `build_config`. Its `timeout` and its limits are for one row.
+        `ask`: asks a person in place of the host. While it waits, other rows go on.
+        Raises ArgumentInvalid or ArgumentTypeInvalid for `rows` that cannot be read, for a name in the prompt that is neither
+        a column nor one of `variables`, and for invalid options. Raises ValueError if a call needs an approval and nobody can
+        be asked.
         """
         for name, check in _CHECKS.items():
             if fault := check.find_fault(name, getattr(options, name)):
@@ -81,28 +82,28 @@ class RowsRun:
         self._allowed = Allowed()
         self._running: dict[asyncio.Task[None], AsyncEventStream] = {}
         self._there: dict[int, Job] = {}
-        """The rows that are in workers."""
+        """Number -> job, for the rows that workers have."""
         self._main: asyncio.Task[None] | None = None
         self._freed = asyncio.Event()
         self._message = ""
         self._is_stopping, self._is_cut = False, False
-        """Whether no further row begins; whether those under way are cut."""
+        """Whether no further row begins; whether the rows under way are cancelled, too."""
 
-    # --- what there is -----------------------------------------------------------------------------------------
+    # --- the state of the run -----------------------------------------------------------------------------------------
 
     @property
     def model(self) -> str:
-        """The model that the rows are asked of."""
+        """The model that answers the rows."""
         return self._config.route.model
 
     @property
     def total(self) -> int | None:
-        """How many rows there are; None for an iterable that does not say."""
+        """The number of rows; None for an iterable without a length."""
         return self._table.total
 
     @property
     def progress(self) -> RowsProgress:
-        """How far it is."""
+        """The progress of the run now."""
         notes = [] if self._store is None else self._store.notes
         return self._tally.report(
             running=len(self._running if self._workers is None else self._there),
@@ -113,7 +114,7 @@ class RowsRun:
 
     @property
     def rows(self) -> Rows:
-        """What there is, valid at any moment: also before, during and after the run, and when it was stopped."""
+        """The rows that have ended so far. May be read at any time: before, during and after the run, and after a stop."""
         tally = self._tally
         return Rows(
             tally.list_in_order(),
@@ -125,7 +126,7 @@ class RowsRun:
         )
 
     async def preview(self) -> Request | None:
-        """The first row's first request, exactly as it would be sent, without sending it; None where there is no row."""
+        """Return the first request of the first row, exactly as it would be sent; None if there are no rows. Sends nothing."""
         if self._prompt.first is None:
             return None
         job = self._make_job(0, self._prompt.first)
@@ -135,11 +136,11 @@ class RowsRun:
     # --- the run -----------------------------------------------------------------------------------------------
 
     async def collect(self) -> Rows:
-        """Run all rows and return them. A second call is an error.
+        """Run all rows and return them. A second call raises HarnessError.
 
-        Raises CancelledError when it is cancelled, after a moment in which the rows under way are stopped; `.rows` has what
-        there is. A failure that ends the whole (a key that is refused, a store that cannot be written) raises nothing:
-        `.rows.message` says it. Raises ArgumentInvalid for a store that cannot be opened.
+        If the call is cancelled, it stops the rows under way and then raises CancelledError; `.rows` has the rows that have
+        ended. A failure that ends the whole run (a refused key, a store that cannot be written) raises nothing;
+        `.rows.message` tells it. Raises ArgumentInvalid for a store that cannot be opened.
         """
         if self._main is not None:
             raise HarnessError("these rows have been run already: make another run of them")
@@ -148,7 +149,7 @@ class RowsRun:
             await asyncio.wait({self._main})
         except asyncio.CancelledError as error:
             self._end(STOPPED, cut=True)
-            with contextlib.suppress(asyncio.CancelledError):  # stopped again: no more waiting
+            with contextlib.suppress(asyncio.CancelledError):  # stopped again: do not wait any longer
                 await asyncio.wait({self._main}, timeout=2 * STOP_WAIT)
             error.args = (STOPPED,)
             await self._config.host.stopped(error)
@@ -157,7 +158,7 @@ class RowsRun:
         return self.rows
 
     def cancel(self) -> None:
-        """Stop the run, from any thread: `collect` returns within half a second with what there is."""
+        """Stop the run, from any thread. `collect` returns within half a second with the rows that have ended."""
         if self._main is None:
             self._end(STOPPED, cut=True)
             return
@@ -218,7 +219,7 @@ class RowsRun:
             yield job
 
     async def _take_in(self, line: Mapping[str, Any]) -> None:
-        """A row has come back from a worker."""
+        """Take in a row that a worker has run."""
         number = line["row"]
         job, host = self._there.pop(number), self._host_of(number)
         self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
@@ -230,7 +231,10 @@ class RowsRun:
         self._end(message, cut=True)
 
     async def _list_jobs(self) -> AsyncIterator[Job]:
-        """The rows that have to be run. Those that need no run end on the way: taken from the store, or without a text."""
+        """Yield the rows that have to be run.
+
+        The other rows are kept here at once: a row that the store has, and a row whose prompt cannot be filled in.
+        """
         rows, number, since = iter(self._table), 0, time.monotonic()
         while not self._is_stopping:
             row = attempt_call(next, rows, MISSING)
@@ -254,7 +258,7 @@ class RowsRun:
         return Job(number, row, prompt, self._keys.make(prompt))
 
     def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
-        """The job of a row that has to be run, or what came of one that need not be."""
+        """Return the job of a row that has to be run, or the Row if it is in the store or its prompt cannot be filled in."""
         try:
             job = self._make_job(number, row)
         except ArgumentInvalid as error:
@@ -263,7 +267,9 @@ class RowsRun:
             return job
         if (line := self._store.take(job.key)) is not None:
             host, output = self._host_of(number), self._config.output
-            with contextlib.suppress(ValueError, KeyError, TypeError):  # of another release: run once more
+            with contextlib.suppress(
+                ValueError, KeyError, TypeError
+            ):  # written by another release: run the row again
                 return dataclasses.replace(decode_row(line, number, row, output, host), from_store=True)
         self._tally.again += self._store.has_failed(job.key)
         return job
@@ -276,11 +282,11 @@ class RowsRun:
             await self._keep(row)
 
     async def _keep(self, row: Row) -> None:
-        """A row has ended: keep it, and see whether the run goes on."""
+        """Keep a row that has ended: write it to the store and count it. End the run if the row or a limit says so."""
         if self._store is not None and row.key and not row.from_store:
             try:
                 await self._store.append(encode_row(row))
-            except (OSError, ValueError) as error:  # ValueError: it is closed, after a stop
+            except (OSError, ValueError) as error:  # ValueError: a stop has closed the file
                 why = getattr(error, "strerror", None) or error
                 self._end(f"{self._store.path.name} cannot be written: {why}", cut=True)
         self._tally.add(row)
@@ -294,7 +300,7 @@ class RowsRun:
         self._free()
 
     def _end(self, message: str, *, cut: bool = False) -> None:
-        """Begin no further row, and say why; `cut`: stop those under way as well."""
+        """Begin no further row. `message` says why; only the first message is kept. `cut`: cancel the rows under way, too."""
         self._message = self._message or " ".join(hide(message).split())
         self._is_stopping = True
         if cut and not self._is_cut:
@@ -319,7 +325,7 @@ class RowsRun:
         self._free()
 
     def _free(self) -> None:
-        """Something has changed: there may be room for another row."""
+        """Wake those who wait for a change, since another row may begin now. Report the progress."""
         self._freed.set()
         self._tell()
 
