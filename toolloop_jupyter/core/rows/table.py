@@ -1,7 +1,7 @@
-"""Rows in, the prompt of each, and the table of their answers out.
+"""Reads the rows of a table, fills in the prompt of each row, and makes a DataFrame of the answers.
 
-pandas and polars are known by objects of theirs, which cannot be there before they are imported; only `Table.frame`, which a
-person asks for, may import pandas.
+Nothing here imports pandas or polars to recognise their tables: whoever made the table has imported the package. Only
+`Table.frame` may import pandas, since a person asks for a DataFrame there.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from ..events import ArgumentInvalid, ArgumentTypeInvalid
 from ..text import list_some
 
 TEXT = "row"
-"""The name of a row that is a text."""
+"""The column's name in a table of texts."""
 Answers = Mapping[int, "tuple[Any, Mapping[str, object]]"]
-"""By the rows' numbers: (the answer, cells beside it)."""
+"""Number of a row -> (its answer, the other cells of its line by column)."""
 
 
 class Table:
-    """Rows as they were given, read as they are needed, each as a dict by column."""
+    """A table of rows. It reads each row only when the row is needed, and gives it as a dict: column -> cell."""
 
     total: int | None = None
-    """How many there are; None where nobody knows."""
+    """The number of rows; None if the table does not tell it."""
     columns: tuple[str, ...] | None = None
-    """The names that each row has; None where they differ, or are not known."""
+    """The columns that all rows have; None if rows may differ."""
 
     def __init__(self, rows: object = (), fields: Sequence[str] = ()) -> None:
-        """`fields`: the columns of an answer, where its type tells them. Raises ArgumentTypeInvalid for what are no rows."""
+        """`fields`: the columns of an answer, if its type tells them. Raises ArgumentTypeInvalid if `rows` is no table."""
         self._fields = tuple(fields)
         given: Any = rows
         self._kind: Literal["pandas", "polars", ""] = ""
@@ -58,7 +58,7 @@ class Table:
             self.total = len(given)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        """The rows. Those of a generator can be read once. Raises ArgumentTypeInvalid for one that is none."""
+        """Yield the rows. A generator can be read only once. Raises ArgumentTypeInvalid for a row that is neither a dict nor a text."""
         if self._kind == "pandas":
             for cells in self._rows.itertuples(index=False, name=None):
                 yield dict(zip(self.columns or (), cells, strict=True))
@@ -73,7 +73,7 @@ class Table:
                 yield {TEXT: row} if isinstance(row, str) else {str(key): row[key] for key in row}
 
     def read_ahead(self) -> Iterator[dict[str, Any]]:
-        """Rows to look at before the run: all that are there already, of a generator the first one."""
+        """Yield rows for the checks before the run: only the first if all have the same columns or the table has no length; else all."""
         if self._kind or self.total is not None:
             return iter(self) if self.columns is None else itertools.islice(self, 1)
         first = list(itertools.islice(self._rows, 1))
@@ -81,7 +81,7 @@ class Table:
         return iter(Table(first))
 
     def frame(self, answers: Answers) -> Any:
-        """A DataFrame of the answers: of polars where the rows are, else of pandas, with the rows' index."""
+        """Make a DataFrame of the answers: a polars one if the rows came in one or only polars is imported, else a pandas one."""
         columns = self._list_columns(answers)
         if self._kind == "polars" or (
             self._kind == "" and "polars" in sys.modules and "pandas" not in sys.modules
@@ -109,7 +109,7 @@ class Table:
 
 
 def list_fields(kind: object) -> tuple[str, ...]:
-    """The fields of an answer's type: a pydantic model, a dataclass, a TypedDict; () for any other."""
+    """List the fields of an answer's type: a pydantic model, a dataclass or a TypedDict; () for any other type."""
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return tuple(kind.model_fields)
     if isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -127,7 +127,7 @@ def _read_field(answer: object, name: str, *, is_one: bool) -> object:
 
 
 def _make_plain(value: Any) -> object:
-    """A value as polars can keep it."""
+    """Turn a value into one that a polars column takes."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -141,7 +141,7 @@ _FILLED_IN = re.compile(r"\{\{([^{}\n]+)\}\}")
 
 
 class RowPrompt:
-    """A prompt with names in double braces, to be filled in for each row."""
+    """A prompt with names in double braces. It is filled in for each row."""
 
     def __init__(
         self,
@@ -150,18 +150,18 @@ class RowPrompt:
         variables: Mapping[str, object],
         name_code: NameCode = lambda code: code,
     ) -> None:
-        """Look at all that is known before the run.
+        """Check the prompt against the rows that can be read before the run.
 
-        A name is a column, else one of `variables`. Cells and variables are told as in any prompt (`tell_text`). Raises
-        ArgumentInvalid for a name that is neither, for a value without a text, and for a prompt that names no column: all
-        rows would be asked the same.
+        A name stands for a column. If there is no such column, the name stands for one of `variables`. A cell or a variable
+        becomes text as in any prompt (`tell_text`). Raises ArgumentInvalid for a name that is neither, for a variable without
+        a text, and for a prompt that names no column, since it would be the same for all rows.
         """
         self.text, self._name_code = text, name_code
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }
         self.first: dict[str, Any] | None = None
-        """The first row; None where there is none."""
+        """The first row; None if there are no rows."""
         for number, row in enumerate(table.read_ahead()):
             self.first = row if number == 0 else self.first
             if missing := self._find_missing(row):
@@ -177,7 +177,7 @@ class RowPrompt:
         return any(name in _read_names(match[1]) for match in _FILLED_IN.finditer(self.text))
 
     def _find_missing(self, row: Mapping[str, Any]) -> str:
-        """The first name that stands for nothing, or ""."""
+        """Find the first name that is neither a column of the row nor a variable; "" if there is none."""
         for match in _FILLED_IN.finditer(self.text):
             names = _read_names(match[1])
             if not any(name in row or name in self._texts for name in names) and names[-1].isidentifier():
@@ -185,14 +185,14 @@ class RowPrompt:
         return ""
 
     def fill(self, row: Mapping[str, Any]) -> str:
-        """The prompt of one row; what a cell contains is not looked at again.
+        """Return the prompt of one row. Names in double braces inside a cell are left as they are.
 
-        Raises ArgumentInvalid for a row without a column, and for a cell without a text.
+        Raises ArgumentInvalid if the row lacks a column that the prompt names, or if a cell has no text.
         """
         if missing := self._find_missing(row):
             raise ArgumentInvalid(f"the row has no {missing!r}")
 
-        def text_of(match: re.Match[str]) -> str:
+        def find_text(match: re.Match[str]) -> str:
             for name in _read_names(match[1]):
                 if name in row:
                     return self._tell(name, row[name])
@@ -200,14 +200,14 @@ class RowPrompt:
                     return self._texts[name]
             return match[0]
 
-        return _FILLED_IN.sub(text_of, self.text)
+        return _FILLED_IN.sub(find_text, self.text)
 
     def _tell(self, name: str, value: object) -> str:
         return tell_text(Named(name, value), self._name_code)
 
 
 def _read_names(typed: str) -> tuple[str, ...]:
-    """What may be meant by the text in double braces: as typed, without blanks around it, as Python reads it."""
+    """List the names that a text in double braces may mean: the text itself, without blanks around it, and as Python reads it."""
     bare = typed.strip()
     return typed, bare, unicodedata.normalize("NFKC", bare)
 
