@@ -1,7 +1,8 @@
-"""A row's run as one line of JSON, and the file that keeps such lines.
+"""Writes a row as one line of JSON, reads it again, and keeps such lines in a file.
 
-The first line says what the file is; each other one is a row that has ended. A line is on the disk before its row counts as
-ended. Lines are found by their key and not by the row's number, so that rows may be added, left out or sorted anew.
+The first line of the file says that it is a store of rows. Each other line is a row that has ended. The line is on the disk
+before the row counts as ended. A row's line is found by the row's key, not by its number, so rows may be added, left out or
+sorted anew.
 """
 
 from __future__ import annotations
@@ -53,9 +54,9 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
     "result": ToolResult,
     "retry": Retry,
 }
-"""The events that a line has; of a request to a person there is the decision, with its call's result."""
+"""Name in a line -> type, for the events that a line has. A person's decision is kept with the result of its call."""
 _LIVE = frozenset({"value", "traceback", "pictures"})
-"""What a line has not of a tool's result: the object itself, and what is only shown."""
+"""Fields of a tool's result that a line leaves out: the object itself, and fields that are only shown."""
 
 
 class _RowLine(TypedDict):
@@ -79,7 +80,7 @@ class _RunLine(_RowLine):
 
 
 def encode_row(row: Row) -> JsonObject:
-    """A row as plain JSON data. Its `input` is not there, nor is anything live."""
+    """Make plain JSON data of a row. It leaves out the row's `input` and the Python objects in it."""
     result = row.result
     made: JsonObject = {
         "row": row.number,
@@ -122,7 +123,10 @@ def _encode_event(event: Event) -> JsonObject | None:
 def decode_row(
     line: Mapping[str, Any], number: int, row: Mapping[str, Any], output: Output | None, presenter: Presenter
 ) -> Row:
-    """The row of a line. Raises ValueError, KeyError or TypeError for a line that is none, also when its answer does not fit `output`."""
+    """Make the row that a line stands for; `number` and `row` are its place and input in this run.
+
+    Raises ValueError, KeyError or TypeError for a line that is no row, or whose answer does not fit `output`.
+    """
     result = None
     line = _read_as(_RunLine if "stop_reason" in line else _RowLine).validate_python(line)
     if "stop_reason" in line:
@@ -158,7 +162,7 @@ def _read_as(kind: Any) -> TypeAdapter[Any]:
 
 
 def _hide_keys(value: Any) -> Any:
-    """Plain data without what is a key, or looks like one, as in recordings."""
+    """Replace keys, and texts that look like keys, in plain data, as in recordings."""
     if isinstance(value, str):
         return hide_suspected(value)
     if isinstance(value, Mapping):
@@ -167,37 +171,37 @@ def _hide_keys(value: Any) -> Any:
 
 
 class Store:
-    """The file of a rows run, from `open` to `close` this process' own."""
+    """The file of a rows run. From `open` to `close` no other run can open it."""
 
     def __init__(self, path: str | Path) -> None:
-        """Raises ArgumentTypeInvalid for what is no path."""
+        """Raises ArgumentTypeInvalid if `path` is no path."""
         real = attempt_call(os.path.realpath, path)  # one lock for all names of the file
         if isinstance(real, Raised) or not isinstance(real, str):
             raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
         self.path = Path(path)
         self._real = Path(real)
         self.notes: list[str] = []
-        """What a person should know of the file as it was found."""
+        """What a person should know about the file that was opened, one line each."""
         self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
-        """Lines of finished rows by key; two rows that are the same have two."""
+        """Key -> lines of finished rows that this run has not taken yet. Two equal rows have two lines."""
         self._failed: Counter[str] = Counter()
         self._file: BinaryIO | None = None
         self._pending: list[bytes] = []
         self._writing = asyncio.Lock()
 
     def open(self) -> None:
-        """Lock the file, read it, and make it ready for more. Raises ArgumentInvalid, naming the file."""
+        """Lock the file, read it, and prepare it for new lines. Raises ArgumentInvalid, which names the file, if that fails."""
         try:
-            self._real.parent.stat()  # the lock would make a folder that is not there
+            self._real.parent.stat()  # raises if the folder is missing, which the lock would make
             if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):
-                raise OSError(errno.EINVAL, "It is no file")  # a pipe or a device may have no end
+                raise OSError(errno.EINVAL, "It is no file")  # to read a pipe or a device may never end
             self._lock.acquire()
             self._file = self._real.open("r+b" if self._real.exists() else "x+b")
             end = self._read(self._file)
             self._file.truncate(end)
             self._file.seek(max(0, end - 1))
-            if self._file.read(1) != b"\n":  # it is new, or an editor has taken the last line break
+            if self._file.read(1) != b"\n":  # it is new, or an editor has removed the last line break
                 self._write([b"\n" if end else _HEAD_LINE])
         except Timeout:
             raise ArgumentInvalid(
@@ -206,14 +210,14 @@ class Store:
         except ArgumentInvalid:
             self.close()
             raise
-        except (OSError, ValueError) as error:  # ValueError: a null in its name
+        except (OSError, ValueError) as error:  # ValueError: its name contains a null
             self.close()
             raise ArgumentInvalid(
                 f"cannot keep rows in {self.path.name!r}: {getattr(error, 'strerror', None) or error}"
             ) from None
 
     def _read(self, file: BinaryIO) -> int:
-        """Take in the lines; returns where the last whole one ends."""
+        """Read all lines, and return the position where the last whole line ends. Raises ArgumentInvalid for other files."""
         end = 0
         for number, line in enumerate(file, 1):
             is_half = not line.endswith(b"\n")
@@ -238,20 +242,20 @@ class Store:
         return end
 
     def take(self, key: str) -> JsonObject | None:
-        """The line of a finished row with this key, once; None where there is none."""
+        """Return the line of a finished row with this key, each line only once; None if no line is left."""
         lines = self._done.get(key)
         return _parse(lines.popleft()) if lines else None
 
     def has_failed(self, key: str) -> bool:
-        """Whether a row with this key has failed before; each line counts once."""
+        """Whether a row with this key has failed in an earlier run. Each failed line counts for one row only."""
         self._failed[key] -= 1
         return self._failed[key] >= 0
 
     async def append(self, line: JsonObject) -> None:
-        """Write a row's line; it is on the disk when this returns. Raises OSError."""
+        """Write a row's line. It is on the disk when this returns. Raises OSError or, for a closed file, ValueError."""
         text = json.dumps({**_hide_keys(line), "key": line["key"]}, ensure_ascii=False, default=str)
         self._pending.append(text.encode("utf-8", "backslashreplace") + b"\n")
-        async with self._writing:  # what came while the disk was busy goes with one write
+        async with self._writing:  # lines that came while the disk was busy are written together
             if batch := self._pending:
                 self._pending = []
                 await asyncio.shield(asyncio.get_running_loop().run_in_executor(None, self._write, batch))
@@ -263,9 +267,9 @@ class Store:
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        """Give the file free."""
+        """Close and unlock the file."""
         if self._file is not None:
-            with contextlib.suppress(OSError):  # `append` has told it
+            with contextlib.suppress(OSError):  # `append` has raised it already
                 self._file.close()
         self._lock.release()
 
