@@ -1,6 +1,6 @@
-"""The data of a rows run: what it is asked, how far it is, what it leaves.
+"""The data of a rows run: its options, its progress and its result.
 
-A rows run is one tool loop for each row of a table. Rows are counted from 0, as Python does: `rows[17]` is the row that a
+A rows run is one tool loop for each row of a table. Rows are counted from 0, as in Python: `rows[17]` is the row that a
 page calls "row 17".
 """
 
@@ -21,26 +21,26 @@ OnError = Literal["continue", "stop"]
 @hide_in_repr
 @dataclass(frozen=True)
 class Row:
-    """What came of one row."""
+    """A row that has ended, with its answer or its error."""
 
     number: int
-    """Its place in the table, from 0."""
+    """Its position in the table, from 0."""
     key: str
-    """The hash of what decides its answer: the same row of another run has the same key."""
+    """A hash of all that decides the answer. The same row in another run has the same key."""
     input: Mapping[str, Any] = field(repr=False)
-    """The row as it was given, by column."""
+    """The given row: column -> cell."""
     result: Result | None = field(repr=False)
-    """The Result of its run, also of a run that failed; None where none was begun (the row has no text for the prompt)."""
+    """The Result of its run, even if the run failed; None if there was no run (the row has no text for the prompt)."""
     error: str | None = None
-    """Why there is no answer, in one line; None for a row that is done."""
+    """Why there is no answer, in one line; None for a row with an answer."""
     seconds: float = 0.0
-    """How long its run took."""
+    """The seconds of its run."""
     from_store: bool = False
-    """Whether it was taken from the store, and not run now."""
+    """Whether the row was taken from the store and not run now."""
 
     @property
     def cost(self) -> float | None:
-        """US dollars; None where nobody told the price."""
+        """US dollars; None if the price is not known."""
         return 0.0 if self.result is None else self.result.cost
 
     @property
@@ -50,12 +50,12 @@ class Row:
 
     @property
     def stop_reason(self) -> str:
-        """How its run ended: `Result.stop_reason`, or "runtime_error" where none was begun."""
+        """How its run ended: `Result.stop_reason`, or "runtime_error" if there was no run."""
         return "runtime_error" if self.result is None else self.result.stop_reason
 
     @property
     def answer(self) -> Any:
-        """The validated `output=`, else the answer's text; None for a row that failed."""
+        """The validated `output=`, or the answer's text if the run has no `output=`; None for a row that failed."""
         if self.result is None or self.error is not None:
             return None
         return self.result.text if self.result.output is None else self.result.output
@@ -63,104 +63,104 @@ class Row:
 
 @dataclass(frozen=True)
 class RowsProgress:
-    """How far a rows run is."""
+    """The progress of a rows run."""
 
     total: int | None = None
-    """How many rows there are; None for an iterable that does not say."""
+    """The number of rows; None for an iterable without a length."""
     done: int = 0
-    """Rows with an answer, those from the store among them."""
+    """Rows with an answer, including rows from the store."""
     failed: int = 0
     running: int = 0
-    """Rows under way; one that waits for a person is among them."""
+    """Rows under way, including rows that wait for a person."""
     from_store: int = 0
     """Rows of `done` that were taken from the store."""
     again: int = 0
-    """Rows that had failed in an earlier run, says the store, and are run again."""
+    """Rows that failed in an earlier run, as the store says, and are run again."""
     cost: float = 0.0
-    """US dollars of this run, as far as they are known."""
+    """US dollars of this run, as far as the cost is known."""
     tokens: int = 0
     """Tokens of this run."""
     seconds: float = 0.0
-    """Since the run began."""
+    """Seconds since the run began."""
     rate: float = 0.0
-    """Rows a second that ended lately; rows from the store do not count."""
+    """Rows per second that have ended lately. Rows from the store do not count."""
     last: tuple[Row, ...] = ()
-    """The rows that ended last, at most three, the newest at the end."""
+    """The newest rows that have ended, at most three. The newest one is the last."""
     pause: float = 0.0
-    """Seconds for which no model call goes out, since the provider has asked for a pause; 0.0 when there is none."""
+    """Seconds until model calls are sent again, after the provider has refused one for being too fast; 0.0 without a pause."""
     concurrency: int = 0
-    """How many model calls may be under way at once, now."""
+    """The number of model calls that may be under way at once, now."""
     message: str = ""
-    """What a person should know in one line: notes of the store, why the run ends early. "" mostly."""
+    """Notes of the store, and why the run ends early, in one line; "" if there is nothing to say."""
 
     @property
     def waiting(self) -> int | None:
-        """Rows that have not begun; None where nobody knows how many there are."""
+        """Rows that have not begun; None if `total` is not known."""
         return None if self.total is None else max(0, self.total - self.done - self.failed - self.running)
 
     @property
     def left(self) -> float | None:
-        """Seconds until the end, at the present rate; None where that cannot be told."""
+        """Seconds until the end at the present rate; None if `total` or the rate is not known."""
         if self.total is None or not self.rate:
             return None
         return max(0, self.total - self.done - self.failed) / self.rate
 
 
 class RowsWatcher:
-    """Looks on at a rows run. Called on its loop, never awaited: each method must be quick. These do nothing."""
+    """Watches a rows run. Its methods are called on the run's event loop and must be quick. In this class they do nothing."""
 
     def row_ended(self, row: Row) -> None:
-        """A row has ended, in the order in which they end. `changed` comes right after it."""
+        """Called when a row has ended, in the order in which rows end. `changed` is called right after it."""
 
     def changed(self, progress: RowsProgress) -> None:
-        """Something of the progress is another: may come hundreds of times a second."""
+        """Called when the progress has changed, perhaps hundreds of times per second."""
 
 
 class RowsPresenter:
-    """How a `Rows` looks to people. This one is plain text; a notebook's shows the block of the run."""
+    """Shows a `Rows` to people. This class shows plain text; a notebook's presenter shows the block of the run."""
 
     def display(self, rows: Rows) -> None:
-        """Show it as the value of a cell."""
+        """Show the rows as the value of a cell."""
         print(repr(rows))  # noqa: T201 - what IPython would do
 
     def bundle(self, rows: Rows) -> Mapping[str, str]:
-        """Its MIME bundle."""
+        """Return the MIME bundle of the rows."""
         return {"text/plain": repr(rows)}
 
 
 @dataclass(frozen=True)
 class RowsOptions:
-    """How the rows of one run are run; what one row is run with is in the `Config`, as for any run."""
+    """The options of a whole rows run. The options of each row are in the `Config`, as for any run."""
 
     concurrency: int = 8
-    """Rows at once; with an executor, in each worker."""
+    """Rows at once. With an executor, this number holds in each worker."""
     store: str | Path | None = None
-    """The file that keeps each finished row, and from which the next run takes it."""
+    """The file that keeps each finished row. The next run takes finished rows from it."""
     max_cost: float | None = None
-    """US dollars for all rows of this run, looked at before each model call."""
+    """US dollars for all rows of this run. Checked before each model call."""
     on_error: OnError = "continue"
-    """"stop": after a row that failed no other begins; those under way come to their end."""
+    """"stop": no further row begins after a row that failed. The rows under way go on to their end."""
     executor: Any = None
-    """A `concurrent.futures.Executor` whose workers run the rows; None: the loop of this process."""
+    """A `concurrent.futures.Executor` whose workers run the rows; None: the rows run on the event loop of this process."""
     variables: Mapping[str, object] = field(default_factory=dict, repr=False)
-    """Values of names in the prompt that are no column."""
+    """Name in the prompt -> value, for names that are no column."""
 
 
 @dataclass(frozen=True)
 class Rows(Sequence[Row]):
-    """The rows that have ended, in the order of the table, whatever order they ended in.
+    """The rows that have ended, in the order of the table.
 
-    `rows[17]` is the row with that number; IndexError where it has not ended. Iterating gives those that have.
+    `rows[17]` is the row with the number 17; IndexError if that row has not ended. Iterating gives the rows that have ended.
     """
 
     ended: Mapping[int, Row] = field(default_factory=dict, repr=False)
-    """By number, in the table's order."""
+    """Number -> row, in the order of the table."""
     progress: RowsProgress = RowsProgress()
-    """The run as it stood when this value was made."""
+    """The progress of the run when this value was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that a stop cut in the middle. They are not among the others; what they cost is in `cost`."""
+    """Rows that were under way when the run was stopped. They are not in `ended`; their cost is in `cost`."""
     message: str = ""
-    """Why the run ended early, in one line; "" when it came to its end."""
+    """Why the run ended early, in one line; "" if it ran to its end."""
     table: Table | None = field(default=None, repr=False, compare=False)
     presenter: RowsPresenter = field(default=RowsPresenter(), repr=False, compare=False)
 
@@ -186,12 +186,12 @@ class Rows(Sequence[Row]):
 
     @property
     def usage(self) -> Usage:
-        """Tokens and model calls of this run; rows from the store are not counted."""
+        """Tokens and model calls of this run, without rows from the store."""
         return sum((row.result.usage for row in self._run_now() if row.result is not None), Usage())
 
     @property
     def cost(self) -> float | None:
-        """US dollars of this run; None when one row's are not known. Rows from the store are not counted."""
+        """US dollars of this run, without rows from the store; None if the cost of a row is not known."""
         costs = [row.cost for row in self._run_now()]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -200,10 +200,11 @@ class Rows(Sequence[Row]):
 
     @property
     def frame(self) -> Any:
-        """The answers as a table: a polars DataFrame where the rows came from one, else a pandas one with the rows' index.
+        """The answers as a table: a polars DataFrame if the rows came in one, else a pandas one with the rows' index.
 
-        Columns: the fields of `output` (else `answer`), then `stop_reason`, `error`, `cost`, `tokens`, `seconds`, each with
-        "row_" in front where a field has that name. Raises ImportError where neither package can be imported.
+        Columns: the fields of `output` (`answer` if it has none), then `stop_reason`, `error`, `cost`, `tokens`, `seconds`.
+        If a field has one of these five names, our column has "row_" before its name. Raises ImportError if neither package
+        can be imported.
         """
         return (self.table or Table()).frame({row.number: _list_cells(row) for row in self})
 
@@ -225,6 +226,6 @@ class Rows(Sequence[Row]):
 
 
 def _list_cells(row: Row) -> tuple[Any, dict[str, object]]:
-    """(the answer, what is beside it) of one row of the frame."""
+    """Return (the answer, the other cells by column) for one row of the frame."""
     beside = {"stop_reason": row.stop_reason, "error": row.error, "cost": row.cost}
     return row.answer, {**beside, "tokens": row.tokens, "seconds": row.seconds}
