@@ -121,7 +121,7 @@ class RowsPresenter:
 
     def display(self, rows: Rows) -> None:
         """Show the rows as the value of a cell."""
-        print(repr(rows))  # noqa: T201 - what IPython would do
+        print(repr(rows))  # noqa: T201 - as IPython would show it
 
     def bundle(self, rows: Rows) -> Mapping[str, str]:
         """Return the MIME bundle of the rows."""
