@@ -1,4 +1,4 @@
-"""Many rows in their cell, while they run."""
+"""Shows many rows in their cell while they run, and asks about their calls."""
 
 from .page import RowsPage, RowsPageOptions, tell_size_of_rows
 
