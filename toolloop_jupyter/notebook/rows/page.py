@@ -1,7 +1,7 @@
-"""Many rows in their cell: one block, whatever their number, and below it one card at a time.
+"""Shows many rows in their cell: one block for all rows, and below it one card at a time.
 
-A row that ends only changes the progress, which is put aside; ten times a second what is there is brought to the screen.
-So a thousand rows a second cost ten messages a second.
+A row that ends only changes the stored progress. The progress is drawn ten times per second. So a thousand rows per second
+cost ten messages per second.
 """
 
 from __future__ import annotations
@@ -38,10 +38,11 @@ if TYPE_CHECKING:
     from ..widgets import StopBar
 
 TICK = 0.1
-"""Seconds between two looks at what has to be shown."""
+"""Seconds between two drawings of the progress."""
 FIRST_LINE = 10.0
-"""Seconds until the first line where nothing can be renewed; the wait for the next one is twice as long, each time."""
+"""Seconds before the first line, in a place where text cannot be replaced. Each wait after it is twice as long."""
 LONGEST_WAIT = 300.0
+"""Seconds of the longest wait between two such lines."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +50,22 @@ class RowsPageOptions:
     """How the rows are shown and asked about."""
 
     model: str = ""
-    """What they ask here: LiteLLM may have to be imported for it. "" for rows that run elsewhere."""
+    """The model of the rows, which may need LiteLLM's import here; "" for rows that run in an executor."""
     name: str | None = None
-    """The variable that the Rows go into."""
+    """The variable that gets the Rows, if any."""
     unattended: Unattended = "deny"
     means: Means = "auto"
     notes: Sequence[Block] = ()
-    """What a person is told above the rows."""
+    """Blocks above the rows."""
     finish: Callable[[], Sequence[Block]] = tuple
-    """Called when the run is over; gives what a person is told below the rows."""
+    """Called at the end of the run; returns the blocks below the rows."""
 
 
 class RowsPage(RowsWatcher):
     """Shows one rows run in one cell, and asks its approvals there."""
 
     def __init__(self, cell: kernel.Cell, head: Block, options: RowsPageOptions) -> None:
-        """`head` is the line above the rows."""
+        """`cell`: where the rows are shown. `head`: the line above the rows."""
         column = OutputColumn(cell, owns=True)
         self._head, self._options = [head, *options.notes], options
         self._block, self._card = column.output(), column.output()
@@ -76,7 +77,7 @@ class RowsPage(RowsWatcher):
         self._progress = progress
 
     async def follow(self, run: RowsRun) -> None:
-        """Run it to its end and show it. An interrupt ends the run, as Stop does; what there is is shown all the same."""
+        """Run the rows to the end and show them. An interrupt ends the run, as Stop does; the rows that have ended are shown."""
 
         def stop() -> None:
             self._state = "stopping"
@@ -89,13 +90,13 @@ class RowsPage(RowsWatcher):
         try:
             await run.collect()
             is_told = True
-        except asyncio.CancelledError:  # an interrupt, which is told by what there is
+        except asyncio.CancelledError:  # an interrupt: the record says that the run was stopped
             run.cancel()
             is_told = True
         finally:
             ticker.cancel()
             self._screen.end()
-            self._block.draw(self._draw_end(run) if is_told else None)  # None: the cell's error says it
+            self._block.draw(self._draw_end(run) if is_told else None)  # None: the cell shows the error
 
     def _draw_end(self, run: RowsRun) -> Block:
         head, *notes = self._head
@@ -110,7 +111,7 @@ class RowsPage(RowsWatcher):
             await asyncio.sleep(TICK)
 
     async def ask(self, approval: Approval, number: int, total: int | None) -> None:
-        """Ask about a call of a row. When it is decided, the card goes: the row's Result has what was decided."""
+        """Ask about a call of a row. After the decision the card is removed; the row's Result has the decision."""
         row, options = name_row(number, total), self._options
 
         async def show_card(asked: Approval) -> None:
@@ -129,16 +130,16 @@ class RowsPage(RowsWatcher):
                 reach=REACH_OF_ROWS,
             )
         finally:
-            self._state = "" if self._state == waiting else self._state  # it may be stopping by now
+            self._state = "" if self._state == waiting else self._state  # the run may be stopping by now
             self._card.draw(None)
 
 
 CHARACTERS_OF_A_TOKEN = 4
-"""In English, on the average; no model's own count."""
+"""The average in English text, not the count of any model."""
 
 
 def tell_size_of_rows(request: Request, total: int | None) -> str:
-    """How many rows there are, and about how many tokens they send; `request` is the first row's first one."""
+    """Say how many rows there are, and about how many tokens they send. `request`: the first request of the first row."""
     sent = [request.messages, request.tools, request.options.get("response_format")]
     tokens = max(1, len(json.dumps(sent, ensure_ascii=False, default=str)) // CHARACTERS_OF_A_TOKEN)
     about = f"the first request has about {counted(tokens, 'token')}"
@@ -148,23 +149,23 @@ def tell_size_of_rows(request: Request, total: int | None) -> str:
     return f"{counted(total, 'row')}; {about}{each} (estimated by characters; tools' results come on top)"
 
 
-# --- where the progress is seen -------------------------------------------------------------------------------
+# --- the places that show the progress -------------------------------------------------------------------------------
 
 
 class Screen:
-    """Shows how far the rows are, as well as a place can."""
+    """Shows the progress of the rows in one kind of place."""
 
     def begin(self, stop: Callable[[], None]) -> None:
-        """The run begins; `stop` ends it."""
+        """Called when the run begins. `stop` ends the run."""
 
     def show(self, progress: RowsProgress, state: str) -> None:
-        """Bring this to the screen."""
+        """Show the progress. `state`: what the run does, such as "stopping"; "" if it simply runs."""
 
     def leave(self) -> None:
-        """Something else is about to be written."""
+        """Called before something else is written in this place."""
 
     def end(self) -> None:
-        """The run is over: its record comes next."""
+        """Called when the run is over, before its record is shown."""
 
 
 def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Block]) -> Screen:
@@ -176,7 +177,7 @@ def _choose_screen(column: OutputColumn, output: CellOutput, head: Sequence[Bloc
 
 
 class BlockInCell(Screen):
-    """A cell: the block, with Stop beside it where there are buttons."""
+    """Shows the block in a cell, with a Stop button if the front-end has buttons."""
 
     def __init__(self, output: CellOutput, head: Sequence[Block]) -> None:
         self._output, self._head = output, head
@@ -202,7 +203,7 @@ class BlockInCell(Screen):
 
 
 class RenewedLine(Screen):
-    """A terminal: one line that renews itself."""
+    """Shows one line in a terminal, and replaces it."""
 
     def __init__(self) -> None:
         self._line = ""
@@ -222,7 +223,7 @@ class RenewedLine(Screen):
 
 
 class LinesNowAndThen(Screen):
-    """Where nothing can be renewed, or nobody looks: a line after a while, and then ever more seldom."""
+    """Prints a line after a while, then more and more rarely: for places where text cannot be replaced, or nobody looks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
