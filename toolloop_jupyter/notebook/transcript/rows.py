@@ -1,7 +1,7 @@
-"""Many rows as one block: how far they are while they run, and what is kept of them at the end.
+"""Draws many rows as one block: their progress while they run, and their record at the end.
 
-A row is one line: its number, what was asked, what came of it. Whole transcripts stay in the value (`rows[17]`): the page
-of a thousand rows has the first and the last few, and those that failed.
+A row is one line: its number, its input, its answer or error. The record of a thousand rows shows the first and the last few,
+and rows that failed. The whole transcripts are in the value (`rows[17]`).
 """
 
 from __future__ import annotations
@@ -35,15 +35,17 @@ from .calls import short_arguments
 from .values import list_fields
 
 ENDS = 5
-"""Rows at either end that the record shows."""
+"""The record shows so many rows at the beginning, and so many at the end."""
 MOST_FAILURES = 20
+"""The record shows at most so many failed rows between them."""
 _ASKED = 60
+"""Characters of a row's input that are shown."""
 _CAME = 160
-"""Characters of what was asked, and of what came of it."""
+"""Characters of a row's answer or error that are shown."""
 
 
 class RowLike(Protocol):
-    """What is read of a row: `core.rows` has it, a room that stands above this one."""
+    """What the page reads of a `core.rows.Row`. This room may not import that one."""
 
     @property
     def number(self) -> int: ...
@@ -58,7 +60,7 @@ class RowLike(Protocol):
 
 
 class ProgressLike(Protocol):
-    """What is read of how far the rows are."""
+    """What the page reads of a `core.rows.RowsProgress`."""
 
     @property
     def total(self) -> int | None: ...
@@ -91,7 +93,7 @@ class ProgressLike(Protocol):
 
 
 class RowsLike(Protocol):
-    """What is read of all rows at their end."""
+    """What the page reads of a `core.rows.Rows`."""
 
     @property
     def ended(self) -> Mapping[int, RowLike]: ...
@@ -111,7 +113,7 @@ class RowsLike(Protocol):
 
 
 def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
-    """How far the rows are: counts, a bar, the rows that have just ended. `state` stands before it: "waiting for you"."""
+    """Draw the progress: counts, a bar, the rows that ended last. `state` stands before the counts: "waiting for you"."""
     facts = [*([state] if state else []), *_tell_counts(progress), *_tell_pace(progress)]
     css = "tlj-ask" if state else "tlj-ok"
     items = "".join(f" <span>{inline(fact)}</span>" for fact in facts[1:])
@@ -124,19 +126,19 @@ def draw_running_rows(progress: ProgressLike, state: str = "") -> Block:
 
 
 def tell_running_rows(progress: ProgressLike, width: int = 0) -> str:
-    """The same in one line for a terminal, of at most `width` characters (0: as long as it is)."""
+    """Write the progress in one line for a terminal, of at most `width` characters (0: no limit)."""
     facts = [*_tell_counts(progress), *_tell_pace(progress), _tell_pause(progress)]
     text = in_a_line(" · ".join(filter(None, facts)))
     return shorten(text, width) if width else text
 
 
 def name_row(number: int, total: int | None) -> str:
-    """A row as a page calls it: "row 17 of 1,000"."""
+    """Write a row's name for a page: "row 17 of 1,000"."""
     return f"row {number:,}" + ("" if total is None else f" of {total:,}")
 
 
 def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
-    """What is done, failed and so on; `waiting` is the word for rows that have not begun."""
+    """List how many rows have ended, failed and so on. `waiting`: the word for rows that have not begun."""
     ended, total = progress.done + progress.failed, progress.total
     counts = [
         (progress.failed, "failed"),
@@ -162,7 +164,7 @@ def _tell_pause(progress: ProgressLike) -> str:
 
 
 def _draw_bar(progress: ProgressLike) -> str:
-    """The share of the rows that are done, and of those that failed; nothing where nobody knows how many come."""
+    """Draw a bar with the share of rows that are done and of rows that failed; "" if the number of rows is not known."""
     if not progress.total:
         return ""
     parts = ((progress.done, "tlj-ok"), (progress.failed, "tlj-bad"))
@@ -175,13 +177,13 @@ def _draw_bar(progress: ProgressLike) -> str:
     return f'<div role="img" aria-label="{label}" style="{style}">{shares}</div>'
 
 
-# --- what is kept ---------------------------------------------------------------------------------------------
+# --- the record ---------------------------------------------------------------------------------------------
 
 
 def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
-    """The rows at their end: the first and the last, those that failed, the counts. `name` is the variable that has them.
+    """Draw the record of a run: the first and the last rows, rows that failed, and the counts. It has the style sheet in it.
 
-    Carries the style sheet.
+    `name`: the variable that has the rows, if any.
     """
     ended = list(rows.ended.values())
     first, last = ended[:ENDS], ended[max(ENDS, len(ended) - ENDS) :]
@@ -202,7 +204,7 @@ def draw_finished_rows(rows: RowsLike, name: str | None = None) -> Block:
 
 
 def _draw_end(rows: RowsLike, name: str | None) -> Block:
-    """The line below: why it ended, how many rows, cost, time, and what has them; folded behind it, the counts in full."""
+    """Draw the last line: why the run ended, how many rows, cost, time, and where the rows are. All counts are folded below it."""
     progress = rows.progress
     state, css = (shorten(rows.message, 500), "tlj-ask") if rows.message else ("done", "")
     facts = [*_tell_counts(progress, "not run"), money(rows.cost), tell_duration(progress.seconds)]
@@ -227,14 +229,14 @@ def _draw_end(rows: RowsLike, name: str | None) -> Block:
 
 @dataclass(frozen=True)
 class _Line:
-    """A line of our own between rows; `expression` is what a person types for those that it stands for."""
+    """A line in the place of rows that are not shown. `expression`: what a person types to see them."""
 
     words: str
     expression: str = ""
 
 
 def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
-    """A line for rows that are not shown; none where there are none."""
+    """Make a line for rows that are not shown; [] if all are shown."""
     return [_Line(f"… {counted(count, word)}", expression or "")] if count > 0 else []
 
 
@@ -242,7 +244,7 @@ def _tell_more(count: int, word: str, expression: str | None) -> list[_Line]:
 
 
 def _draw_rows(lines: Iterable[RowLike | _Line]) -> Block:
-    """Rows, and lines between them, as a table, and as lines of text."""
+    """Draw rows, and the lines between them, as a table and as lines of text."""
     made = [_draw_line(line) if isinstance(line, _Line) else _draw_row(line) for line in lines]
     rows = "".join(one.html for one in made)
     html = f'<div style="{WIDE}"><table style="{TABLE}">{rows}</table></div>' if rows else ""
@@ -272,14 +274,14 @@ def _draw_row(row: RowLike) -> Block:
 
 
 def _tell_input(row: RowLike) -> str:
-    """The beginning of its columns, in one line. A cell may hold any object, also one that cannot be told."""
+    """Write the beginning of the row's input in one line; "…" if an object in it has no text."""
     first = dict(islice(row.input.items(), 20))
     text = attempt_call(short_arguments, first, _ASKED)
     return "…" if isinstance(text, Raised) else text
 
 
 def _tell_end(row: RowLike) -> str:
-    """Why it failed, else the fields of its output, else its answer; in one line."""
+    """Write in one line why the row failed, or the fields of its output, or its answer as text."""
     if row.error is not None or row.result is None:
         return _put_in_line(row.error or "")
     fields = attempt_call(list_fields, row.result.output)
