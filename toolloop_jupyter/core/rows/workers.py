@@ -1,8 +1,8 @@
-"""Rows in the worker processes of an executor: chunks go out, and lines of JSON come back, the same that a store has.
+"""Runs rows in the worker processes of an executor: sends chunks of rows, and gets lines of JSON, as a store has them.
 
-A worker runs its chunk on a loop of its own, and builds the run's configuration anew there: functions and classes travel,
-pydantic's validators and a notebook's kernel do not. Each row that ends is told at once over a connection of this machine;
-where there is none to here (a cluster of other machines), rows come back with their chunk.
+A worker runs its chunk on an event loop of its own, and builds the run's configuration again. Functions and classes are sent
+to it; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as the row has
+ended. A worker on another machine cannot connect to this process, so its rows come back with their chunk.
 """
 
 from __future__ import annotations
@@ -33,30 +33,33 @@ from .store import encode_row
 from .values import Row
 
 CHUNK = 4
-"""Rows of a chunk for each that runs at once in a worker."""
+"""A chunk has this number of rows, times `concurrency`."""
 MOST_CHUNKS = 256
-"""Chunks that an executor is given before one of them has come back."""
+"""The executor has at most so many chunks at once."""
 MOST_LOST = 3
-"""Times that a worker of a row is lost before the row has failed; the last time the row is sent by itself."""
+"""A row has failed when its worker was lost so many times. The last time, the row is sent alone."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
-"""What a worker's configuration takes over as it is."""
+"""Fields of the configuration that are sent to a worker unchanged."""
 
 
 _POOL = ("_max_workers", "_mp_context", "_initializer", "_initargs")
-"""How a pool was made, private (CPython 3.10 to 3.13, the first also loky 3); one that says it would replace them."""
+"""Attributes with which another pool of the same kind can be made.
+
+private: CPython 3.10 to 3.13; the first also in loky 3. A public way to copy a pool would replace them.
+"""
 
 
 def _find_pickler() -> Any:
-    """cloudpickle, which takes a notebook's functions along, where it is there: Dask and loky bring it."""
+    """Return cloudpickle, which can send a notebook's functions, if it is installed (Dask and loky bring it); else pickle."""
     found = attempt_call(importlib.import_module, "cloudpickle")
     return pickle if isinstance(found, Raised) else found
 
 
 class Workers:
-    """The rows of a run that are in an executor's workers."""
+    """Runs rows in the workers of an executor."""
 
     def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
-        """Pack what the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, naming what cannot go there."""
+        """Pack all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names a part that cannot be sent."""
         if not isinstance(executor, Executor):
             hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
             raise ArgumentTypeInvalid(
@@ -64,7 +67,7 @@ class Workers:
             )
         if isinstance(executor, ThreadPoolExecutor):
             raise ArgumentInvalid(
-                "executor: threads of this process have nothing to add; leave it out, and set concurrency"
+                "executor: threads of this process make rows no faster; leave executor out, and set concurrency"
             )
         if not asks_nobody(config):
             raise ArgumentInvalid(
@@ -72,7 +75,7 @@ class Workers:
             )
         if config.observers:
             raise ArgumentInvalid(
-                "executor: what is watched or recorded has to run here; leave executor, or the observer, out"
+                "executor: a run with an observer (or a recording) has to be in this process; leave out executor, or the observer"
             )
         self._executor, self._pickler, self._is_renewed = executor, _find_pickler(), False
         self._chunk = CHUNK * concurrency
@@ -81,9 +84,9 @@ class Workers:
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._over = asyncio.Event()
-        """Set when nothing more goes out."""
+        """Set when no further chunk is sent."""
         self._alone = asyncio.Lock()
-        """Held by a row that may be what its workers die of."""
+        """Held while a row runs alone, since the row itself may be the reason why its workers die."""
 
     def _pack(self, config: Config, concurrency: int, max_cost: float | None) -> bytes:
         parts: dict[str, object] = {
@@ -92,7 +95,7 @@ class Workers:
             **{name: getattr(config, name) for name in _KEYWORDS},
             "options": dataclasses.replace(
                 config.options, fallback=()
-            ),  # their routes are sent, with their keys
+            ),  # the routes of the fallbacks are sent below, with their keys
             "model": [(route, find_responder(route.model)) for route in (config.route, *config.fallbacks)],
         }
         for name, part in parts.items():
@@ -104,7 +107,7 @@ class Workers:
         return packed
 
     async def run(self, jobs: AsyncIterator[Job], receipt: Receipt) -> None:
-        """Run the rows, as long as there are any; `receipt` takes those that come back."""
+        """Run all rows of `jobs`, and give the finished ones to `receipt`."""
         with _Mailbox(receipt) as mailbox:
             chunk: list[Job] = []
             async for job in jobs:
@@ -131,7 +134,10 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk; of a lost worker's the rows that have not come back once more, in the end each by itself."""
+        """Run one chunk. If its worker is lost, run the rows that have not come back again, the last time each one alone.
+
+        `lost`: how often a worker of these rows was lost before.
+        """
         jobs = [job for job in chunk if job.number not in receipt.told]
         if not jobs or self._over.is_set():
             return
@@ -156,7 +162,7 @@ class Workers:
                 receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
 
     async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
-        """The lines of these rows, or what was raised."""
+        """Run rows in a worker, and return their lines, or the exception."""
         sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
         packed = attempt_call(self._pickler.dumps, sent)
         if isinstance(packed, Raised):
@@ -169,22 +175,22 @@ class Workers:
         return await attempt(asyncio.wrap_future(future))
 
     def take_back(self) -> None:
-        """Let no worker begin what it has not begun. What is under way there comes to its end."""
+        """Take back all chunks that no worker has begun. The chunks that have begun go on to their end."""
         if not self._over.is_set():
             self._over.set()
             for future in list(self._futures):
                 future.cancel()
 
     def leave(self) -> None:
-        """The same, and wait for nothing: what is under way comes to its end, and is lost."""
+        """Take back chunks as `take_back` does, and do not wait for the others. Their rows are lost."""
         self.take_back()
         for task in self._tasks:
             task.cancel()
 
     def _renew(self, broken: Executor) -> None:
-        """Make another pool like one that is broken for good. Dask's executor lives on: its cluster has other workers."""
+        """Replace a broken pool by a new one of the same kind. Dask's executor is kept, since its cluster has other workers."""
         if broken is not self._executor:
-            return  # another chunk of it was first
+            return  # another of its chunks has done it already
         loky: Any = sys.modules.get("loky")
         pool: Any = broken
         if loky is not None and type(pool).__module__.startswith("loky"):
@@ -195,25 +201,25 @@ class Workers:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether a worker has died, and not the work failed."""
+    """Whether the error means that a worker has died, and not that the work has failed."""
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
 class Receipt:
-    """Takes the lines of rows that come back, each row once."""
+    """Takes the lines of rows that come back from workers. A second line of the same row is ignored."""
 
     def __init__(
         self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
     ) -> None:
-        """`keep` is given each line; `fail` is told why no more can be run."""
+        """`keep` is called with each line. `fail` is called with the reason if no more rows can be run."""
         self.told: set[int] = set()
-        """The rows that have come back."""
+        """The numbers of the rows that have come back."""
         self.fail = fail
         self._keep, self._loop = keep, asyncio.get_running_loop()
         self._keeping: set[asyncio.Future[None]] = set()
 
     def take(self, text: str | bytes) -> None:
-        """A line has come. On the run's loop."""
+        """Take a line. Called on the run's event loop."""
         line: dict[str, Any] = json.loads(text)
         if line["row"] in self.told:
             return
@@ -223,18 +229,18 @@ class Receipt:
         keeping.add_done_callback(self._keeping.discard)
 
     def take_soon(self, text: bytes) -> None:
-        """The same from another thread."""
+        """Take a line. Called in any other thread."""
         with suppress(RuntimeError):  # the loop is closed: the run was stopped
             self._loop.call_soon_threadsafe(self.take, text)
 
     async def wait(self) -> None:
-        """Wait until all lines are kept."""
+        """Wait until `keep` has ended for all lines."""
         if self._keeping:
             await asyncio.wait(self._keeping)
 
 
 class _Mailbox:
-    """Where workers of this machine tell a row that has ended."""
+    """Receives the lines of rows that workers on this machine have finished."""
 
     def __init__(self, receipt: Receipt) -> None:
         self._receipt, key = receipt, os.urandom(32)
@@ -248,13 +254,17 @@ class _Mailbox:
 
     def __exit__(self, *exc_info: object) -> None:
         self._is_open = False
-        attempt_call(Client, self.address[0], None, self.address[1])  # wakes the thread, which waits in C
+        attempt_call(
+            Client, self.address[0], None, self.address[1]
+        )  # wakes the thread, which waits for a connection
         self._listener.close()
 
     def _accept(self) -> None:
         while self._is_open:
             came = attempt_call(self._listener.accept)
-            if not isinstance(came, Raised):  # else somebody without the key, or the end
+            if not isinstance(
+                came, Raised
+            ):  # if it is one: a connection without the key, or the listener is closed
                 threading.Thread(target=self._read, args=(came,), name="toolloop-rows", daemon=True).start()
 
     def _read(self, connection: Connection) -> None:
@@ -265,18 +275,21 @@ class _Mailbox:
 
 # --- in a worker ------------------------------------------------------------------------------------------------
 
-_own = threading.local()
+_worker = threading.local()
+"""The event loop of each thread of a worker."""
 
 
 def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -> list[str]:
-    """Run rows in this worker and return their lines. Each is told at `address` as it ends, where that can be reached."""
-    if not hasattr(_own, "loop"):
-        _own.loop = asyncio.new_event_loop()  # one for all chunks of this thread: connections stay open
+    """Run rows in this worker and return their lines. Each line is also sent to `address` at once, if that can be reached."""
+    if not hasattr(_worker, "loop"):
+        _worker.loop = (
+            asyncio.new_event_loop()
+        )  # all chunks of this thread share it, so connections stay open
     here = None if address is None else attempt_call(Client, address[0], None, address[1])
     connection = None if here is None or isinstance(here, Raised) else here
     try:
-        made: list[str] = _own.loop.run_until_complete(
-            _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - it is ours
+        made: list[str] = _worker.loop.run_until_complete(
+            _run_jobs(pickle.loads(parcel), pickle.loads(packed), connection)  # noqa: S301 - we have packed it
         )
         return made
     finally:
