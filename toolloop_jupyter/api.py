@@ -138,7 +138,7 @@ class _RowsInNotebook(RowsPresenter):
 
 
 ROWS_PRESENTER = _RowsInNotebook()
-"""How a `Rows` of this process looks."""
+"""Shows each `Rows` of this process."""
 
 
 def _config(harness: object, keywords: Keywords) -> Config:
@@ -161,7 +161,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 
 
 class _Collected(Protocol[T_co]):
-    """What runs to its end: a turn, or the rows of a table."""
+    """A turn, or the rows of a table: `collect` runs it to its end."""
 
     @property
     def model(self) -> str: ...
@@ -246,25 +246,26 @@ def amap(
     """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
 
     Args:
-        prompt: `{{name}}` is a column of the row, else one of `variables`; a row that is a text is `{{row}}`.
-        rows: a pandas or polars DataFrame, dicts or texts; any iterable of them is read as rows are needed.
-        concurrency: rows at once; with `executor`, in each worker.
-        store: a file that keeps each finished row: the next run takes it from there, and tries failed ones again.
-        max_cost: US dollars for all rows. `timeout`, `max_turns` and those of `options` are for one row.
-        on_error: "stop": after a row that failed no other begins.
-        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`).
-        variables: values of names in the prompt that are no column.
-        model: also a function of the row, by column, that gives a ScriptedModel.
+        prompt: a text. `{{name}}` stands for a column, or, if there is no such column, for one of `variables`. In a table of
+            texts, `{{row}}` stands for the text.
+        rows: a pandas or polars DataFrame, or an iterable of dicts or texts. Each row is read when it is needed.
+        concurrency: the number of rows at once; with `executor`, in each worker.
+        store: a file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again.
+        max_cost: US dollars for all rows together. `timeout`, `max_turns` and the limits in `options` are for one row.
+        on_error: "stop": no further row begins after a row that failed.
+        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`) whose workers run rows.
+        variables: name -> value, for names in the prompt that are no column.
+        model: as for `aagent`, or a function that takes the row (column -> cell) and returns a ScriptedModel.
 
-    A row that fails is a value: `rows.failed`. Raises what `aagent` raises, before anything goes out, and ArgumentInvalid
-    for a name in the prompt that is neither a column nor a variable.
+    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Raises what `aagent` raises before anything is
+    sent, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
-    run = _rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, locals())
     return Pending(_collect(run), "amap(…)")
 
 
 @_with_keywords
-def map(  # noqa: A001 - the name of what it does
+def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
     prompt: str,
     rows: object,
     *,
@@ -277,12 +278,12 @@ def map(  # noqa: A001 - the name of what it does
     **keywords: Unpack[Keywords],
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
-    run = _rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, locals())
     return kernel.run_sync(lambda: live.say_loading(run.model, run.collect), instead="write `await amap(…)`")
 
 
-def _rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
-    """The run of `amap`'s arguments, checked."""
+def _make_rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
+    """Check the arguments of `amap`, and make the run. `given`: all of them, by name."""
     from .core.models import Answers
     from .teaching import ModelOfRow
 
