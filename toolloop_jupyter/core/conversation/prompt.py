@@ -31,12 +31,12 @@ from ..text import is_deeper, join_surrogates, join_surrogates_in, plain
 
 Part: TypeAlias = dict[str, Any]
 Need: TypeAlias = Literal["pictures", "PDF files", "sound"]
-"""Kinds of content that not every model takes."""
+"""A kind of content that not every model takes."""
 NameCode: TypeAlias = Callable[[str], str]
 """Replaces file names of cells in a traceback by the names that a person knows."""
 
 MOST_FILE = 20_000_000
-"""Bytes of one file."""
+"""The most bytes that one file may have."""
 _NEEDS: Mapping[str, Need] = {"image_url": "pictures", "file": "PDF files", "input_audio": "sound"}
 _PARTS: Mapping[str, Part] = {
     "text": {"text": "Hello"},
@@ -44,13 +44,13 @@ _PARTS: Mapping[str, Part] = {
     "file": {"file": {"filename": "report.pdf", "file_data": "data:application/pdf;base64,…"}},
     "input_audio": {"input_audio": {"data": "…", "format": "wav"}},
 }
-"""Types of parts of a message -> an example of what else is in one."""
+"""Type of a message's part -> an example of its other fields."""
 _EMPTY = "the prompt is empty: say what the model should do"
 
 
 @dataclass(frozen=True)
 class Named:
-    """A value with the name that people know."""
+    """A value with the name that a person has typed for it."""
 
     name: str
     value: object
@@ -89,7 +89,7 @@ def list_needs(content: object) -> list[Need]:
 
 
 def _get_kind(part: Mapping[str, object]) -> str:
-    """The type of a part of a message; "" for none. It may come from outside."""
+    """Return the type of a message's part; "" if it has none. The part may come from outside."""
     kind = part.get("type")
     return kind if isinstance(kind, str) else ""
 
