@@ -80,7 +80,7 @@ class Spent:
     """The spending of all runs, to which this turn is added."""
 
     def now(self) -> float:
-        """Seconds since the turn began."""
+        """Return the seconds since the turn began."""
         return time.monotonic() - self.started
 
     def add(self, reply: Reply) -> None:
@@ -91,7 +91,7 @@ class Spent:
         self.spending.add(self, reply.usage, reply.known_cost)
 
     def add_untold(self, call: ModelCall) -> None:
-        """Count the requests of a call that was cut: they are paid for, but nobody tells their cost."""
+        """Count the requests of a call that was cut. They have to be paid, but their cost is not known."""
         self.usage += Usage(calls=call.untold)
         if call.untold and not call.is_free:
             self.cost = None
