@@ -1,4 +1,4 @@
-"""What a model supports, and what its calls cost, by LiteLLM's own tables (no network). Models of ours need no LiteLLM."""
+"""Says what a model supports and what its calls cost, by LiteLLM's own tables (no network). Our own models need no LiteLLM."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..results import PicturePlace
 
 REPLAY = "toolloop/replay"
-"""The beginning of the names of recordings. A recording tells the cost of its calls, if that was known."""
+"""The names of models that play a recording begin with this. A recording has the cost of its calls, if it was known."""
 UNMAPPED = (ValueError, KeyError, TypeError, AttributeError)
 """Errors of LiteLLM's mappings and price list for an unknown model or option."""
 _IN_TOOL = frozenset({"anthropic", "bedrock", "bedrock_converse", "gemini", "vertex_ai", "vertex_ai_beta"})
@@ -91,9 +91,9 @@ def find_cache_marks(
 ) -> dict[str, object]:
     """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
 
-    LiteLLM (1.110) does the marking: for a direct route by `enable_prompt_caching`, which a gateway does not take from its
-    clients. So a gateway gets the marks themselves, which its LiteLLM passes to the provider or leaves out: for a group that
-    is named as Claude is, or where the user says `enable_prompt_caching`. The user's own marks win.
+    LiteLLM (1.110) marks the messages of a direct route if it gets `enable_prompt_caching`. A gateway does not take that option
+    from its clients. So a gateway gets the marks themselves, if the name of its group has "claude" in it, or if the user
+    has set `enable_prompt_caching`. Its LiteLLM passes the marks to the provider or leaves them out. The user's own marks win.
     """
     if providers.is_ours(model):
         return {}
@@ -117,9 +117,9 @@ def _is_marked(message: Fields) -> bool:
 
 
 def read_cached(usage: object) -> tuple[int | None, int | None]:
-    """(read, written): input tokens read from and written to the provider's cache, by a usage; None for a number it lacks.
+    """Return (read, written): the input tokens that were read from and written to the provider's cache; None if unknown.
 
-    Anthropic's, OpenAI's, Gemini's (as LiteLLM 1.110 hands it on) and DeepSeek's fields.
+    `usage` has the fields of Anthropic, OpenAI, DeepSeek, or Gemini (in LiteLLM 1.110's form).
     """
     fields = read_fields(usage)
     details = read_fields(fields.get("prompt_tokens_details"))
@@ -204,9 +204,10 @@ _SUPPORTS = {
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:
-    """Those of `needs` ("pictures", "PDF files", "sound") that the model, as far as is known, does not take in a prompt.
+    """List the items of `needs` ("pictures", "PDF files", "sound") that the model is not known to take in a prompt.
 
-    `wish` "always" means that it takes all, "never" that it takes none. A model of ours takes all, and reads only the text.
+    `wish` "always" means that the model takes all of them, "never" that it takes none. One of our own models takes all of them,
+    and reads only the text.
     """
     if wish != "auto":
         return [] if wish == "always" else list(needs)
