@@ -23,7 +23,7 @@ OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 LONGEST_PAUSE = 30.0
 """The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
-"""The run ends after more pauses than this with no answer between them."""
+"""After so many pauses without an answer between them, the next refusal ends the run."""
 
 
 GROWTH = 0.25
