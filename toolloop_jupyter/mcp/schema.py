@@ -1,6 +1,6 @@
-"""A server's JSON schema: the check of the schema, its form for the model, and the check of arguments against it.
+"""Checks a server's JSON schema, gives it the form for the model, and checks arguments against it.
 
-The schema is foreign text. Nothing is fetched for it, a pattern that could take for ever is not tried, and its size is bounded.
+The schema comes from outside. Nothing is fetched for it, no pattern is tried that could take for ever, and its size is limited.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ..core.tools import (
 )
 
 LONGEST = 100_000
-"""Characters of a schema. The longest of servers in use have some thousands."""
+"""The most characters of a schema. The longest schemas of servers in use have some thousands."""
 _MOST = 10  # problems in one message
 _TYPES = {
     "integer": "an integer",
@@ -54,10 +54,10 @@ _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 _BY_NAME = frozenset(
     ("dependentRequired", "dependentSchemas", "dependencies", "if", "then", "else", "propertyNames")
 )
-"""Keywords that speak of arguments by their names. If a name is changed, the model gets none of them at the top."""
+"""Keywords that name arguments. If an argument gets another name, these keywords are removed at the top of the schema."""
 _NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _MOST_PATTERN = 200
-"""Characters of a pattern that is tried."""
+"""A pattern with more characters is not tried."""
 
 
 class UnusableSchema(ValueError):
@@ -65,7 +65,7 @@ class UnusableSchema(ValueError):
 
 
 def check_schema(schema: JsonSchema) -> None:
-    """Raise UnusableSchema for a schema that no model could be given, or that no arguments could be checked against."""
+    """Raise UnusableSchema for a schema that providers refuse, or by which arguments cannot be checked."""
     if is_deeper(schema):
         raise UnusableSchema("its schema is nested too deep")
     if isinstance(attempt_call(_write, schema), Raised):
@@ -87,7 +87,7 @@ def check_schema(schema: JsonSchema) -> None:
 
 
 def _write(schema: JsonSchema) -> bytes:
-    """The schema as a provider gets it. Raises ValueError for what JSON does not have: NaN, half a character."""
+    """Write a schema as a provider gets it. Raises ValueError for values that JSON does not have: NaN, half a character."""
     return json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -97,7 +97,7 @@ def _check_form(schema: JsonSchema) -> None:
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
-    """Names that providers take -> the schema's own, for the arguments whose names they would refuse."""
+    """New name -> the schema's own name, for each argument whose own name a provider would refuse."""
     names = list(schema.get("properties") or ())
     taken = set(filter(_KEY.fullmatch, names))
     keys: dict[str, str] = {}
@@ -108,7 +108,7 @@ def find_wire_names(schema: JsonSchema) -> dict[str, str]:
 
 
 def make_offered(schema: JsonSchema) -> JsonSchema:
-    """A server's schema in the form for the model: with keywords and names that all providers take."""
+    """Make the schema for the model, with keywords and names that all providers take."""
     made, wire = adapt_schema(schema), {own: key for key, own in find_wire_names(schema).items()}
     made = map_schema(made, _make_plain)
     if wire:
@@ -126,7 +126,7 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
 
 
 def _make_plain(node: JsonSchema) -> JsonSchema:
-    """Clean the words of one schema, in place: the model reads nothing that a person cannot see."""
+    """Remove invisible characters from the texts of one schema, in place, so that the model reads only what a person can see."""
     for keyword in ("title", "description"):
         if isinstance(node.get(keyword), str):
             node[keyword] = plain(node[keyword])
@@ -142,7 +142,7 @@ def _rename_reference(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
 
 
 def _check_references(schema: JsonSchema) -> None:
-    """Each `$ref` stays within the schema, is there, and comes to something else than itself."""
+    """Raise UnusableSchema for a `$ref` that leaves the schema, points to a part that is missing, or leads back to itself."""
     for part in walk_schema(schema):
         node: Any = part
         seen: set[str] = set()
@@ -169,34 +169,37 @@ def _follow(schema: JsonSchema, reference: str) -> Any:
 
 
 def _read_key(part: str) -> str:
-    """The name in a part of a reference."""
+    """Decode one part of a reference into the name that it stands for."""
     return urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
 
 
 # --- checking a value -------------------------------------------------------------------------------------------
 #
-# A schema of a few lines can ask for work without end: a pattern that goes back and forth, definitions that double at each
-# step, pairs of a long list. So each keyword that is tried counts, and what could run away inside of one is left to the server.
+# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step,
+# pairs of a long list. So each keyword that is tried is counted. A keyword that could take for ever is left to the server.
 
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
 """A function that jsonschema calls for one keyword; it returns the errors of the value."""
 _left: ContextVar[list[int]] = ContextVar("toolloop_mcp_work_left")
 _WORK, _WORK_PER_CHARACTER = 20_000, 10
-"""Keywords that may be tried on a value: so many, and so many for each character of its JSON."""
+"""The most keywords that are tried on a value: a fixed number, and a number for each character of its JSON."""
 
 
 class _TooMuchWork(Exception): ...
 
 
 def _find_draft(schema: JsonSchema) -> type[Validator]:
-    """The JSON schema draft that a schema names; else the newest, as the protocol has it."""
+    """Find the draft of JSON schema that a schema names; the newest one if it names none, as the protocol says."""
     found: type[Validator] = validator_for(schema, jsonschema.Draft202012Validator)
     return found
 
 
 @functools.lru_cache(maxsize=32)
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
-    """The draft's validator, counting its work; without keywords that try patterns on names where the schema has such."""
+    """Make the draft's validator, which counts its work.
+
+    `names_by_pattern`: whether the schema has patterns for names. If so, the keywords that try these patterns are not checked.
+    """
     own: dict[str, _Check] = {**draft.VALIDATORS, "pattern": _check_pattern}
     own |= {key: check for key, check in _OF_LONG_LISTS.items() if key in own}
     if names_by_pattern:
@@ -224,7 +227,7 @@ def _check_nothing(_validator: Validator, _wanted: Any, _instance: Any, _schema:
 def _check_distinct(
     _validator: Validator, wanted: Any, instance: Any, _schema: Any
 ) -> Iterator[jsonschema.ValidationError]:
-    """JSON schema's `uniqueItems`, without comparing each item with each other one. 1 and 1.0 are taken for distinct."""
+    """Check `uniqueItems` without comparing each pair of items. 1 and 1.0 count as distinct."""
     if wanted and isinstance(instance, list):
         texts = {json.dumps(item, sort_keys=True) for item in instance}
         if len(texts) < len(instance):
@@ -234,7 +237,7 @@ def _check_distinct(
 def _check_enum(
     validator: Validator, wanted: Any, instance: Any, schema: Any
 ) -> Iterable[jsonschema.ValidationError]:
-    """JSON schema's `enum`. The slow comparison, which tells 1 and true apart, is only made with what Python takes for equal."""
+    """Check `enum`. Only values that are equal in Python go through the slow comparison, which tells 1 and true apart."""
     equal = [one for one in wanted if one == instance]
     check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
     return check(validator, equal[:_MOST], instance, schema)  # type: ignore[no-any-return]
@@ -247,7 +250,7 @@ _OF_LONG_LISTS: Mapping[str, _Check] = MappingProxyType({"enum": _check_enum, "u
 def _check_pattern(
     _validator: Validator, pattern: Any, instance: Any, _schema: Any
 ) -> Iterator[jsonschema.ValidationError]:
-    """JSON schema's `pattern`, where it surely comes to an end soon. Else the server checks."""
+    """Check `pattern`, if the check is sure to end soon. If not, the check is left to the server."""
     if not isinstance(instance, str) or not isinstance(pattern, str) or len(pattern) > _MOST_PATTERN:
         return
     if len(instance) <= _longest_match(pattern) and attempt_call(re.search, pattern, instance) is None:
@@ -255,7 +258,10 @@ def _check_pattern(
 
 
 def _longest_match(pattern: str) -> int:
-    """How long a text may be that a pattern is tried on: each place where it may go on in two ways is a power of the time."""
+    """Return the length of the longest text on which a pattern is tried; -1 if it is tried on none.
+
+    Each place where the pattern can go on in two ways multiplies the time by the length of the text.
+    """
     choices = len(re.findall(r"(?<!\\)(?:[*+|]|(?<!\()\?|\{\d*,\d*\})", pattern))
     if choices > 2 or re.search(r"\)[*+?{]|\\\d|\(\?P=", pattern):
         return -1
@@ -263,7 +269,7 @@ def _longest_match(pattern: str) -> int:
 
 
 def find_problem(schema: JsonSchema, value: object) -> str:
-    """The first fault of a value by a schema, in one line; "" if it fits."""
+    """Return the first fault of a value by a schema, in one line; "" if the value fits."""
     problems = attempt_call(_list_problems, schema, value)
     if isinstance(problems, Raised):
         return "it cannot be checked against the schema"
@@ -273,7 +279,7 @@ def find_problem(schema: JsonSchema, value: object) -> str:
 def _list_problems(
     schema: JsonSchema, value: object, shown: Mapping[str, str] = MappingProxyType({})
 ) -> list[str]:
-    """The faults, in lines. `shown` has the arguments that have another name for the model."""
+    """List the faults of a value, one line each. `shown`: own name -> the model's name, for renamed arguments."""
     names_by_pattern = '"patternProperties"' in json.dumps(schema)
     checker = _make_checker(_find_draft(schema), names_by_pattern=names_by_pattern)  # type: ignore[arg-type]
     made = checker(schema, registry=Registry())
@@ -290,7 +296,7 @@ def _list_problems(
 
 
 def _explain(error: jsonschema.ValidationError, shown: Mapping[str, str]) -> Iterator[str]:
-    """Lines like those for a function's arguments: the place, what is expected, what was sent."""
+    """Explain an error in lines such as those for a function's arguments: the place, the expected value, the given value."""
     path = [*error.absolute_path]
 
     def write(*steps: Any) -> str:
@@ -328,7 +334,7 @@ class SchemaArguments(JsonArguments):
     schema: JsonSchema = field(repr=False)
 
     def check(self, given: JsonObject) -> JsonObject:
-        """The arguments by the names that the model has for them. Raises InvalidArguments with all that is wrong."""
+        """Return the checked arguments, by the names that the model knows. Raises InvalidArguments, which lists all faults."""
         names = find_wire_names(self.schema)
         shown = {own: name for name, own in names.items()}
         own = {names.get(name, name): value for name, value in given.items()}
@@ -345,12 +351,12 @@ class SchemaArguments(JsonArguments):
         return {shown.get(name, name): value for name, value in own.items()}
 
     def pack(self, arguments: ArgumentsByKey) -> tuple[tuple[JsonObject], JsonObject]:
-        """All of them as one mapping by the server's own names, which may be any text."""
+        """Return the arguments of the call to the server: one mapping by the server's own names, which may be any text."""
         names = find_wire_names(self.schema)
         return ({names.get(name, name): one.value for name, one in arguments.items()},), {}
 
     def _decode(self, given: JsonObject) -> None:
-        """Replace a JSON text by its array or object, where the schema wants one and does not allow a text."""
+        """Replace a JSON text by the array or object in it, in place, if the schema wants an array or object and allows no text."""
         properties = self.schema.get("properties") or {}
         for key, value in given.items():
             part = properties.get(key)
