@@ -148,7 +148,7 @@ class Recorder(Observer):
             whole = f"it has the {len(self.calls)} before" if self.calls else "it has none"
             why = getattr(error, "strerror", None) or error
             self.stopped = f"recording to {shown(self.path)} has stopped at model call {len(self.calls) + 1} ({whole}): {why}"
-            # Guarded: if warnings are errors, the run goes on all the same.
+            # Guarded, so that the run goes on if warnings are errors.
             attempt_call(self._on_stop, self.stopped)
 
     async def before_model(self, request: Request) -> None:
@@ -177,7 +177,9 @@ class Recorder(Observer):
         }
         usage |= {name: value for name, value in told.items() if value is not None}
         deltas = call.deltas
-        if not is_same_message(deltas, reply.message):  # a broken try came before the one that counts
+        if not is_same_message(
+            deltas, reply.message
+        ):  # deltas of a try that failed came before those of the answer
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
@@ -189,7 +191,7 @@ class Recorder(Observer):
 
 @dataclass
 class _CallUnderWay:
-    """A model call that has gone out, and what has come of it so far."""
+    """A model call under way: its request, and the pieces of its answer that have arrived."""
 
     request: JsonObject
     started: float
@@ -235,7 +237,7 @@ class Replay(Answers):
         self.differences: list[str] = []
         self._next, self._played = 0, 0
         self._given: set[int] = set()
-        """Results that were given since the last answer, by their number."""
+        """The numbers of the results that were given since the last answer."""
         self.model = registry.put(f"replay-{next(_numbers)}", self)
 
     @property
@@ -255,7 +257,7 @@ class Replay(Answers):
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
     def find_result(self, name: str, arguments: ReadObject) -> str:
-        """The recorded result of this call in the last answer. Raises RecordingError if the recording has none."""
+        """Find the recorded result of a call that the last answer asked for. Each result is given once. Raises RecordingError if the recording has none."""
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
         for call in self.calls[self._played + 1 :]:
@@ -336,15 +338,15 @@ class RecordedTool(DescribedTool):
         return self.name
 
     def __call__(self, **arguments: object) -> object:
-        """The recorded result of this call. Raises RecordingError."""
+        """Return the recorded result of this call. Raises RecordingError if the recording has none."""
         return self.play(arguments)
 
     def play(self, arguments: ReadObject) -> str:
-        """The recorded result of this call, for a run. Raises RecordingError."""
+        """Return the recorded result of this call, for a run. Raises RecordingError if the recording has none."""
         return self.replay.find_result(self.name, arguments)
 
     def as_tool(self) -> Tool:
-        """The tool for a run. The model gets the recorded text unchanged."""
+        """Make the tool for a run. The model gets the recorded text unchanged."""
         return Tool(
             name=self.name,
             wire_name=self.name,
@@ -367,7 +369,7 @@ def _read_stamp(path: Path) -> tuple[int, int, int] | None:
 
 
 def _make_failure(end: ReadObject) -> ProviderError:
-    """The error of a recorded failure: with its status, or with the words that the person was told."""
+    """Make the error of a recorded failure, with its status if that was recorded, else with the recorded message alone."""
     if "status" in end:
         return ProviderError(str(end["error"]), end["status"])
     return PlainRefusal(str(end["error"]), 400)
