@@ -1,6 +1,6 @@
-"""Figures, images and bytes: which values are pictures, their description in words, and their data for models that see.
+"""Finds pictures among values, describes them in words, and draws them for models that see.
 
-No package for them is imported here: whoever made the value has done so.
+No package for figures is imported here to recognise one: whoever made the figure has imported the package.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PicturePlace: TypeAlias = Literal["tool", "user"]
 """Where a provider reads pictures: in the tool message, or in a user message after it."""
 
 MOST_SIDE = 1_200
-"""Pixels of the longer side of a picture that is sent; models see no more detail than about that."""
+"""The most pixels of the longer side of a picture that is sent. Models do not see much more detail."""
 MOST_BYTES = 1_500_000
-"""Bytes of one picture before it is encoded as base64; Anthropic takes 5 MB of base64."""
+"""The most bytes of one picture, before it is encoded as base64. Anthropic takes 5 MB of base64."""
 MOST_EACH = 4
-"""Most pictures of one result that are sent."""
+"""The most pictures of one result that are sent."""
 MOST_THUMBNAIL = 100_000
-"""Characters of the data address of a thumbnail, which shows people a picture that was sent."""
+"""The most characters of a thumbnail's data address. A thumbnail shows people a picture that was sent."""
 
 
 def detect_format(data: bytes) -> str:
@@ -139,9 +139,9 @@ def draw_picture(drawable: object) -> bytes:
 
 
 def make_thumbnail(picture: bytes) -> str:
-    """A data address of at most MOST_THUMBNAIL characters for a picture: of the picture itself, if it is so small.
+    """Make a data address of at most MOST_THUMBNAIL characters for a picture. A small picture is not changed.
 
-    "" for a value that is no picture, and for a larger picture if Pillow is not there to shrink it. Never raises.
+    Returns "" for bytes that are no picture, and for a larger picture if Pillow is not installed. Never raises.
     """
     if len(picture) * 4 / 3 + 40 <= MOST_THUMBNAIL and detect_format(picture) in ("png", "jpeg"):
         return _make_address(picture)
@@ -165,7 +165,7 @@ def _shrink(picture: bytes) -> str:
 
 
 def measure_picture(picture: bytes) -> str:
-    """A picture in a few words: "PNG picture, 640 × 480, 24 kB"; its pixels as far as Pillow or the PNG itself tells them."""
+    """Describe a picture in a few words: "PNG picture, 640 × 480, 24 kB". Without Pillow, only a PNG's pixels are known."""
     size = attempt_call(_read_size, picture)
     pixels = f", {size[0]} × {size[1]}" if isinstance(size, tuple) else ""
     return f"{detect_format(picture).upper()} picture{pixels}, {len(picture) / 1000:,.0f} kB".strip()
@@ -184,7 +184,7 @@ def _make_address(picture: bytes) -> str:
 
 
 def _draw(drawable: object) -> bytes:
-    """PNG or JPEG of at most MOST_SIDE and MOST_BYTES; b"" if there is none so small (without Pillow it cannot be shrunk)."""
+    """Draw a PNG or JPEG within MOST_SIDE and MOST_BYTES; b"" if that is not possible (without Pillow no picture can be shrunk)."""
     figure = find_figure(drawable)
     if figure is None:
         data = read_picture(drawable)
@@ -195,7 +195,7 @@ def _draw(drawable: object) -> bytes:
         data = buffer.getvalue()
     is_sent_so = detect_format(data) in ("png", "jpeg") and len(data) <= MOST_BYTES  # Gemini takes no GIF
     try:
-        from PIL import Image  # matplotlib brings it along; without it pictures go as they are
+        from PIL import Image  # matplotlib brings it; without it, pictures are sent unchanged
     except ImportError:
         return data if is_sent_so else b""
     image = Image.open(io.BytesIO(data))
@@ -211,7 +211,7 @@ def _draw(drawable: object) -> bytes:
 
 
 def describe_picture(value: object, limit: int) -> tuple[str, int] | None:
-    """(text, its length) for a figure, an image or bytes; None for anything else."""
+    """Return (text, its length) for a figure, an image or bytes; None for any other value."""
     if isinstance(value, (bytes, bytearray, memoryview)):
         return _describe_bytes(bytes(value), limit)
     figure, axes = sys.modules.get("matplotlib.figure"), sys.modules.get("matplotlib.axes")

@@ -52,7 +52,7 @@ class Described(NamedTuple):
 
     text: str
     full_length: int
-    """Characters before the cut, `len(text)` when nothing was cut; estimated for large tables and structures."""
+    """The number of characters before the cut. It is `len(text)` if nothing was cut, and an estimate for large tables and structures."""
     fault: str = ""
     """The name of the exception that the value's own code raised. `text` then says that the value has no text."""
 
@@ -60,9 +60,10 @@ class Described(NamedTuple):
 def tell(
     value: object, limit: int | None = None, name_code: Callable[[str], str] = lambda code: code
 ) -> Described:
-    """The text of a value for a model, in a prompt or a tool's result: as by `describe`, but an exception has its traceback.
+    """Return the text of a value for a model, in a prompt or a tool's result. For an exception, the text is its traceback.
 
-    `name_code` gives a traceback the names of cells that a person knows. Never raises.
+    Any other value is described by `describe`. `name_code` replaces file names of cells in a traceback by the names that a
+    person knows. Never raises.
     """
     error: Any = value
     # Its `__class__` may be anything, or raise.
@@ -73,7 +74,7 @@ def tell(
 
 
 def describe(value: object, limit: int | None = None) -> Described:
-    """The value as text of at most `limit` characters (LIMIT when None). Never raises."""
+    """Describe a value in at most `limit` characters (LIMIT if None). Never raises."""
     limit = LIMIT if limit is None else max(limit, 1)
     made = attempt_call(_describe, value, limit)
     described = (
@@ -93,7 +94,7 @@ def describe(value: object, limit: int | None = None) -> Described:
 
 
 def _describe(value: object, limit: int) -> Described:
-    """The text before the cut."""
+    """Describe a value without the cut."""
     if isinstance(value, str) and not isinstance(value, enum.Enum):
         text = str.__str__(value)
         if text and not text[:1000].strip() and not text.strip():
@@ -108,9 +109,8 @@ def _describe(value: object, limit: int) -> Described:
         plain, fault = reader.read(value), reader.fault
         left_out = reader.left_out / reader.seen
     text = plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False, allow_nan=False)
-    return Described(
-        text, int(len(text) * (1 + left_out)), fault
-    )  # the unread values are taken to be as long as the others
+    # An estimate: as if the values that were not read had the same length as the others.
+    return Described(text, int(len(text) * (1 + left_out)), fault)
 
 
 class _Reader:
@@ -120,7 +120,7 @@ class _Reader:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """The exception of the value's own code, if it raised. The fault of a part is told in the part's place."""
+        """The name of the exception that the value's own code raised, if any. The fault of a part stands in the part's place."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -173,7 +173,7 @@ class _Reader:
         return [*items, *note.values(), *(self.read(item, depth) for item in values[len(values) - end :])]
 
     def _note(self, missing: int, what: str, name: str = "") -> dict[str, object]:
-        """Count the values left out; returns a note to put in their place, {} when there are none."""
+        """Count the values that are left out, and return a note for their place; {} if there are none."""
         self.left_out += max(missing, 0)
         return {name: f"… {missing:,} more {what} left out …"} if missing > 0 else {}
 
@@ -259,7 +259,7 @@ def _name_type(value: object) -> str:
 
 
 def _count_items(value: object) -> str:
-    """How many items a value that was cut has, for the note in its text; "" where that says nothing."""
+    """Say how many items a value has, for the note about its cut; "" for a value without items."""
     if isinstance(value, Mapping):
         return f"an object with {len(value):,} entries; "
     if isinstance(value, FirstItems):
@@ -268,10 +268,10 @@ def _count_items(value: object) -> str:
 
 
 def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
-    """At most `limit` characters: the beginning and the end, and between them how much was left out.
+    """Cut a text to at most `limit` characters. Its beginning and its end stay; a note between them says how much is left out.
 
-    Cuts at line ends where one is near. `what` stands before the number in the note. That number is `full_length` if
-    `text` itself is only a part.
+    Cuts at the end of a line if one is near. `what` stands before the number of characters in the note. `full_length` is that
+    number, if `text` itself is only a part.
     """
     if len(text) <= limit:
         return text
@@ -281,7 +281,7 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
         "ask for a smaller part to see them …]\n"
     )
     room = limit - len(note)
-    if room < limit // 2:  # so little that the note would be most of it
+    if room < limit // 2:  # the note would be most of the text
         return text[: limit - 1] + "…"
     head, tail = text[: room * 2 // 3], text[len(text) - (room - room * 2 // 3) :]
     near = room // 20
@@ -292,12 +292,12 @@ def cut(text: str, limit: int, what: str = "", full_length: int = 0) -> str:
     return f"{head}{note}{tail}"
 
 
-# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: whoever made the value has done
-# so. A table is told by its shape, its columns (type, number of missing values), and its first rows as CSV.
+# Tables and arrays of pandas, polars and NumPy. None of these packages is imported here: whoever made the value has imported
+# the package. The text of a table has its shape, its columns (type, number of missing values), and its first rows as CSV.
 
 
 def describe_table(value: Any) -> tuple[str, int] | None:
-    """(text, characters that the whole would have) for a table or an array; None for anything else."""
+    """Return (text, number of characters of the whole text) for a table or an array; None for any other value."""
     pandas, polars, numpy = sys.modules.get("pandas"), sys.modules.get("polars"), sys.modules.get("numpy")
     kind = type(value).__name__
     if pandas is not None:
@@ -322,7 +322,7 @@ def describe_table(value: Any) -> tuple[str, int] | None:
 def _describe_columns(
     kind: str, part: Any, missing: Iterable[int], shape: tuple[int, int]
 ) -> tuple[str, int]:
-    """A table by its first columns (`part`) and first rows, and what is left out."""
+    """Describe a table by its first columns (`part`) and its first rows. The text says what is left out."""
     (rows, width), shown = shape, part.shape[1]
     columns = [
         f"{name} ({dtype}{f', {count:,} missing' if count else ''})"

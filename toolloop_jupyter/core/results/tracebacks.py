@@ -1,4 +1,4 @@
-"""An exception as a person wants to read it: its traceback, cut to their own code."""
+"""Cuts a traceback to the person's own code."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LIBRARIES = tuple(
     for path in {_PATHS[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _MOST_FOREIGN = 3
-"""Frames that are kept of a traceback without a line of the person's own."""
+"""So many last frames are kept of a traceback that has no frame of the person's own code."""
 
 
 def cut_traceback(error: BaseException) -> str:
-    """The traceback, with its causes, cut to the person's own code: no frames of this package, nor of libraries.
+    """Return the traceback of an error and its causes, without the frames of this package and of libraries.
 
-    Where nothing is the person's own (a library's function as a tool), its last frames stay. An error whose own code
-    (its notes, its text) fails has only its words. Never raises.
+    If all frames are a library's (its function is the tool), the last ones stay. If the error's own code fails (for its text
+    or its notes), the traceback is left out. Never raises.
     """
     made = attempt_call(_write_traceback, error)
     return join_surrogates(f"{describe_error(error)}\n" if isinstance(made, Raised) else made)
@@ -64,7 +64,7 @@ def _is_library(filename: str) -> bool:
 
 
 def _shorten(frame: traceback.FrameSummary) -> traceback.FrameSummary:
-    """The frame with a file name without this machine's folders."""
+    """Return the frame without this machine's folders in its file name."""
     name = frame.filename.replace("\\", "/")
     for folder in (*_LIBRARIES, "/site-packages/", "/dist-packages/"):
         if folder in name:
