@@ -1,8 +1,8 @@
-"""The bridge from sync code to the loop: `run_sync` for one coroutine, `StreamRunner` for the steps of a stream.
+"""Runs async code from sync code: `run_sync` runs one coroutine, `StreamRunner` runs the steps of a stream.
 
-If no loop runs, one loop is kept for all calls; in another thread, each call makes a loop. If a loop runs (in a cell, in a
-widget's callback), asyncio forbids to enter it again, for four reasons. `_turn_running_loop` gets round each of them, only
-during the wait; nothing in asyncio stays changed afterwards:
+If no loop runs in the main thread, all calls use one kept loop. In another thread, each call makes a loop. If a loop runs (in
+a cell, in a widget's callback), four rules of asyncio forbid to run it from inside. `_turn_running_loop` works around each of
+them during the wait. Afterwards nothing in asyncio is changed:
 
 1. `run_until_complete` refuses a running loop. We run the loop ourselves, one `_run_once` at a time.
 2. A task's step refuses to start inside the step of another task. We take the outer task off (`_leave_task`), then put it back.
@@ -78,7 +78,7 @@ def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
                     raise
 
     context = copy_context()
-    # ipykernel 7 runs all messages in the context of the cell that waits here: they must not inherit our output's target.
+    # ipykernel 7 runs all messages in the context of the cell that waits here. They must not inherit the target of our output.
     try:
         with redirect_output(None), while_callback_waits(outer):
             return drive(serve_and_run, context, instead)
@@ -152,11 +152,13 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
         while not task.done():
             _free_contexts(list(loop._ready))
             try:
-                # BaseEventLoop's own, also where nest_asyncio has put another on the loop's class.
+                # BaseEventLoop's own, since nest_asyncio may have replaced the method of the loop's class.
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
                 continue  # as in _turn_idle_loop
-            if loop._stopping:  # the kernel shuts down: a loop that was told to stop does not wait, it spins
+            if (
+                loop._stopping
+            ):  # the kernel shuts down: a stopping loop does not wait for events, so we wait below
                 if stopping_since is None:
                     stopping_since = time.monotonic()
                     task.cancel()
@@ -186,15 +188,15 @@ def _do_nothing() -> None:
     pass
 
 
-# --- The user's own `asyncio.run(main())` in a cell, after `%toolloop nest`: nest_asyncio2, with a correction.
-# On ipykernel 7 it delays each callback whose context is entered, and so each click (measured, see `__init__`). So the kernel's
-# loop gets a `run_until_complete` that waits as `run_sync` does.
+# --- `%toolloop nest`: the user's own `asyncio.run(main())` works in cells, by nest_asyncio2 and a correction.
+# On ipykernel 7, nest_asyncio2 delays each callback whose context is entered, and so each click (measured, see `__init__`). So
+# the kernel's loop gets a `run_until_complete` that waits as `run_sync` does.
 
 
 def nest_loop() -> None:
     """Let code in cells enter the kernel's loop by `asyncio.run` and `run_until_complete`, until the kernel ends.
 
-    A second time changes nothing. Raises Mistake where there is no kernel, or its loop is not asyncio's own (uvloop).
+    A second call changes nothing. Raises Mistake if there is no kernel, or if its loop is not asyncio's own (uvloop).
     """
     loop = find_kernel_loop()
     if loop is None:
@@ -207,7 +209,7 @@ def nest_loop() -> None:
     import nest_asyncio2
 
     with warnings.catch_warnings():
-        # It warns if nest_asyncio was applied before (Colab's notebooks do that). The method that it warns of is replaced below.
+        # nest_asyncio2 warns if nest_asyncio was applied before (Colab does that). The method in question is replaced below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
         # A loop that `asyncio.run` makes for itself (in a thread) is closed afterwards, as without the package (from 3.12 on).
         nest_asyncio2.apply(loop, run_close_loop=True)
@@ -240,9 +242,9 @@ def _run_until_complete(loop: Any, future: Awaitable[T]) -> T:
 
 
 class StreamRunner:
-    """Runs the steps of one stream from sync code, in any thread, all on one loop.
+    """Runs the steps of one stream from sync code, in any thread. All steps run on the same loop.
 
-    It is the loop that runs in the thread of the first step or, if none runs there, a loop in a thread of its own.
+    If a loop runs in the thread of the first step, that loop is used; if not, a loop in a thread of its own.
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
@@ -273,8 +275,8 @@ class StreamRunner:
 def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
     """Run `make()` on a loop of another thread, in the context of this one.
 
-    An interrupt, or another exception in this thread, cancels it. After the first interrupt we wait for its end; after a second
-    one, or another exception, we do not.
+    An interrupt, or another exception in this thread, cancels the work. After the first interrupt we wait for the end of the
+    work. After a second interrupt, or another exception, we do not wait.
     """
     tasks: list[asyncio.Task[T]] = []
     ended, asked, interrupted = threading.Event(), False, False
@@ -283,7 +285,7 @@ def _run_in_its_thread(loop: asyncio.AbstractEventLoop, make: Make[T]) -> T:
         tasks.append(loop.create_task(make()))
         tasks[0].add_done_callback(lambda _: ended.set())
 
-    def cancel() -> None:  # comes to the loop after `begin`, where that was called
+    def cancel() -> None:  # the loop calls it after `begin`, if that was called
         if tasks:
             tasks[0].cancel()
 
@@ -322,14 +324,14 @@ class _Loops:
         self._lock = threading.Lock()
 
     def get_kept(self) -> asyncio.AbstractEventLoop:
-        """The main thread's loop, for all calls: LiteLLM's logging worker prints a complaint for each new loop."""
+        """Return the main thread's loop for all calls. (LiteLLM's logging worker prints a complaint for each new loop.)"""
         if self._kept is None or self._kept.is_closed() or self._kept_by != os.getpid():
             self._kept, self._kept_by = asyncio.new_event_loop(), os.getpid()
             atexit.register(_close, self._kept)
         return self._kept
 
     def get_background(self) -> asyncio.AbstractEventLoop:
-        """The loop that runs in a thread of its own."""
+        """Return the loop that runs in a thread of its own."""
         with self._lock:
             if self._background is None or self._thread is None or not self._thread.is_alive():
                 self._background = asyncio.new_event_loop()
@@ -345,10 +347,10 @@ _loops = _Loops()
 
 
 def _close(loop: asyncio.AbstractEventLoop, thread: threading.Thread | None = None) -> None:
-    """Cancel the tasks that are left on a loop at exit, as `asyncio.run` does after each call. `thread`: where the loop runs."""
+    """Cancel the tasks that are left on a loop at exit, and close the loop. `thread`: the thread that runs the loop, if any."""
     if thread is not None and thread.is_alive():
         loop.call_soon_threadsafe(loop.stop)
-        thread.join(1)  # no longer: a tool may block it
+        thread.join(1)  # not longer than a second, since a tool may block it
     if loop.is_closed() or loop.is_running():
         return
     left = asyncio.all_tasks(loop)
