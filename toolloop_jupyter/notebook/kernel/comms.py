@@ -1,4 +1,4 @@
-"""While a run waits, clicks overtake its cell, and Stop is noticed at once. The essay in `__init__.py` says why.
+"""Lets clicks overtake a cell whose run waits, and notices Stop at once. The essay in `__init__.py` says why that is needed.
 
 `serving_clicks` and `running_in_cell` are entered around a run. One `_Pump` serves all runs that wait at the same time: it
 wakes the kernel's loop and, on ipykernel 6, takes comm messages out of the queue. A run in a widget's callback may interrupt a
@@ -44,7 +44,7 @@ async def serving_clicks() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]:
-    """Like `serving_clicks`, for a run of the API. Its tools' output goes to the cell that started it, whatever runs meanwhile."""
+    """Like `serving_clicks`, for a run of the API. The output of the run's tools goes to the cell that started the run."""
     async with serving_clicks():
         with Cell.here().outputs_of_run(may_be_cleared=may_be_cleared):
             yield
@@ -52,7 +52,7 @@ async def running_in_cell(*, may_be_cleared: bool = True) -> AsyncIterator[None]
 
 @contextmanager
 def _silence_late_clicks() -> Iterator[None]:
-    """While entered, a click on a card that is gone does not print "No such comm" (package comm 0.2, logger "Comm")."""
+    """While entered, a click on a removed card does not print "No such comm" (package comm 0.2, logger "Comm")."""
 
     def passes(record: logging.LogRecord) -> bool:
         return not str(record.msg).startswith("No such comm:")
@@ -139,15 +139,16 @@ class _Pump:
         """Find or make the pump for a run, and count the run as a user. `outer`: the task whose sync code waits for the run."""
         if not _pumps:
             _contain_exits(asyncio.get_running_loop())
-            _tell_ends_of_comms(kernel)
+            _send_idle_after_comms(kernel)
         if not _pumps or _pumps[-1].dispatches_in(outer):
             _pumps.append(_Pump(kernel, outer))
         _pumps[-1]._users += 1
         return _pumps[-1]
 
     def leave(self) -> list[asyncio.Task[None]]:
-        """Count one user less. The last user ends the pump, and gets the tasks to wait for: the pump's own, and that of a
-        message that is being dispatched.
+        """Count one user less. The last user ends the pump.
+
+        Returns the tasks that the last user has to wait for: the pump's own, and that of a message that is being dispatched.
         """
         self._users -= 1
         if self._users:
@@ -155,7 +156,7 @@ class _Pump:
         _pumps.remove(self)
         if not _pumps:
             _let_exits_pass(asyncio.get_running_loop())
-            _leave_ends_of_comms(self._kernel)
+            _stop_sending_idle(self._kernel)
         self._task.cancel()
         held_up = any(self.dispatches_in(pump._outer) for pump in _pumps)
         return [self._task] if self._dispatching is None or held_up else [self._task, self._dispatching]
@@ -201,10 +202,10 @@ class _Pump:
             _, frames = session.feed_identities(list(arguments[0]), copy=False)
             return session.unpack(frames[1].bytes)["msg_type"] in ("comm_open", "comm_msg", "comm_close")
         except (ValueError, LookupError, TypeError):
-            return False  # malformed: the kernel's to report
+            return False  # malformed: the kernel will report it
 
     async def _dispatch(self, dispatch: _Dispatch, arguments: tuple[object, ...]) -> None:
-        """Let the kernel handle a message while a cell runs, and then give the cell its parent and SIGINT handler back."""
+        """Let the kernel handle a message while a cell runs. Then give the cell back its parent and its SIGINT handler."""
         kernel, self._new_handler = self._kernel, None
         self._of_cell = _State.of(kernel)
         set_parent_before = kernel.set_parent
@@ -231,7 +232,8 @@ class _Pump:
     def lend_to_cell(self) -> Iterator[None]:
         """While entered, the interrupted cell has its parent and SIGINT handler back, so that it can go on, and even end.
 
-        Entered by the callback that handles the message, around its wait for a run. Afterwards the callback has its own again.
+        The callback that handles the message enters this while it waits for a run. Afterwards the callback has its own parent
+        and handler again.
         """
         of_callback, handler = _State.of(self._kernel), signal.getsignal(signal.SIGINT)
         flush(None)
@@ -243,17 +245,18 @@ class _Pump:
             flush(None)
             of_callback.give_back(self._kernel)
             handler_now = signal.getsignal(signal.SIGINT)
-            if handler_now is not handler:  # a cell that has begun meanwhile has set it
+            if handler_now is not handler:  # set by a cell that has begun meanwhile
                 self._new_handler = handler_now
 
 
 _pumps: list[_Pump] = []
-"""The newest is last. Only that one dispatches; those before it are blocked."""
+"""The pumps, the newest one last. Only the newest pump dispatches messages; the others are blocked."""
 
 
 def while_callback_waits(outer: asyncio.Task[object] | None) -> AbstractContextManager[None]:
-    """The context for a run that sync code of the task `outer` waits for. If the task handles a comm message, the interrupted
-    cell goes on meanwhile.
+    """Return the context for a run for which sync code of the task `outer` waits.
+
+    If the task handles a comm message, the interrupted cell goes on while the context is entered.
     """
     kernel = get_kernel()
     for pump in _pumps:
@@ -288,17 +291,21 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
     finally:
         if vars(kernel).get("should_handle") is should_handle:
             del kernel.should_handle
-            if getattr(before, "__self__", None) is not kernel:  # a run in a callback in a callback
+            if (
+                getattr(before, "__self__", None) is not kernel
+            ):  # true if a callback runs inside another callback's wait
                 kernel.should_handle = before
         # Later, when the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
 
-def _tell_ends_of_comms(kernel: Kernel) -> None:
-    """On ipykernel 7.4, say "idle" of a comm message that was handled amid a cell: the kernel says nothing of its end.
+def _send_idle_after_comms(kernel: Kernel) -> None:
+    """On ipykernel 7.4, send "idle" after a comm message that was handled while a cell runs. The kernel itself does not send it.
 
-    ipywidgets in a front-end sends a field's next change only when the one before has ended: a choice that is changed and
-    changed back would be the first one for the kernel. `_publish_status` is private (6.0 to 7.4), and so is `concurrent`.
+    In a front-end, ipywidgets sends a field's next change only after the "idle" of the change before. Without it, the kernel
+    would not hear that a changed choice was changed back.
+
+    private: `_publish_status` (ipykernel 6.0 to 7.4), and the option `concurrent`.
     """
     before: Any = kernel.dispatch_shell
     if "concurrent" not in inspect.signature(before).parameters:
@@ -307,13 +314,13 @@ def _tell_ends_of_comms(kernel: Kernel) -> None:
     async def dispatch_shell(*arguments: object, **options: object) -> None:
         await before(*arguments, **options)
         if options.get("concurrent"):
-            kernel._publish_status("idle", "shell")  # the message is the parent still
+            kernel._publish_status("idle", "shell")  # the message is still the parent
 
     dispatch_shell._toolloop_below = before  # type: ignore[attr-defined]
     kernel.dispatch_shell = dispatch_shell
 
 
-def _leave_ends_of_comms(kernel: Kernel) -> None:
+def _stop_sending_idle(kernel: Kernel) -> None:
     below = getattr(vars(kernel).get("dispatch_shell"), "_toolloop_below", None)
     if below is not None:
         del kernel.dispatch_shell
@@ -321,11 +328,11 @@ def _leave_ends_of_comms(kernel: Kernel) -> None:
             kernel.dispatch_shell = below
 
 
-# --- Tasks that a tool starts: asyncio would raise their SystemExit out of the loop, and end the kernel.
+# --- Tasks that a tool starts: asyncio would raise their SystemExit out of the loop, which would end the kernel.
 
 
 def _contain_exits(loop: asyncio.AbstractEventLoop) -> None:
-    """Let SystemExit be an ordinary error in the tasks that code of a run starts on this loop."""
+    """Turn SystemExit into an ordinary error (RuntimeError) in the tasks that code of a run starts on this loop."""
     below: Any = loop.get_task_factory()
 
     def make_task(loop: asyncio.AbstractEventLoop, work: Any, **options: Any) -> asyncio.Task[object]:
