@@ -48,7 +48,7 @@ class TurnCancelled(asyncio.CancelledError):
 
 async def run_turn(turn: Turn) -> TurnEnd:
     """Run one turn to its end; returns how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
-    turn.history.begin_turn(turn.config.instructions)
+    turn.history.begin_turn(turn.config.instructions, turn.config.route.family)
     turn.history.add_user(turn.prompt.content)
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
