@@ -100,23 +100,23 @@ def pytest_xdist_make_scheduler(config, log):
     return Groups(config, log)
 
 
-def _group(items):
-    """Put tests of one group together. Groups that take long begin first, so that no process is left alone with one.
+SECONDS = {"browser": 8, "notebook": 8, "gateway": 4, "slow": 60, "stacks": 1.2, "kernel": 0.6}
+"""About how long a test of a tier takes on a quiet machine; the first that fits counts."""
 
-    These are the groups with a test that takes long, then the largest.
-    """
-    sizes = Counter(_group_of(item.nodeid) for item in items)
-    takes_long = {_group_of(item.nodeid) for item in items if _takes_long(item)}
+
+def _group(items):
+    """Put tests of one group together. What takes longest begins first, so that no process is left alone with a long one."""
+    lasts = Counter()
+    for item in items:
+        lasts[_group_of(item.nodeid)] += next(
+            (seconds for tier, seconds in SECONDS.items() if item.get_closest_marker(tier)), 0.05
+        )
 
     def place(item):
         group = _group_of(item.nodeid)
-        return group not in takes_long, -sizes[group], group
+        return -lasts[group], group
 
     items.sort(key=place)
-
-
-def _takes_long(item):
-    return any(item.get_closest_marker(name) for name in ("slow", "browser", "gateway"))
 
 
 MUCH_TO_SHOW = ("test_payloads", "test_record", "test_safety")

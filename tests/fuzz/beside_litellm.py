@@ -174,8 +174,10 @@ def _find_cause(script: Mapping[str, Any]) -> str:
     messages = [message["tool_calls"] for message in script["messages"]]
     if any("}{" in call["arguments"] for calls in messages for call in calls):
         return "several calls in one"
-    if any(call["id"] and call in calls[:number] for calls in messages for number, call in enumerate(calls)):
-        return "calls sent twice"
+    for calls in messages:
+        sent = [(call["id"], call["name"].strip(), call["arguments"].strip()) for call in calls if call["id"]]
+        if len(set(sent)) < len(sent):
+            return "calls sent twice"
     return ""
 
 

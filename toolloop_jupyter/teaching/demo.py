@@ -166,7 +166,7 @@ class Conversation:
             told = [f"Before this you asked: “{self.prompts[-2][:160]}” I still have that:", kept.told()]
         elif not told:
             fit = f"None of my tools ({', '.join(self.tools)}) fits." if self.tools else "I have no tools."
-            told = [f"You wrote: “{self.prompt[:160]}” {fit}"]
+            told = [f"You wrote: “{self.prompt[:160]}”", fit]
         if asked:
             read = [step.result for step in self.earlier + self.steps if step.kind == "ok"][-1:]
             parts = [f"`{a or b}`" for text in read for a, b in OUTLINE.findall(text[:20_000])]

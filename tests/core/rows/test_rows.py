@@ -18,7 +18,7 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.conversation import Named, tell_text
 from toolloop_jupyter.core.events import ArgumentInvalid
 from toolloop_jupyter.core.rows.table import RowPrompt, Table
-from toolloop_jupyter.teaching import ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -388,3 +388,41 @@ async def test_a_script_for_each_row():
     assert [row.answer for row in rows] == ["first"] * 3
     assert len(model.requests) == 3
     assert {row.result.model for row in rows} == {"toolloop/lesson"}
+
+
+class NoClass:
+    """A value whose class cannot be asked for."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError
+
+
+async def test_a_cell_with_code_of_its_own():
+    """Whatever a cell's value does when it is looked at, the other rows go on."""
+    rows = await amap(
+        "Say {{row}}", [{"row": 1}, {"row": NoClass()}, {"row": 2}], model=ScriptedModel("Yes.")
+    )
+    assert [row.answer for row in rows] == ["Yes."] * 3
+
+
+async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
+    """The person's function that makes a row's model may fail, or give something else."""
+    made = {
+        "a": lambda: ScriptedModel("A."),
+        "b": lambda: 1 / 0,
+        "c": lambda: 5,
+        "d": lambda: ScriptedModel("D."),
+    }
+    rows = await amap("{{row}}", list(made), model=ModelOfRow(lambda row: made[row["row"]]()))
+    assert [row.answer for row in rows] == ["A.", None, None, "D."]
+    assert "division by zero" in rows[1].error
+    assert "no ScriptedModel" in rows[2].error
+
+
+async def test_a_fallbacks_script_begins_with_each_row():
+    """As that of the model does: each row's second model plays from its beginning."""
+    first = ScriptedModel(error("out of order", 400), repeat_last=True)
+    options = tl.ToolLoopOptions(fallback=[ScriptedModel("Second.")])
+    rows = await amap("{{row}}", ["a", "b"], model=first, options=options, concurrency=1)
+    assert [row.answer for row in rows] == ["Second."] * 2

@@ -38,7 +38,7 @@ class HarnessError(Exception):
     """Base class of every error of this package.
 
     Notebooks show it as one line: IPython takes `_render_traceback_` (7.34 to 9) instead of a traceback, and
-    the cell still counts as failed for nbconvert and papermill. What it quotes (a provider's words, a key that the model
+    the cell still counts as failed for nbconvert and papermill. Quoted text (a provider's words, a key that the model
     wrote, a name that was typed) is shown without control sequences and without the runs' keys.
     """
 

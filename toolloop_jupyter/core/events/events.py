@@ -21,7 +21,7 @@ class Attachment:
     address: str = field(default="", repr=False)
     """Its data address (`data:image/png;base64,…`), or "". A picture of the prompt has the address of a small copy, for people."""
     is_sent: bool = False
-    """Whether it is of the prompt; those come first."""
+    """Whether it is a part of the prompt. Those come before the parts of the answer."""
 
 
 StopReason: TypeAlias = Literal[

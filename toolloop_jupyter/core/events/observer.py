@@ -75,8 +75,8 @@ class Observer:
 
 
 class Gate:
-    """What runs that go on side by side share: how fast they ask a model, what they may cost, whose turn it is with a tool
-    and with the person. This one shares nothing.
+    """Limits that runs side by side share: the pace of their requests, their cost, and the order in which they use a tool and
+    ask the person. This class has no limits.
     """
 
     retries: int | None = None
@@ -89,11 +89,14 @@ class Gate:
     async def enter(self) -> None:
         """Wait until a request may go out. `leave` follows, however the request ends."""
 
-    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+    def leave(
+        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+    ) -> float | None:
         """A request has ended: answered (status 200), failed, or cut (None).
 
-        `wait`: the seconds that the server asks for; `said`: its error's text. The seconds after which `enter` lets the same
-        request go out once more, where that is no try of the call: all runs wait then. None mostly.
+        `wait`: the seconds that the server asks for; `said`: its error's text; `is_last`: whether no `fallback` is asked if
+        the call fails. Returns None, or, if all runs wait now, the seconds after which `enter` lets the same request go out
+        once more; that does not count as a try of the call.
         """
         return None
 

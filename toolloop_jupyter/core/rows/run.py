@@ -183,6 +183,9 @@ class RowsRun:
         """Run the rows on this loop, each in a task of its own."""
         async for job in self._list_jobs():
             stream = begin_row(self._config, job, self._host_of(job.number), self._allowed)
+            if isinstance(stream, Row):
+                await self._keep(stream)
+                continue
             task = asyncio.ensure_future(self._run_row(stream, job))
             self._running[task] = stream
             task.add_done_callback(self._take_out)
@@ -235,12 +238,12 @@ class RowsRun:
                 self._end(f"row {number} could not be read: {describe_error(row.error, 500)}")
             if isinstance(row, Raised) or row is MISSING:
                 return
-            ended = self._find_end(number, row)
-            if ended is None:
-                yield self._make_job(number, row)
+            found = self._prepare(number, row)
+            if isinstance(found, Job):
+                yield found
                 since = time.monotonic()
             else:
-                await self._keep(ended)
+                await self._keep(found)
             if time.monotonic() - since > BREATH:
                 await asyncio.sleep(0)
                 since = time.monotonic()
@@ -250,20 +253,20 @@ class RowsRun:
         prompt = self._prompt.fill(row)
         return Job(number, row, prompt, self._keys.make(prompt))
 
-    def _find_end(self, number: int, row: Mapping[str, Any]) -> Row | None:
-        """What came of a row that need not be run; None for one that has to be."""
+    def _prepare(self, number: int, row: Mapping[str, Any]) -> Job | Row:
+        """The job of a row that has to be run, or what came of one that need not be."""
         try:
             job = self._make_job(number, row)
         except ArgumentInvalid as error:
             return Row(number, "", row, None, str(error))
         if self._store is None:
-            return None
+            return job
         if (line := self._store.take(job.key)) is not None:
             host, output = self._host_of(number), self._config.output
             with contextlib.suppress(ValueError, KeyError, TypeError):  # of another release: run once more
                 return dataclasses.replace(decode_row(line, number, row, output, host), from_store=True)
         self._tally.again += self._store.has_failed(job.key)
-        return None
+        return job
 
     async def _run_row(self, stream: AsyncEventStream, job: Job) -> None:
         row = await finish_row(stream, job, self._config)

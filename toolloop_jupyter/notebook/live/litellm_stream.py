@@ -253,7 +253,7 @@ class _Conversion:
         return [ours] if fitting else [call, ours]
 
     def _end_call(self, result: ToolResult) -> Shown:
-        """A result with the time of its call (with the wait for a decision) and the decision."""
+        """Return the result with its decision and the seconds of its call, which include the wait for the decision."""
         if result.id not in self._open:
             return Notice(f"a result of a call that was not announced: {first_line(result.output, 200)}")
         _, began = self._open.pop(result.id)

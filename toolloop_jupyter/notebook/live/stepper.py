@@ -103,8 +103,8 @@ _NO_OPTIONS = ("messages", "tools", "model", "stream_options")
 
 
 def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
-    """A request as it is really sent, but for the bytes of pictures and files, which are cut: LiteLLM (1.110) drops fields of
-    a message that are null.
+    """Return a request without the null fields of its messages, as LiteLLM (1.110) sends it. The bytes of pictures and files
+    are cut.
     """
     messages = [cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {

@@ -16,7 +16,7 @@ from ...core.session import AsyncSession
 from ...core.text import plain
 from ...core.tools import ToolSource
 from .. import kernel, live
-from ..html import BLOCK, STYLE, TABLE, inline
+from ..html import BLOCK, CELL, STYLE, TABLE, inline
 from ..live import Means
 from ..transcript import Block, make_bundle
 from .options import in_flags
@@ -198,11 +198,11 @@ _MARKS = {"ok": "✓", "bad": "✗", "note": "·"}
 def _render(findings: list[Finding]) -> dict[str, str]:
     rows, lines = [], []
     for one in findings:
-        mark, left = _MARKS[one.state], 'style="text-align:left"'
-        code = f"<br>→ <code>{inline(one.remedy)}</code>" if one.remedy else ""
+        mark, style = _MARKS[one.state], f'style="{CELL}"'
+        code = f"<br><code>→ {inline(one.remedy)}</code>" if one.remedy else ""
         rows.append(
-            f'<tr><td class="tlj-{one.state}">{mark}</td><td {left}><b>{inline(one.what)}</b></td>'
-            f"<td {left}>{inline(one.says)}{code}</td></tr>"
+            f'<tr><td class="tlj-{one.state}" {style}>{mark}</td><td {style}><b>{inline(one.what)}</b></td>'
+            f"<td {style}>{inline(one.says)}{code}</td></tr>"
         )
         lines.append(f"{mark} {one.what:<26} {plain(one.says)}{f' → {one.remedy}' if one.remedy else ''}")
     html = f'{STYLE}<div class="tlj" style="{BLOCK}"><table style="{TABLE}">{"".join(rows)}</table></div>'

@@ -118,7 +118,8 @@ def call_block(
     sign = _sign(result, decision, state)
     decided = "" if decision is None else decision_text(decision)
     facts = [*_facts(result, decision, shown, sign), *([shorten(note, 120)] if note else [])]
-    name, inner = shorten(call.name, _NAME), short_arguments(given)
+    edited = decision.arguments if decision is not None else None
+    name, inner = shorten(call.name, _NAME), short_arguments(given if edited is None else edited)
     in_full = " · ".join([shorten(first_line(decided, 200), 80), *facts] if decided else facts)
     in_short = " · ".join(filter(None, [in_a_word(decision), *facts]))
     line = (

@@ -263,7 +263,7 @@ def _draw_row(row: RowLike) -> Block:
         dim(f"{row.number:,}", "span"),
         f"<code>{esc(asked)}</code>",
         inline(came),
-        dim(took, "span"),
+        f'<span style="{DIM};white-space:nowrap">{took}</span>',
     )
     html = "<tr>" + "".join(f'<td style="{CELL}">{cell}</td>' for cell in cells) + "</tr>"
     return Block(

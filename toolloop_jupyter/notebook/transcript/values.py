@@ -135,13 +135,19 @@ def write_json(value: object, indent: int | None = None) -> str | None:
 def _show_plain_data(
     value: dict[object, object] | list[object] | tuple[object, ...], model_text: str, expression: str
 ) -> Shown:
-    size = _count(value, len(value))
+    size = _find_short(value) or _count(value, len(value))
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, str) for item in value[:1000]):
         shown = show_text("\n".join(map(str, value[: MOST_LINES + 1])), expression)
         return dataclasses.replace(shown, size=size)
     text = write_json(value, 2) if len(model_text) <= MOST_CHARACTERS else model_text
     shown = show_text(model_text if text is None else text, expression, "json" if text else "")
     return dataclasses.replace(shown, size=size)
+
+
+def _find_short(value: dict[object, object] | list[object] | tuple[object, ...]) -> str:
+    """The value itself as JSON, if it is so short that it can stand in the place of its size; else ""."""
+    text = write_json(value) if 0 < len(value) <= _SHORT else None
+    return text if text is not None and len(text) <= _SHORT else ""
 
 
 def _count(value: object, count: int) -> str:

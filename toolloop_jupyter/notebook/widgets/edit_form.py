@@ -15,6 +15,7 @@ from ..html import dim, escaped_json, hides, inline, shorten, visible
 from .controls import close
 
 _LONG = 80
+"""Characters of a text that has a field of several lines, and about those of one such line."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ def _input(spec: FieldSpec) -> ipywidgets.Widget:
             return ipywidgets.Dropdown(options=spec.choices, **given)
         case "text" | "number":
             return ipywidgets.Text(**given, continuous_update=False)
-    rows = min(max(str(spec.shown).count("\n") + 1, 3), 16)
+    rows = sum(1 + len(line) // _LONG for line in str(spec.shown).split("\n"))
+    rows = min(max(rows, 3), 16)
     return ipywidgets.Textarea(**given, rows=rows, continuous_update=False)
 
 
