@@ -254,6 +254,8 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: st
 
 def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> None:
     turn.outlet.record(result)
+    for one in turn.observers:
+        one.after_call(call.asked, result)
     span = Span("tool", call.asked.name, began, turn.spent.now(), is_error=result.is_error)
     turn.spent.spans.append(span)
 
@@ -319,7 +321,7 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
         keywords[bound.tool.context_parameter] = ToolContext(
-            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval)
+            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval), call.number
         )
 
     def start() -> object:

@@ -76,6 +76,8 @@ class ToolContext:
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
     """Asks, in the middle of a call, the person or program that approves the run's calls. For async tools, on the run's loop."""
+    number: int = 0
+    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
