@@ -22,7 +22,7 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import Output
 from toolloop_jupyter.core.rows.store import Store, decode_row, encode_row
 from toolloop_jupyter.core.text import remember
-from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning, text
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -265,6 +265,21 @@ async def test_keys_are_kept_out(tmp_path):
     written = store.read_text()
     for secret in ("quite-a-secret", "hunter2hunter2", "sk-abcdefgh"):
         assert secret not in written, secret
+
+
+async def test_a_key_in_pieces(tmp_path):
+    """A key that comes in several pieces of an answer is not in the file, and pieces of an answer are one event there."""
+    store = tmp_path / "rows.jsonl"
+    pieces = [
+        reasoning("it is sk-abcd"),
+        reasoning("efgh12345678"),
+        text("say sk-abcd"),
+        text("efgh12345678."),
+    ]
+    options = tl.ToolLoopOptions(completion_kwargs={"stream": True})
+    await amap("{{row}}", ["a"], model=ScriptedModel(pieces), store=store, options=options)
+    assert "efgh1234" not in store.read_text()
+    assert [event["event"] for event in read(store)[1]["events"]] == ["reasoning", "text"]
 
 
 async def test_rows_are_recorded_and_replayed(tmp_path):
