@@ -155,6 +155,7 @@ async def test_half_a_line_is_dropped(tmp_path):
     [
         ('{"name": "x"}\n', "is no store of rows"),
         ("text,label\n", "is no store of rows"),
+        ("one line, and no end of it", "is no store of rows"),
         ('{"toolloop-rows": 2}\n', "is no store of rows"),
         ('{"toolloop-rows": 1}\nnonsense\n{}\n', "line 2 is no row"),
     ],
@@ -174,6 +175,72 @@ async def test_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(ValueError, match=r"cannot keep rows in 'rows.jsonl': No such file"):
         await amap("{{row}}", ["a"], model=(model := saying()), store=tmp_path / "nowhere" / "rows.jsonl")
     assert model.requests == []
+
+
+FULL_DISK = """
+import asyncio, pathlib, resource, sys
+from toolloop_jupyter import amap
+from toolloop_jupyter.teaching import ScriptedModel
+
+store, texts = pathlib.Path(sys.argv[1]), ["x" * 300 + str(number) for number in range(20)]
+
+def run():
+    return asyncio.run(amap("{{row}}", texts, model=ScriptedModel("ok", name="m"), store=store, concurrency=4))
+
+whole = resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, whole))
+rows = run()
+print(rows.message)
+resource.setrlimit(resource.RLIMIT_FSIZE, (whole, whole))
+again = run()
+print(again.progress.from_store > 0, again.progress.message, len(again), again.failed)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """The run ends with one line and what there is; the file stays valid and free, and the same process goes on with it later."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "rows.jsonl cannot be written: File too large",
+        "True  20 []",
+    ]
+
+
+async def test_a_link_is_its_file(tmp_path):
+    """A store under another name is in use while the run on it goes on."""
+    store, link = tmp_path / "rows.jsonl", tmp_path / "link.jsonl"
+    link.symlink_to(store)
+    other = Store(link)
+    other.open()
+    with pytest.raises(ValueError, match="in use by another run"):
+        await amap("{{row}}", ["a"], model=saying(), store=store)
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("events", [1]),
+        ("events", [{"event": "text", "delta": 5}]),
+        ("events", [{"event": "other"}]),
+        ("usage", "x"),
+        ("text", None),
+        ("cost", "x"),
+        ("seconds", "x"),
+        ("prompt", 5),
+        ("stop_reason", "other"),
+    ],
+)
+async def test_a_line_of_other_data_is_run_again(tmp_path, field, value):
+    """A row whose line has been changed by hand, or written by another release, is run once more."""
+    store = tmp_path / "rows.jsonl"
+    await amap("{{row}}", ["a"], model=saying(), store=store)
+    head, line = store.read_text().splitlines()
+    store.write_text(f"{head}\n{json.dumps({**json.loads(line), field: value})}\n")
+    rows = await amap("{{row}}", ["a"], model=saying(), store=store)
+    assert (rows[0].answer, rows[0].from_store) == ("a", False)
 
 
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):

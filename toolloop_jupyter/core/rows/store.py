@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import json
 import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Mapping
+from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
+from pydantic import BaseModel, TypeAdapter
 
 from ..events import (
     ArgumentInvalid,
-    Decision,
     Event,
     Presenter,
     Reasoning,
     Result,
     Retry,
+    StopReason,
     Text,
     ToolCall,
     ToolResult,
@@ -36,6 +39,7 @@ from .values import Row
 
 VERSION = 1
 HEAD = "toolloop-rows"
+_HEAD_LINE = json.dumps({HEAD: VERSION}).encode() + b"\n"
 JsonObject = dict[str, Any]
 
 _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = {
@@ -48,6 +52,25 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
 """The events that a line has; of a request to a person there is the decision, with its call's result."""
 _LIVE = frozenset({"value", "traceback", "pictures"})
 """What a line has not of a tool's result: the object itself, and what is only shown."""
+
+
+class _Line(BaseModel):
+    """The types of a line's fields. It may have been written by hand, or by another release."""
+
+    key: str
+    done: bool
+    error: str | None
+    seconds: float
+    text: str = ""
+    stop_reason: StopReason = "done"
+    cost: float | None = None
+    usage: tuple[int, int, int, int | None, int | None] = (0, 0, 0, None, None)
+    model: str = ""
+    prompt: str = ""
+    note: str | None = None
+    attempts: int = 0
+    session: str = ""
+    events: list[dict[str, Any]] = []
 
 
 def encode_row(row: Row) -> JsonObject:
@@ -96,6 +119,7 @@ def decode_row(
 ) -> Row:
     """The row of a line. Raises ValueError, KeyError or TypeError for a line that is none, also when its answer does not fit `output`."""
     result = None
+    _Line.model_validate(line)
     if "stop_reason" in line:
         done = line["done"] and output is not None
         result = Result(
@@ -118,9 +142,13 @@ def decode_row(
 
 def _decode_event(fields: Mapping[str, Any]) -> Event:
     given = {name: value for name, value in fields.items() if name != "event"}
-    if given.get("decision") is not None:
-        given["decision"] = Decision(**given["decision"])
-    return _EVENTS[fields["event"]](**given)
+    read: Event = _find_reader(fields["event"]).validate_python(given)
+    return read
+
+
+@functools.cache
+def _find_reader(event: str) -> TypeAdapter[Any]:
+    return TypeAdapter(_EVENTS[event])
 
 
 def _hide_keys(value: Any) -> Any:
@@ -136,14 +164,15 @@ class Store:
     """The file of a rows run, from `open` to `close` this process' own."""
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+        self.path = Path(os.path.realpath(path))  # a link and its file have one lock
         self.notes: list[str] = []
         """What a person should know of the file as it was found."""
         self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Lines of finished rows by key; two rows that are the same have two."""
         self._failed: Counter[str] = Counter()
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
+        """Without a buffer: what could not be written must not be tried again at `close`."""
         self._pending: list[bytes] = []
         self._writing = asyncio.Lock()
 
@@ -152,12 +181,13 @@ class Store:
         try:
             self.path.parent.stat()  # the lock would make a folder that is not there
             self._lock.acquire()
-            self._file = self.path.open("r+b" if self.path.exists() else "x+b")
-            end = self._read(self._file)
+            self._file = self.path.open("r+b" if self.path.exists() else "x+b", buffering=0)
+            with self.path.open("rb") as lines:
+                end = self._read(lines)
             self._file.truncate(end)
             self._file.seek(end)
             if end == 0:
-                self._write([json.dumps({HEAD: VERSION}).encode() + b"\n"])
+                self._write([_HEAD_LINE])
         except Timeout:
             raise ArgumentInvalid(
                 f"store {self.path.name!r} is in use by another run (a notebook's kernel, perhaps); name another file"
@@ -175,7 +205,7 @@ class Store:
         """Take in the lines; returns where the last whole one ends."""
         end = 0
         for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
+            if not line.endswith(b"\n") and (number > 1 or _HEAD_LINE.startswith(line)):
                 self.notes.append("the last line of the store was written half, and is dropped")
                 break
             entry = _parse(line)
@@ -215,15 +245,24 @@ class Store:
 
     def _write(self, lines: list[bytes]) -> None:
         assert self._file is not None
-        self._file.write(b"".join(lines))
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        end = self._file.tell()
+        try:
+            left = memoryview(b"".join(lines))
+            while left:
+                left = left[self._file.write(left) :]
+            os.fsync(self._file.fileno())
+        except OSError:  # a line that is written in part would be no line, also for those that come after it
+            self._file.seek(end)
+            self._file.truncate()
+            raise
 
     def close(self) -> None:
         """Give the file free."""
-        if self._file is not None:
-            self._file.close()
-        self._lock.release()
+        try:
+            if self._file is not None:
+                self._file.close()
+        finally:
+            self._lock.release()
 
 
 def _parse(line: bytes) -> JsonObject:
