@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 import toolloop_jupyter as tl
-from toolloop_jupyter import amap
+from toolloop_jupyter import ToolLoopOptions, amap
 from toolloop_jupyter.core.conversation import Named, tell_text
 from toolloop_jupyter.core.events import ArgumentInvalid
 from toolloop_jupyter.core.rows.table import RowPrompt, Table
@@ -227,6 +227,31 @@ async def test_the_index_is_kept(index):
     assert list(frame["score"]) == [6, 7, 8]
 
 
+async def test_the_index_is_the_one_at_the_start():
+    """A table that is sorted or cut after the run gives no row the index of another one."""
+    table = pd.DataFrame({"text": list("cab")}, index=[10, 20, 30])
+    rows = await amap("{{text}}", table, model=echo())
+    table.index = [30, 20, 10]
+    assert rows.frame["answer"].to_dict() == {10: "c", 20: "a", 30: "b"}
+
+
+async def test_a_doubled_column():
+    """A name that is that of two columns is a mistake in a prompt; elsewhere it is none."""
+    table = pd.DataFrame([["a", "b", "c"]], columns=["text", "text", "other"])
+    with pytest.raises(ValueError, match=r"\{\{text\}\} is the name of more than one column"):
+        await amap("{{text}}", table, model=echo())
+    assert (await amap("{{other}}", table, model=echo()))[0].answer == "c"
+
+
+async def test_fields_with_our_names():
+    """Our columns make way for fields that have their names, however many."""
+    Odd = create_model("Odd", error=(str, ...), row_error=(str, ...))
+    rows = await amap("{{row}}", ["a"], model=ScriptedModel(Odd(error="x", row_error="y")), output=Odd)
+    assert rows.frame[["error", "row_error", "row_row_error"]].to_dict("records") == [
+        {"error": "x", "row_error": "y", "row_row_error": None}
+    ]
+
+
 async def test_columns_of_other_answers():
     """Texts and numbers are `answer`; fields with the names of the frame's own columns keep them."""
 
@@ -388,3 +413,37 @@ async def test_a_script_for_each_row():
     assert [row.answer for row in rows] == ["first"] * 3
     assert len(model.requests) == 3
     assert {row.result.model for row in rows} == {"toolloop/lesson"}
+
+
+async def test_a_row_without_a_model():
+    """Where the function for the rows' models raises, or gives none, that is the row's error, and the others go on."""
+    models = {"a": ScriptedModel("A"), "c": "no model"}
+    rows = await amap("{{row}}", list("abca"), model=lambda row: models[row["row"]], concurrency=1)
+    assert [row.answer for row in rows] == ["A", None, None, "A"]
+    assert [row.error for row in rows.failed] == [
+        "the function for the rows' models raised KeyError: 'b'",
+        "the function for the rows' models gave str, and no ScriptedModel",
+    ]
+
+
+async def test_a_fallback_answers():
+    """Each row that the first model refuses is answered by the next one, from the beginning of its script."""
+    other = ScriptedModel("Other.", name="other")
+    first = ScriptedModel(lambda messages: error("no", 401), repeat_last=True)
+    options = ToolLoopOptions(fallback=[other])
+    rows = await amap("{{row}}", list("abc"), model=first, options=options, concurrency=1)
+    assert [row.answer for row in rows] == ["Other."] * 3
+
+
+async def test_a_failure_after_a_fallback_is_of_its_row():
+    """A key that is refused does not end the whole where a fallback answers, whatever a later row fails of."""
+
+    def answer(messages: list[dict[str, object]]) -> object:
+        return error("odd", 400) if last(messages) == "b" else "Other."
+
+    options = ToolLoopOptions(fallback=[ScriptedModel(answer, repeat_last=True)])
+    first = ScriptedModel(
+        lambda messages: error("odd", 400) if last(messages) == "b" else error("no", 401), repeat_last=True
+    )
+    rows = await amap("{{row}}", list("abc"), model=first, options=options, concurrency=1)
+    assert [row.error is None for row in rows] == [True, False, True]

@@ -21,7 +21,7 @@ from ..events import (
     Sink,
     make_plain,
 )
-from ..loop import Allowed, Config
+from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
 from .values import Row
 
@@ -69,6 +69,7 @@ class KeyMaker:
             "instructions": config.instructions,
             "tools": [tool.spec["function"] for tool in config.tools],
             "output": None if config.output is None else config.output.schema,
+            "fallback": [route.title for route in config.fallbacks],
             "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
         }
         self._begun = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
@@ -120,15 +121,26 @@ class RowHost(Host):
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
     """The configuration of one row's session: a model that plays a script plays it from its beginning."""
-    route = config.route
-    if route.answers is not None and (answers := route.answers.begin_row(job.input)) is not route.answers:
-        route = dataclasses.replace(route, model=answers.model, answers=answers)
-    return dataclasses.replace(config, route=route, host=host)
+    route, *fallbacks = (_begin_script(one, job) for one in (config.route, *config.fallbacks))
+    return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
 
-def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream:
-    """The run of one row, not begun yet. What a person allows "for the session" in it holds for all that share `allowed`."""
-    session = AsyncSession(configure_row(config, job, host), streamed=False, allowed=allowed)
+def _begin_script(route: Route, job: Job) -> Route:
+    if route.answers is None or (answers := route.answers.begin_row(job.input)) is route.answers:
+        return route
+    return dataclasses.replace(route, model=answers.model, answers=answers)
+
+
+def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
+    """The run of one row, not begun yet; its end where there is no model for it.
+
+    What a person allows "for the session" in it holds for all that share `allowed`.
+    """
+    try:
+        configured = configure_row(config, job, host)
+    except HarnessError as error:
+        return Row(job.number, job.key, job.input, None, " ".join(str(error).split()))
+    session = AsyncSession(configured, streamed=False, allowed=allowed)
     return AsyncEventStream(session, job.prompt, streamed=False, close_session=True)
 
 
