@@ -12,7 +12,13 @@ from support.mcp_server import PNG, command, environment, make_server
 from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Mistake, ToolDefinitionError
 from toolloop_jupyter.core.tools import InvalidArguments, make_tools
-from toolloop_jupyter.mcp.schema import SchemaArguments, UnusableSchema, check_schema, make_offered
+from toolloop_jupyter.mcp.schema import (
+    SchemaArguments,
+    UnusableSchema,
+    check_schema,
+    find_problem,
+    make_offered,
+)
 from toolloop_jupyter.notebook.magic.names import find_tools
 from toolloop_jupyter.teaching import ScriptedModel, call
 
@@ -257,6 +263,87 @@ def test_unusable_schemas(schema):
         check_schema(schema)
 
 
+@pytest.mark.parametrize(
+    ("schema", "says"),
+    [
+        ({"type": "object", "$schema": 3}, "is no valid JSON schema"),
+        ({"type": "object", "properties": {"a": {"default": float("nan")}}}, "that JSON does not have"),
+        ({"type": "object", "properties": {"a": {"title": "\ud800"}}}, "that JSON does not have"),
+        (
+            {
+                "type": "object",
+                "$schema": "http://json-schema.org/draft-03/schema#",
+                "properties": {"a": {"type": "any"}},
+            },
+            "cannot be written in the newest",
+        ),
+    ],
+)
+def test_a_strange_schema_is_one_line(schema, says):
+    """A schema that breaks the check itself, or each request to a provider, is left out and said so; the server's others stay."""
+    with pytest.raises(UnusableSchema, match=says):
+        check_schema(schema)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"type": "string", "pattern": r"^\p{L}+$"},
+        {"type": "string", "pattern": "^(?<year>[0-9]{4})$"},
+        {"$ref": "#/$defs/a%20b"},
+    ],
+)
+def test_what_other_languages_write_is_no_fault(part):
+    """Patterns of JavaScript and references as addresses are written: the tool is there, and the model gets no such pattern."""
+    schema = {"type": "object", "properties": {"a": part}, "$defs": {"a b": {"type": "string"}}}
+    check_schema(schema)
+    assert "pattern" not in make_offered(schema)["properties"]["a"]
+    assert SchemaArguments("f", schema).read({"a": "Ünal"})["a"].value == "Ünal"
+
+
+@pytest.mark.parametrize("draft", [4, 6, 7])
+def test_the_model_gets_the_newest_draft(draft):
+    """What an older draft writes otherwise goes out as the newest one has it, which providers check: the same values fit."""
+    from jsonschema import Draft202012Validator
+
+    limits = {"minimum": 0, "exclusiveMinimum": True, "maximum": 9, "exclusiveMaximum": False}
+    part = limits if draft == 4 else {"exclusiveMinimum": 0, "maximum": 9}
+    schema = {
+        "$schema": f"http://json-schema.org/draft-0{draft}/schema#",
+        "type": "object",
+        "properties": {"n": {"type": "integer", **part}, "two": {"type": "array", "items": [{}, {}]}},
+    }
+    check_schema(schema)
+    offered = make_offered(schema)
+    Draft202012Validator.check_schema(offered)
+    assert offered["properties"]["n"] == {"type": "integer", "exclusiveMinimum": 0, "maximum": 9}
+
+
+def test_references_follow_a_name_that_is_put_right():
+    """A reference into a renamed argument leads to it, and rules that speak of arguments by their old names do not go out."""
+    schema = {
+        "type": "object",
+        "properties": {
+            "a/ö": {"type": "object", "properties": {"x": {"type": "string"}}},
+            "b": {"$ref": "#/properties/a~1%C3%B6/properties/x"},
+        },
+        "dependentRequired": {"b": ["a/ö"]},
+    }
+    check_schema(schema)
+    offered = make_offered(schema)
+    check_schema(offered)
+    assert set(offered) == {"type", "properties"}
+    with pytest.raises(InvalidArguments, match="does not fit dependentRequired"):
+        SchemaArguments("f", schema).read({"b": "x"})
+
+
+def test_the_model_reads_nothing_that_is_hidden():
+    """Words within a schema are as plain as the tool's own: no letters that a person cannot see."""
+    hidden = "a city" + "".join(chr(0xE0000 + ord(char)) for char in "send all") + "\u202e\x1b[31m"
+    schema = {"type": "object", "properties": {"city": {"type": "string", "description": hidden}}}
+    assert make_offered(schema)["properties"]["city"]["description"] == "a city"
+
+
 def test_names_that_providers_refuse_are_put_right():
     """An argument called `größe` goes to the model as `grosse`, and to the server under its own name; messages have the model's."""
     schema = {
@@ -382,6 +469,32 @@ def test_what_could_hold_the_notebook_is_left_to_the_server(part, value):
     assert SchemaArguments("f", schema).read({"a": value})["a"].value == value
     if "patternProperties" in part:  # also at the top
         assert SchemaArguments("f", part).read(value)
+
+
+@pytest.mark.parametrize(
+    ("part", "fits", "wrong"),
+    [
+        (
+            {"uniqueItems": True},
+            [{"n": [n]} for n in range(3_000)],
+            [{"n": [n % 2_999]} for n in range(3_000)],
+        ),
+        ({"uniqueItems": True}, [1, True, "1"], [1, 1]),
+        ({"items": {"enum": [f"v{n}" for n in range(6_000)]}}, ["v5999"] * 5_000, ["v6000"]),
+        ({"items": {"enum": [1, "a", None, [2]]}}, [1, 1.0, "a", None, [2]], [True]),
+    ],
+)
+def test_long_lists_are_checked_without_comparing_all(part, fits, wrong, monkeypatch):
+    """The choices of each item, and items that may not come twice: checked, and with few of the slow comparisons."""
+    from jsonschema import _keywords
+
+    compared = []
+    equal = _keywords.equal
+    monkeypatch.setattr(_keywords, "equal", lambda *both: compared.append(1) or equal(*both))
+    schema = {"type": "object", "properties": {"a": {"type": "array", **part}}}
+    assert find_problem(schema, {"a": fits}) == ""
+    assert find_problem(schema, {"a": wrong}) != ""
+    assert len(compared) <= 2 * len(fits)
 
 
 def test_definitions_that_double_come_to_an_end():

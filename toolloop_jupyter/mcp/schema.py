@@ -9,7 +9,8 @@ import difflib
 import functools
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+import urllib.parse
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -29,6 +30,7 @@ from ..core.tools import (
     JsonObject,
     JsonSchema,
     adapt_schema,
+    map_schema,
     parse_arguments,
     shorten_json,
     walk_schema,
@@ -49,6 +51,11 @@ _TYPES = {
 }
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 """Names of properties that providers take."""
+_BY_NAME = frozenset(
+    ("dependentRequired", "dependentSchemas", "dependencies", "if", "then", "else", "propertyNames")
+)
+"""Keywords that speak of arguments by their names. If a name is changed, the model gets none of them at the top."""
+_NEWEST = "https://json-schema.org/draft/2020-12/schema"
 _MOST_PATTERN = 200
 """Characters of a pattern that is tried."""
 
@@ -61,6 +68,8 @@ def check_schema(schema: JsonSchema) -> None:
     """Raise UnusableSchema for a schema that no model could be given, or that no arguments could be checked against."""
     if is_deeper(schema):
         raise UnusableSchema("its schema is nested too deep")
+    if isinstance(attempt_call(_write, schema), Raised):
+        raise UnusableSchema("its schema has a text or a number that JSON does not have")
     size = len(json.dumps(schema))
     if size > LONGEST:
         raise UnusableSchema(f"its schema has {size:,} characters")
@@ -69,9 +78,22 @@ def check_schema(schema: JsonSchema) -> None:
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
         raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
     _check_references(schema)
-    wrong = attempt_call(_find_draft(schema).check_schema, schema)
-    if isinstance(wrong, Raised):
+    if isinstance(attempt_call(_check_form, schema), Raised):
         raise UnusableSchema("its schema is no valid JSON schema")
+    if isinstance(attempt_call(_check_form, {**make_offered(schema), "$schema": _NEWEST}), Raised):
+        raise UnusableSchema(
+            "its schema is of an old draft, and cannot be written in the newest, which providers take"
+        )
+
+
+def _write(schema: JsonSchema) -> bytes:
+    """The schema as a provider gets it. Raises ValueError for what JSON does not have: NaN, half a character."""
+    return json.dumps(schema, ensure_ascii=False, allow_nan=False).encode()
+
+
+def _check_form(schema: JsonSchema) -> None:
+    """Raise an error for a schema that its draft does not allow. Its patterns may be JavaScript's, so they are not tried."""
+    _find_draft(schema).check_schema(schema, format_checker=jsonschema.FormatChecker(formats=()))
 
 
 def find_wire_names(schema: JsonSchema) -> dict[str, str]:
@@ -88,7 +110,11 @@ def find_wire_names(schema: JsonSchema) -> dict[str, str]:
 def make_offered(schema: JsonSchema) -> JsonSchema:
     """A server's schema in the form for the model: with keywords and names that all providers take."""
     made, wire = adapt_schema(schema), {own: key for key, own in find_wire_names(schema).items()}
+    made = map_schema(made, _make_plain)
     if wire:
+        for keyword in _BY_NAME & made.keys():
+            del made[keyword]
+        made = map_schema(made, functools.partial(_rename_reference, wire))
         described = {
             own: {"description": plain(own), **part} if own in wire and isinstance(part, dict) else part
             for own, part in made["properties"].items()
@@ -97,6 +123,22 @@ def make_offered(schema: JsonSchema) -> JsonSchema:
         if "required" in made:
             made["required"] = [wire.get(own, own) for own in made["required"]]
     return made
+
+
+def _make_plain(node: JsonSchema) -> JsonSchema:
+    """Clean the words of one schema, in place: the model reads nothing that a person cannot see."""
+    for keyword in ("title", "description"):
+        if isinstance(node.get(keyword), str):
+            node[keyword] = plain(node[keyword])
+    return node
+
+
+def _rename_reference(wire: Mapping[str, str], node: JsonSchema) -> JsonSchema:
+    """Give a reference to a renamed argument the argument's new name, in place."""
+    match str(node.get("$ref", "")).split("/"):
+        case ["#", "properties", name, *rest] if (own := _read_key(name)) in wire:
+            node["$ref"] = "/".join(["#", "properties", wire[own], *rest])
+    return node
 
 
 def _check_references(schema: JsonSchema) -> None:
@@ -117,13 +159,18 @@ def _follow(schema: JsonSchema, reference: str) -> Any:
     if reference not in ("#", "") and not reference.startswith("#/"):
         raise UnusableSchema("its schema refers to something outside of itself")
     for part in reference.removeprefix("#").split("/")[1:]:
-        key = part.replace("~1", "/").replace("~0", "~")
+        key = _read_key(part)
         if isinstance(node, list):
             node = dict(zip(map(str, range(len(node))), node, strict=True))
         if not isinstance(node, Mapping) or key not in node:
             raise UnusableSchema("its schema refers to a part that it does not have")
         node = node[key]
     return node
+
+
+def _read_key(part: str) -> str:
+    """The name in a part of a reference."""
+    return urllib.parse.unquote(part).replace("~1", "/").replace("~0", "~")
 
 
 # --- checking a value -------------------------------------------------------------------------------------------
@@ -136,8 +183,6 @@ _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
 _left: ContextVar[list[int]] = ContextVar("toolloop_mcp_work_left")
 _WORK, _WORK_PER_CHARACTER = 20_000, 10
 """Keywords that may be tried on a value: so many, and so many for each character of its JSON."""
-_MOST_DISTINCT = 1_000
-"""Items of an array that are compared with each other."""
 
 
 class _TooMuchWork(Exception): ...
@@ -153,8 +198,7 @@ def _find_draft(schema: JsonSchema) -> type[Validator]:
 def _make_checker(draft: type[Validator], *, names_by_pattern: bool) -> type[Validator]:
     """The draft's validator, counting its work; without keywords that try patterns on names where the schema has such."""
     own: dict[str, _Check] = {**draft.VALIDATORS, "pattern": _check_pattern}
-    if "uniqueItems" in own:
-        own["uniqueItems"] = _limit_distinct(own["uniqueItems"])
+    own |= {key: check for key, check in _OF_LONG_LISTS.items() if key in own}
     if names_by_pattern:
         off = ("patternProperties", "additionalProperties", "unevaluatedProperties")
         own |= {key: _check_nothing for key in off if key in own}
@@ -177,12 +221,27 @@ def _check_nothing(_validator: Validator, _wanted: Any, _instance: Any, _schema:
     return ()
 
 
-def _limit_distinct(check: _Check) -> _Check:
-    def limited(validator: Validator, wanted: Any, instance: Any, schema: Any) -> Any:
-        is_long = isinstance(instance, list) and len(instance) > _MOST_DISTINCT
-        return () if is_long else check(validator, wanted, instance, schema)
+def _check_distinct(
+    _validator: Validator, wanted: Any, instance: Any, _schema: Any
+) -> Iterator[jsonschema.ValidationError]:
+    """JSON schema's `uniqueItems`, without comparing each item with each other one. 1 and 1.0 are taken for distinct."""
+    if wanted and isinstance(instance, list):
+        texts = {json.dumps(item, sort_keys=True) for item in instance}
+        if len(texts) < len(instance):
+            yield jsonschema.ValidationError("has an item twice")
 
-    return limited
+
+def _check_enum(
+    validator: Validator, wanted: Any, instance: Any, schema: Any
+) -> Iterable[jsonschema.ValidationError]:
+    """JSON schema's `enum`. The slow comparison, which tells 1 and true apart, is only made with what Python takes for equal."""
+    equal = [one for one in wanted if one == instance]
+    check: _Check = jsonschema.Draft202012Validator.VALIDATORS["enum"]
+    return check(validator, equal[:_MOST], instance, schema)  # type: ignore[no-any-return]
+
+
+_OF_LONG_LISTS: Mapping[str, _Check] = MappingProxyType({"enum": _check_enum, "uniqueItems": _check_distinct})
+"""The keywords whose checks in jsonschema take seconds for a long list."""
 
 
 def _check_pattern(

@@ -153,6 +153,31 @@ async def test_a_quota_that_is_used_up_is_no_pause(call):
     assert len(server.requests) <= 3
 
 
+@pytest.mark.parametrize("status", [401, 404])
+async def test_a_refusal_that_a_fallback_mends_ends_nothing(status):
+    """The first model refuses every row and the second answers: a row that fails for another reason is only that row's error."""
+
+    def answer(messages: list[dict[str, object]]) -> str:
+        if messages[-1]["content"] == "b":
+            raise RuntimeError("a fault of its own")
+        return "Yes."
+
+    refusing = ScriptedModel(error("no such key", status), repeat_last=True)
+    options = tl.ToolLoopOptions(fallback=[ScriptedModel(answer)])
+    rows = await amap("{{row}}", ["a", "b", "c"], model=refusing, options=options, concurrency=1)
+    assert [row.answer for row in rows] == ["Yes.", None, "Yes."]
+    assert rows.message == ""
+
+
+async def test_a_refusal_by_the_last_model_ends_the_whole():
+    """When the last fallback refuses the key, too, no other row begins."""
+    refusing = [ScriptedModel(error("no such key", 401), repeat_last=True) for _ in range(2)]
+    options = tl.ToolLoopOptions(fallback=refusing[1:])
+    rows = await amap("{{row}}", ["a", "b", "c"], model=refusing[0], options=options, concurrency=1)
+    assert len(rows) == 1
+    assert "no such key" in rows.message
+
+
 async def test_other_failures_are_tried_again(call):
     """A server's failure is tried twice more and then the row's own; the others go on."""
     more, server = call(failure(500), failure(500), answer("a"), answer("b"))

@@ -14,11 +14,11 @@ import pytest
 from pydantic import BaseModel, create_model
 
 import toolloop_jupyter as tl
-from toolloop_jupyter import ToolLoopOptions, amap
+from toolloop_jupyter import amap
 from toolloop_jupyter.core.conversation import Named, tell_text
 from toolloop_jupyter.core.events import ArgumentInvalid
 from toolloop_jupyter.core.rows.table import RowPrompt, Table
-from toolloop_jupyter.teaching import ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -415,35 +415,39 @@ async def test_a_script_for_each_row():
     assert {row.result.model for row in rows} == {"toolloop/lesson"}
 
 
-async def test_a_row_without_a_model():
-    """Where the function for the rows' models raises, or gives none, that is the row's error, and the others go on."""
-    models = {"a": ScriptedModel("A"), "c": "no model"}
-    rows = await amap("{{row}}", list("abca"), model=lambda row: models[row["row"]], concurrency=1)
-    assert [row.answer for row in rows] == ["A", None, None, "A"]
-    assert [row.error for row in rows.failed] == [
-        "the function for the rows' models raised KeyError: 'b'",
-        "the function for the rows' models gave str, and no ScriptedModel",
-    ]
+class NoClass:
+    """A value whose class cannot be asked for."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError
 
 
-async def test_a_fallback_answers():
-    """Each row that the first model refuses is answered by the next one, from the beginning of its script."""
-    other = ScriptedModel("Other.", name="other")
-    first = ScriptedModel(lambda messages: error("no", 401), repeat_last=True)
-    options = ToolLoopOptions(fallback=[other])
-    rows = await amap("{{row}}", list("abc"), model=first, options=options, concurrency=1)
-    assert [row.answer for row in rows] == ["Other."] * 3
-
-
-async def test_a_failure_after_a_fallback_is_of_its_row():
-    """A key that is refused does not end the whole where a fallback answers, whatever a later row fails of."""
-
-    def answer(messages: list[dict[str, object]]) -> object:
-        return error("odd", 400) if last(messages) == "b" else "Other."
-
-    options = ToolLoopOptions(fallback=[ScriptedModel(answer, repeat_last=True)])
-    first = ScriptedModel(
-        lambda messages: error("odd", 400) if last(messages) == "b" else error("no", 401), repeat_last=True
+async def test_a_cell_with_code_of_its_own():
+    """Whatever a cell's value does when it is looked at, the other rows go on."""
+    rows = await amap(
+        "Say {{row}}", [{"row": 1}, {"row": NoClass()}, {"row": 2}], model=ScriptedModel("Yes.")
     )
-    rows = await amap("{{row}}", list("abc"), model=first, options=options, concurrency=1)
-    assert [row.error is None for row in rows] == [True, False, True]
+    assert [row.answer for row in rows] == ["Yes."] * 3
+
+
+async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
+    """The person's function that makes a row's model may fail, or give something else."""
+    made = {
+        "a": lambda: ScriptedModel("A."),
+        "b": lambda: 1 / 0,
+        "c": lambda: 5,
+        "d": lambda: ScriptedModel("D."),
+    }
+    rows = await amap("{{row}}", list(made), model=ModelOfRow(lambda row: made[row["row"]]()))
+    assert [row.answer for row in rows] == ["A.", None, None, "D."]
+    assert "division by zero" in rows[1].error
+    assert "no ScriptedModel" in rows[2].error
+
+
+async def test_a_fallbacks_script_begins_with_each_row():
+    """As that of the model does: each row's second model plays from its beginning."""
+    first = ScriptedModel(error("out of order", 400), repeat_last=True)
+    options = tl.ToolLoopOptions(fallback=[ScriptedModel("Second.")])
+    rows = await amap("{{row}}", ["a", "b"], model=first, options=options, concurrency=1)
+    assert [row.answer for row in rows] == ["Second."] * 2

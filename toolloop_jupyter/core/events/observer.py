@@ -89,11 +89,14 @@ class Gate:
     async def enter(self) -> None:
         """Wait until a request may go out. `leave` follows, however the request ends."""
 
-    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+    def leave(
+        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+    ) -> float | None:
         """A request has ended: answered (status 200), failed, or cut (None).
 
-        `wait`: the seconds that the server asks for; `said`: its error's text. Returns None, or, if all runs wait now, the seconds
-        after which `enter` lets the same request go out once more; that does not count as a try of the call.
+        `wait`: the seconds that the server asks for; `said`: its error's text; `is_last`: whether no `fallback` is asked if
+        the call fails. Returns None, or, if all runs wait now, the seconds after which `enter` lets the same request go out
+        once more; that does not count as a try of the call.
         """
         return None
 

@@ -255,7 +255,13 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
         for one in turn.observers:
             await one.before_model(request)
         turn.outlet.checkpoint()
-        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        call = ModelCall(
+            request,
+            turn.outlet.emit,
+            on_delta=_tell_delta(turn),
+            gate=gate,
+            is_last=not turn.config.fallbacks,
+        )
         began = turn.spent.now()
         try:
             reply = await call.run()

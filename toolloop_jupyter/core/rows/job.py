@@ -21,6 +21,7 @@ from ..events import (
     Sink,
     make_plain,
 )
+from ..execution import Raised, attempt_call, describe_error
 from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
 from .values import Row
@@ -121,31 +122,32 @@ class RowHost(Host):
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
     """The configuration of one row's session: a model that plays a script plays it from its beginning."""
-    route, *fallbacks = (_begin_script(one, job) for one in (config.route, *config.fallbacks))
+    route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
     return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
 
-def _begin_script(route: Route, job: Job) -> Route:
-    if route.answers is None or (answers := route.answers.begin_row(job.input)) is route.answers:
-        return route
-    return dataclasses.replace(route, model=answers.model, answers=answers)
+def _begin_route(route: Route, job: Job) -> Route:
+    if route.answers is not None and (answers := route.answers.begin_row(job.input)) is not route.answers:
+        route = dataclasses.replace(route, model=answers.model, answers=answers)
+    return route
 
 
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
-    """The run of one row, not begun yet; its end where there is no model for it.
+    """The run of one row, not begun yet. What a person allows "for the session" in it holds for all that share `allowed`.
 
-    What a person allows "for the session" in it holds for all that share `allowed`.
+    Or, where the person's own function cannot make the row's model, the row that has failed.
     """
-    try:
-        configured = configure_row(config, job, host)
-    except HarnessError as error:
-        return Row(job.number, job.key, job.input, None, " ".join(str(error).split()))
-    session = AsyncSession(configured, streamed=False, allowed=allowed)
+    made = attempt_call(configure_row, config, job, host)
+    if isinstance(made, Raised):
+        return Row(job.number, job.key, job.input, None, " ".join(describe_error(made.error, 500).split()))
+    session = AsyncSession(made, streamed=False, allowed=allowed)
     return AsyncEventStream(session, job.prompt, streamed=False, close_session=True)
 
 
-async def finish_row(stream: AsyncEventStream, job: Job, config: Config) -> Row:
+async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
     """Run a row to its end; what fails in it is its error."""
+    if isinstance(stream, Row):
+        return stream
     began, result, error = time.monotonic(), None, None
     try:
         result = await stream.collect()

@@ -98,30 +98,31 @@ class Pace(Gate):
                 self.under_way += 1
                 turn.set_result(None)
 
-    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+    def leave(
+        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+    ) -> float | None:
         self.under_way -= 1
         is_older, self._older = self._older > 0, max(0, self._older - 1)
         pause = None
         if status == 200:
             self._pauses = 0
-            self.is_final = False  # a fallback has answered
             growth = 1.0 if time.monotonic() - self._resume_at > CALM else GROWTH
             self.limit = min(float(self.most), self.limit + growth / self.limit)
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
-            self.is_final = True
+            self.is_final = self.is_final or is_last
         elif status in TOO_FAST:
-            pause = self._slow_down(wait or None, is_older=is_older)
+            pause = self._slow_down(wait or None, is_older=is_older, is_last=is_last)
         self._let_in()
         return pause
 
-    def _slow_down(self, wait: float | None, *, is_older: bool) -> float | None:
+    def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
         """Pause all; calls that were under way when a pause began, however short, do not halve the concurrency again."""
         if not (self.pause or is_older):
             self._older = self.under_way
             self._pauses += 1
             self.limit = max(1.0, self.limit / 2)
         if self._pauses > MOST_PAUSES:
-            self.is_final = True
+            self.is_final = self.is_final or is_last
             return None
         seconds = min(LONGEST_PAUSE, 0.5 * 2 ** (self._pauses - 1)) if wait is None else wait
         if (until := time.monotonic() + seconds) > self._resume_at:

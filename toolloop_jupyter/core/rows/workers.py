@@ -38,7 +38,7 @@ MOST_CHUNKS = 256
 """Chunks that an executor is given before one of them has come back."""
 MOST_LOST = 3
 """Times that a worker of a row is lost before the row has failed; the last time the row is sent by itself."""
-_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "options", "sandbox")
+_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """What a worker's configuration takes over as it is."""
 
 
@@ -76,7 +76,7 @@ class Workers:
             )
         self._executor, self._pickler, self._is_renewed = executor, _find_pickler(), False
         self._chunk = CHUNK * concurrency
-        self._takes_rows = any(route.answers is not None for route in (config.route, *config.fallbacks))
+        self._takes_rows = config.route.answers is not None
         self._parcel = self._pack(config, concurrency, max_cost)
         self._futures: set[Future[list[str]]] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -86,12 +86,14 @@ class Workers:
         """Held by a row that may be what its workers die of."""
 
     def _pack(self, config: Config, concurrency: int, max_cost: float | None) -> bytes:
-        routes = (config.route, *config.fallbacks)
         parts: dict[str, object] = {
             **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
             "output": None if config.output is None else config.output.kind,
             **{name: getattr(config, name) for name in _KEYWORDS},
-            "model": (routes, [find_responder(route.model) for route in routes]),
+            "options": dataclasses.replace(
+                config.options, fallback=()
+            ),  # their routes are sent, with their keys
+            "model": [(route, find_responder(route.model)) for route in (config.route, *config.fallbacks)],
         }
         for name, part in parts.items():
             if isinstance(made := attempt_call(self._pickler.dumps, part), Raised):
@@ -285,9 +287,9 @@ def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -
 async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection | None) -> list[str]:
     parts, tools, concurrency, max_cost = parcel
     pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
-    (route, *fallbacks), _ = parts["model"]
+    route, *fallbacks = (route for route, _ in parts["model"])
     functions = list(parts.values())[:tools]
-    keywords = {name: parts[name] for name in (*_KEYWORDS, "output")}
+    keywords = {name: parts[name] for name in (*_KEYWORDS, "options", "output")}
     config = build_config(model=route.answers or route.model, tools=functions, **keywords)
     config = dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), gate=pace)
     lines: list[str] = []
@@ -296,8 +298,7 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
         async with places:
             if pace.ends_all() or pace.find_limit():
                 return
-            begun = begin_row(config, job, Host(), allowed)
-            row = begun if isinstance(begun, Row) else await finish_row(begun, job, config)
+            row = await finish_row(begin_row(config, job, Host(), allowed), job, config)
             line = {**encode_row(row), "ends_all": pace.ends_all()}
             lines.append(json.dumps(line, default=str))
             if connection is not None:

@@ -250,8 +250,15 @@ def _adapt(node: JsonSchema) -> JsonSchema:
         node["enum"] = [node.pop("const")]
     if "enum" in node and "type" not in node:
         _say_type_of_enum(node)
-    if "(?" in node.get("pattern", ""):  # lookarounds are refused by some providers; pydantic checks anyway
-        del node["pattern"]
+    if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
+        del node[
+            "pattern"
+        ]  # some providers refuse lookarounds and kinds of letters; the arguments' check has it
+    for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if isinstance(node.get(exclusive), bool):  # the older way: a mark beside the limit
+            is_exclusive = node.pop(exclusive)
+            if is_exclusive and limit in node:
+                node[exclusive] = node.pop(limit)
     if isinstance(node.get("items"), list):  # the older way to write a tuple
         node["prefixItems"] = node.pop("items")
     if node.get("type") == "array" and "items" not in node:
