@@ -76,11 +76,12 @@ async def test_failed_rows_are_tried_again(tmp_path):
         {"output": str},
         {"tools": ["look"]},
         {"options": tl.ToolLoopOptions(completion_kwargs={"temperature": 0.5})},
+        {"options": tl.ToolLoopOptions(fallback=[saying("second")])},
         {"model": "other"},
     ],
 )
 async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
-    """Another prompt, system message, model, tool, type of the answer or option asks anew; a limit or a stream does not."""
+    """Another prompt, system message, model, fallback, tool, type of the answer or option asks anew; a limit or a stream does not."""
 
     def look(word: str) -> str:
         """Look."""
@@ -233,6 +234,37 @@ def test_one_lock_for_all_names_of_a_file(tmp_path):
     with pytest.raises(ValueError, match="in use by another run"):
         Store(tmp_path / "link.jsonl").open()
     store.close()
+
+
+FULL_DISK = """
+import asyncio, pathlib, resource, sys
+from toolloop_jupyter import amap
+from toolloop_jupyter.teaching import ScriptedModel
+
+store, texts = pathlib.Path(sys.argv[1]), ["x" * 300 + str(number) for number in range(20)]
+
+def run():
+    return asyncio.run(amap("{{row}}", texts, model=ScriptedModel("ok", name="m"), store=store, concurrency=4))
+
+whole = resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, whole))
+rows = run()
+print(rows.message)
+resource.setrlimit(resource.RLIMIT_FSIZE, (whole, whole))
+again = run()
+print(again.progress.from_store > 0, len(again), again.failed)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """The run ends with one line and what there is; the file stays valid and free, and the same process goes on with it later."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "rows.jsonl cannot be written: File too large",
+        "True 20 []",
+    ]
 
 
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
