@@ -45,7 +45,7 @@ def _write_traceback(error: BaseException) -> str:
 
 
 def _cut_texts(part: Any) -> None:
-    """Cut the text and the notes of one error: `traceback` writes megabytes line by line.
+    """Cut the text and the notes of one error, in place, since `traceback` writes even megabytes line by line.
 
     The text's attribute is private (CPython 3.10 to 3.14); where it has another name, the text stays whole.
     """
