@@ -53,11 +53,11 @@ class Pace(Gate):
         """Whether a call was refused for a reason that holds for all other calls, too."""
         self._resume_at = 0.0
         self._older = 0
-        """Calls that were under way when the last pause began."""
+        """The number of calls that were under way when the last pause began and have not ended yet."""
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
         self._tools: dict[object, asyncio.Lock] = {}
-        """By what tells a tool's function; the run has the functions."""
+        """Key of a tool's function -> lock. The run keeps the functions alive."""
         self._person = asyncio.Lock()
 
     @property
