@@ -108,7 +108,7 @@ def encode_row(row: Row) -> JsonObject:
 
 
 def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
-    """The events with neighbouring pieces of text, or of reasoning, as one: a key may have come in two of them."""
+    """Join neighbouring pieces of text, or of reasoning, into one event, since a key may be split between two pieces."""
     for kind, group in itertools.groupby(events, type):
         if kind is Text or kind is Reasoning:
             text = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
