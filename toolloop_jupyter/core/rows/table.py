@@ -47,7 +47,9 @@ class Table:
             given = given.to_frame(TEXT)
         if pandas is not None and isinstance(given, pandas.DataFrame):
             self._kind, self.columns = "pandas", tuple(map(str, given.columns))
-            self._index = given.index  # now: a table can be sorted or cut before the frame is asked for
+            self._index = (
+                given.index
+            )  # kept now, since the table may be sorted or cut before `frame` is called
         elif polars is not None and isinstance(given, polars.DataFrame):
             self._kind, self.columns = "polars", tuple(given.columns)
         elif isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
@@ -161,7 +163,7 @@ class RowPrompt:
         """
         self.text, self._name_code = text, name_code
         self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
-        """What may be meant, by the text in double braces."""
+        """Text in double braces -> the names that it may mean."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }
