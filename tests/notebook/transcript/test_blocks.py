@@ -99,8 +99,10 @@ def test_head_states_the_facts():
 
 
 def test_head_of_an_unknown_run_is_short():
-    """What is not known is not named."""
+    """What is not known is not named; if nothing is known, there is no rule below nothing."""
     assert head("", (), None).text == ""
+    assert "tlj-head" not in head("", (), None).html.removeprefix(STYLE)
+    assert "tlj-head" in head("demo", (), None).html.removeprefix(STYLE)
 
 
 def test_a_call_is_one_line():
