@@ -8,6 +8,7 @@ import json
 import os
 import re
 import struct
+import time
 import wave
 from pathlib import Path
 
@@ -24,6 +25,7 @@ from toolloop_jupyter.core.conversation import (
 )
 from toolloop_jupyter.core.conversation import history as histories
 from toolloop_jupyter.core.conversation import prompt as prompts
+from toolloop_jupyter.core.conversation.history import validate
 from toolloop_jupyter.core.events import ArgumentInvalid, Attachment, CapabilityUnsupported
 from toolloop_jupyter.core.models import find_untaken
 from toolloop_jupyter.core.results import images
@@ -36,6 +38,7 @@ matplotlib.use("agg")
 from matplotlib.figure import Figure  # noqa: E402
 from PIL import Image  # noqa: E402
 
+LOOP = Harness.TOOL_LOOP
 PDF = b"%PDF-1.4\n1 0 obj<</Type/Catalog>>endobj\ntrailer<</Root 1 0 R>>\n%%EOF\n"
 
 
@@ -512,3 +515,101 @@ def test_words_of_a_content():
     left = leave_out_parts(made, "[An earlier {}.]")
     assert [part["text"] for part in left] == ["See", "[An earlier picture.]", "[An earlier file.]", "now"]
     assert leave_out_parts("See", "[{}]") == "See"
+
+
+class Failing(BaseException):
+    """No Exception: what some libraries raise."""
+
+
+class FailingBytes(bytes):
+    def __bytes__(self):
+        raise Failing("no bytes")
+
+
+class FailingList(list):
+    def __iter__(self):
+        raise Failing("no items")
+
+
+class NoClass:
+    @property
+    def __class__(self):
+        raise Failing("no class")
+
+
+def make_deep(levels):
+    made = []
+    for _ in range(levels):
+        made = [made]
+    return made
+
+
+CIRCLE: dict[str, object] = {"type": "file"}
+CIRCLE["file"] = CIRCLE
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["a", FailingBytes(b"x")], "item 2 of the prompt cannot be read: Failing: no bytes"),
+        (FailingList(["a"]), "the prompt cannot be read: Failing: no items"),
+        ([{"type": "image_url", "image_url": {"url": object()}}], "is JSON data such as"),
+        ([{"type": "file", "file": make_deep(50_000)}], "is JSON data such as"),
+        ([{"type": "file", "file": make_deep(150)}], "is JSON data such as"),
+        ([CIRCLE], "is JSON data such as"),
+        ([{"type": "text", "text": " ", "cache_control": {"type": "ephemeral"}}], "the prompt is empty"),
+    ],
+)
+async def test_what_no_request_can_carry(given, words):
+    """A prompt whose own code fails, or with a part that is no plain JSON, is a mistake before the run, of one kind."""
+    with pytest.raises(ArgumentInvalid, match=words):
+        await aagent(LOOP, given, model=(model := ScriptedModel("Hi.")))
+    assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ["a", NoClass()],
+        [
+            "a",
+            {"type": "file", "file": {"filename": "\ud800", "file_data": "data:application/pdf;base64,AAAA"}},
+        ],
+        ["a", {"type": "text", "text": "", "cache_control": {"type": "ephemeral"}}],
+        ["a", {"type": "file", "file": {"file_data": "data:,", "score": float("nan")}, (1, 2): 3}],
+        ["a", {"type": "image_url", "image_url": 5}],
+    ],
+)
+async def test_any_part_leaves_a_valid_conversation(given, tmp_path):
+    """What a person puts into a part is sent as far as JSON goes; the conversation stays valid and can be saved."""
+    options = ToolLoopOptions(images="always")
+    session = aagent_session(LOOP, model=ScriptedModel("Hi."), options=options)
+    try:
+        await session.arun(given)
+    except ArgumentInvalid:
+        assert session.messages() == []
+    assert validate(session.messages()) == []
+    json.dumps(session.messages(), allow_nan=False).encode()
+    session.save(tmp_path / "c.json")
+
+
+def test_a_file_with_a_name_that_no_text_can_carry(tmp_path):
+    """A file system takes names that are no UTF-8: the request has a mark in its place."""
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.pdf"))
+    path.write_bytes(b"%PDF-1.7")
+    prompt = read_prompt([path])
+    assert json.dumps(prompt.content, ensure_ascii=False).encode()
+    assert (prompt.text + prompt.attached[0].name).encode()
+
+
+def test_a_text_with_many_values_is_made_in_linear_time():
+    """16 times as many values take about 16 times as long; with a copy of the whole for each value it was some hundred times."""
+
+    def measure(values: int) -> float:
+        pieces = [piece for n in range(values) for piece in (Named(f"x{n}", "y" * 50), " and ")]
+        began = time.process_time()
+        read_prompt([Template(tuple(pieces))])
+        return time.process_time() - began
+
+    few = min(measure(1_000) for _ in range(3))
+    assert measure(16_000) < 100 * few

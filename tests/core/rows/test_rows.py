@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 import toolloop_jupyter as tl
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.conversation import Named, tell_text
 from toolloop_jupyter.core.events import ArgumentInvalid
 from toolloop_jupyter.core.rows.table import RowPrompt, Table
-from toolloop_jupyter.teaching import ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, ScriptedModel, call, error
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -227,6 +227,31 @@ async def test_the_index_is_kept(index):
     assert list(frame["score"]) == [6, 7, 8]
 
 
+async def test_the_index_is_the_one_at_the_start():
+    """A table that is sorted or cut after the run gives no row the index of another one."""
+    table = pd.DataFrame({"text": list("cab")}, index=[10, 20, 30])
+    rows = await amap("{{text}}", table, model=echo())
+    table.index = [30, 20, 10]
+    assert rows.frame["answer"].to_dict() == {10: "c", 20: "a", 30: "b"}
+
+
+async def test_a_doubled_column():
+    """A name that is that of two columns is a mistake in a prompt; elsewhere it is none."""
+    table = pd.DataFrame([["a", "b", "c"]], columns=["text", "text", "other"])
+    with pytest.raises(ValueError, match=r"\{\{text\}\} is the name of more than one column"):
+        await amap("{{text}}", table, model=echo())
+    assert (await amap("{{other}}", table, model=echo()))[0].answer == "c"
+
+
+async def test_fields_with_our_names():
+    """Our columns make way for fields that have their names, however many."""
+    Odd = create_model("Odd", error=(str, ...), row_error=(str, ...))
+    rows = await amap("{{row}}", ["a"], model=ScriptedModel(Odd(error="x", row_error="y")), output=Odd)
+    assert rows.frame[["error", "row_error", "row_row_error"]].to_dict("records") == [
+        {"error": "x", "row_error": "y", "row_row_error": None}
+    ]
+
+
 async def test_columns_of_other_answers():
     """Texts and numbers are `answer`; fields with the names of the frame's own columns keep them."""
 
@@ -388,3 +413,41 @@ async def test_a_script_for_each_row():
     assert [row.answer for row in rows] == ["first"] * 3
     assert len(model.requests) == 3
     assert {row.result.model for row in rows} == {"toolloop/lesson"}
+
+
+class NoClass:
+    """A value whose class cannot be asked for."""
+
+    @property
+    def __class__(self):
+        raise RuntimeError
+
+
+async def test_a_cell_with_code_of_its_own():
+    """Whatever a cell's value does when it is looked at, the other rows go on."""
+    rows = await amap(
+        "Say {{row}}", [{"row": 1}, {"row": NoClass()}, {"row": 2}], model=ScriptedModel("Yes.")
+    )
+    assert [row.answer for row in rows] == ["Yes."] * 3
+
+
+async def test_a_model_that_cannot_be_made_is_an_error_of_its_row():
+    """The person's function that makes a row's model may fail, or give something else."""
+    made = {
+        "a": lambda: ScriptedModel("A."),
+        "b": lambda: 1 / 0,
+        "c": lambda: 5,
+        "d": lambda: ScriptedModel("D."),
+    }
+    rows = await amap("{{row}}", list(made), model=ModelOfRow(lambda row: made[row["row"]]()))
+    assert [row.answer for row in rows] == ["A.", None, None, "D."]
+    assert "division by zero" in rows[1].error
+    assert "no ScriptedModel" in rows[2].error
+
+
+async def test_a_fallbacks_script_begins_with_each_row():
+    """As that of the model does: each row's second model plays from its beginning."""
+    first = ScriptedModel(error("out of order", 400), repeat_last=True)
+    options = tl.ToolLoopOptions(fallback=[ScriptedModel("Second.")])
+    rows = await amap("{{row}}", ["a", "b"], model=first, options=options, concurrency=1)
+    assert [row.answer for row in rows] == ["Second."] * 2

@@ -22,7 +22,7 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import Output
 from toolloop_jupyter.core.rows.store import Store, decode_row, encode_row
 from toolloop_jupyter.core.text import remember
-from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning, text
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -76,11 +76,12 @@ async def test_failed_rows_are_tried_again(tmp_path):
         {"output": str},
         {"tools": ["look"]},
         {"options": tl.ToolLoopOptions(completion_kwargs={"temperature": 0.5})},
+        {"options": tl.ToolLoopOptions(fallback=[saying("second")])},
         {"model": "other"},
     ],
 )
 async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
-    """Another prompt, system message, model, tool, type of the answer or option asks anew; a limit or a stream does not."""
+    """Another prompt, system message, model, fallback, tool, type of the answer or option asks anew; a limit or a stream does not."""
 
     def look(word: str) -> str:
         """Look."""
@@ -150,12 +151,44 @@ async def test_half_a_line_is_dropped(tmp_path):
     assert len(again.requests) == 1
 
 
+async def test_a_missing_line_break_is_no_half_line(tmp_path):
+    """An editor may take the last line break: the row counts, and the next line begins behind it."""
+    store = tmp_path / "rows.jsonl"
+    await amap("{{row}}", ["a", "b"], model=saying(), store=store, concurrency=1)
+    store.write_bytes(store.read_bytes()[:-1])
+    await amap("{{row}}", ["a", "b", "c"], model=(model := saying()), store=store)
+    assert [last(request.messages) for request in model.requests] == ["c"]
+    assert [line.get("row") for line in read(store)] == [None, 0, 1, 2]
+
+
+NONSENSE = [5, "x", None, [], [5], {}, [[1]], -1.5, [{"event": []}], [{"event": "text", "delta": 5}],
+            [{"event": "result", "id": "c", "output": "o", "decision": 5}]]  # fmt: skip
+
+
+@pytest.mark.parametrize("field", ["text", "stop_reason", "cost", "usage", "model", "prompt", "note", "events", "seconds", "error", "attempts", "session"])  # fmt: skip
+async def test_a_line_with_a_value_of_another_type(tmp_path, field):
+    """A line that others have written is used if its types are right, else its row is run again: no value of it fails later."""
+    store, kept = tmp_path / "rows.jsonl", tmp_path / "kept.jsonl"
+    await amap("{{row}}", ["a"], model=saying(), store=kept)
+    head, line = read(kept)
+    for value in NONSENSE:
+        store.write_text(f"{json.dumps(head)}\n{json.dumps({**line, field: value})}\n")
+        (row,) = rows = await amap("{{row}}", ["a"], model=saying(), store=store)
+        assert isinstance(row.answer, str) or row.error == "x"
+        assert isinstance(rows.frame, pd.DataFrame)
+        assert repr(rows), repr(row)
+        assert row.result._repr_mimebundle_()
+        assert row.cost is None or row.cost + row.tokens + row.seconds is not None
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ('{"name": "x"}\n', "is no store of rows"),
         ("text,label\n", "is no store of rows"),
         ('{"toolloop-rows": 2}\n', "is no store of rows"),
+        ('{"cells": []}', "is no store of rows"),
+        ("text", "is no store of rows"),
         ('{"toolloop-rows": 1}\nnonsense\n{}\n', "line 2 is no row"),
     ],
 )
@@ -174,6 +207,64 @@ async def test_a_place_that_cannot_be_written(tmp_path):
     with pytest.raises(ValueError, match=r"cannot keep rows in 'rows.jsonl': No such file"):
         await amap("{{row}}", ["a"], model=(model := saying()), store=tmp_path / "nowhere" / "rows.jsonl")
     assert model.requests == []
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ("", "Is a directory"),
+        ("a\0b", "path of a file"),
+        (5, "path of a file, got 5"),
+        ("/dev/zero", "It is no file"),
+        ("/dev/null", "It is no file"),
+    ],
+)
+async def test_what_is_no_file(given, words):
+    """A value that names no file, and a device that has no end, are mistakes before anything goes out."""
+    with pytest.raises((ValueError, TypeError), match=words):
+        await amap("{{row}}", ["a"], model=(model := saying()), store=given)
+    assert model.requests == []
+
+
+def test_one_lock_for_all_names_of_a_file(tmp_path):
+    """A link to a store is the same store: two runs do not write it at once."""
+    store = Store(tmp_path / "rows.jsonl")
+    store.open()
+    (tmp_path / "link.jsonl").symlink_to(tmp_path / "rows.jsonl")
+    with pytest.raises(ValueError, match="in use by another run"):
+        Store(tmp_path / "link.jsonl").open()
+    store.close()
+
+
+FULL_DISK = """
+import asyncio, pathlib, resource, sys
+from toolloop_jupyter import amap
+from toolloop_jupyter.teaching import ScriptedModel
+
+store, texts = pathlib.Path(sys.argv[1]), ["x" * 300 + str(number) for number in range(20)]
+
+def run():
+    return asyncio.run(amap("{{row}}", texts, model=ScriptedModel("ok", name="m"), store=store, concurrency=4))
+
+whole = resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, whole))
+rows = run()
+print(rows.message)
+resource.setrlimit(resource.RLIMIT_FSIZE, (whole, whole))
+again = run()
+print(again.progress.from_store > 0, len(again), again.failed)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """The run ends with one line and what there is; the file stays valid and free, and the same process goes on with it later."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "rows.jsonl cannot be written: File too large",
+        "True 20 []",
+    ]
 
 
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
@@ -206,6 +297,21 @@ async def test_keys_are_kept_out(tmp_path):
     written = store.read_text()
     for secret in ("quite-a-secret", "hunter2hunter2", "sk-abcdefgh"):
         assert secret not in written, secret
+
+
+async def test_a_key_in_pieces(tmp_path):
+    """A key that comes in several pieces of an answer is not in the file, and pieces of an answer are one event there."""
+    store = tmp_path / "rows.jsonl"
+    pieces = [
+        reasoning("it is sk-abcd"),
+        reasoning("efgh12345678"),
+        text("say sk-abcd"),
+        text("efgh12345678."),
+    ]
+    options = tl.ToolLoopOptions(completion_kwargs={"stream": True})
+    await amap("{{row}}", ["a"], model=ScriptedModel(pieces), store=store, options=options)
+    assert "efgh1234" not in store.read_text()
+    assert [event["event"] for event in read(store)[1]["events"]] == ["reasoning", "text"]
 
 
 async def test_rows_are_recorded_and_replayed(tmp_path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from toolloop_jupyter import tool
+from toolloop_jupyter import Harness, aagent_session, tool
 from toolloop_jupyter.core.conversation import dump
 from toolloop_jupyter.core.events import Usage
 from toolloop_jupyter.core.loop.spending import Spending, Spent
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.notebook.magic.cell import Notebook
 from toolloop_jupyter.notebook.magic.options import ToolLoop
+from toolloop_jupyter.notebook.magic.sessions import NamedSession
 
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello."}]
 
@@ -94,3 +95,24 @@ def test_a_loaded_conversation_has_a_length(book, capsys, tmp_path, turns, told)
     capsys.readouterr()
     commands.run(book, "")
     assert capsys.readouterr().out.splitlines()[-1].split(maxsplit=1) == ["session", told]
+
+
+def test_history_shows_no_megabytes(shell):
+    """A conversation with pictures and files is a value with all their bytes; a cell that shows it has the beginning of them."""
+    pretty = pytest.importorskip("IPython.lib.pretty").pretty
+    part = {
+        "type": "file",
+        "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64," + "A" * 9_000},
+    }
+    talk = [{"role": "user", "content": [part, {"type": "text", "text": "Hi"}]}, TALK[1]]
+    book = Notebook(shell, ToolLoop())
+    book.sessions["s"] = NamedSession(book.new_session({"model": "toolloop/demo"}))
+    book.sessions["s"].session = aagent_session(Harness.TOOL_LOOP, model="toolloop/demo", history=talk)
+    told = commands.history(book, ["s"])
+    assert told == talk
+    shown = pretty(told)
+    assert len(shown) < 500
+    assert "'filename': 'a.pdf'" in shown
+    assert "8,968 more characters" in shown
+    book.sessions["s"].session = aagent_session(Harness.TOOL_LOOP, model="toolloop/demo", history=TALK)
+    assert pretty(commands.history(book, ["s"])) == pretty(TALK)

@@ -99,8 +99,10 @@ def test_head_states_the_facts():
 
 
 def test_head_of_an_unknown_run_is_short():
-    """What is not known is not named."""
+    """What is not known is not named; if nothing is known, there is no rule below nothing."""
     assert head("", (), None).text == ""
+    assert "tlj-head" not in head("", (), None).html.removeprefix(STYLE)
+    assert "tlj-head" in head("demo", (), None).html.removeprefix(STYLE)
 
 
 def test_a_call_is_one_line():
@@ -111,6 +113,32 @@ def test_a_call_is_one_line():
     assert block.text.splitlines()[0] == '✓ search(query="retry", limit=3)  0.31 s · ["a", "b"]'
     assert block.html.startswith("<details")
     assert " open>" not in block.html
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        ([0, 1, 2, 3], "[0, 1, 2, 3]"),
+        ({"found": True}, '{"found": true}'),
+        ([], "0 items"),
+        (list(range(500)), "500 items"),
+        ([float("nan")], "[NaN]"),
+        (["line\nline"], '["line\\nline"]'),
+    ],
+)
+def test_a_short_list_stands_in_the_row_itself(value, size):
+    """A list or dict of a few characters is shown in place of its size; a longer one has its size."""
+    block = call_block(call(), result=ToolResult("c1", "x", value=value, seconds=0.31, ran=True))
+    assert block.text.splitlines()[0] == f"✓ search()  0.31 s · {size}"
+
+
+def test_a_row_has_the_arguments_that_ran():
+    """The row of a call that a person has edited has the new value; the old one stands below it, beside the new."""
+    decision = Decision(True, arguments={"count": 12}, by="click")
+    block = call_block(call(count=10), result=ToolResult("c1", "12 ordered", ran=True), decision=decision)
+    assert block.text.startswith("✓ search(count=12)  approved with edits")
+    assert "edited by a person: count: 10 → 12" in block.text
+    assert "count=12" in block.html.partition("</summary>")[0]
 
 
 def test_a_failed_call_says_what_went_wrong():

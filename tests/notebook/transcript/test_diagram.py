@@ -11,12 +11,14 @@ import nh3
 import pytest
 
 from support.diagrams import a_run
+from toolloop_jupyter import Harness, agent
 from toolloop_jupyter.core.events.events import Span
 from toolloop_jupyter.notebook.html.style import STYLE
 from toolloop_jupyter.notebook.transcript import diagram
 from toolloop_jupyter.notebook.transcript.diagram import timeline
 from toolloop_jupyter.notebook.transcript.export import to_markdown
 from toolloop_jupyter.notebook.transcript.steps import make_bundle, render
+from toolloop_jupyter.teaching import ScriptedModel, call
 
 _SVG = "{http://www.w3.org/2000/svg}"
 
@@ -48,6 +50,33 @@ def test_the_same_in_characters() -> None:
     assert lines[1].endswith("0.90 s")
     assert "█" in lines[3]
     assert [line[0] for line in lines] == ["?", "◆", "?", "›", "◆", "✗", "◆", " "]
+
+
+def test_a_denied_call_is_no_error() -> None:
+    """What somebody has denied has the mark and the colour of a decision; a call that has failed keeps those of an error."""
+
+    def fail() -> None:
+        """Fail."""
+        raise ValueError
+
+    def keep() -> None:
+        """Never run."""
+
+    model = ScriptedModel([call("keep"), call("fail")], "Done.")
+    result = agent(
+        Harness.TOOL_LOOP,
+        "Go.",
+        model=model,
+        tools=[keep, fail],
+        permissions={"keep": "deny", "fail": "full"},
+    )
+    lines = timeline(result).text.splitlines()
+    assert [line[:7].rstrip() for line in lines if line[2:6] in ("keep", "fail")] == ["⊘ keep", "✗ fail"]
+    drawn = svg_of(timeline(result).html)
+    colours = {
+        mark.text: mark.get("fill") for mark in drawn.iter(f"{_SVG}tspan") if mark.text in ("⊘", "✗", "?")
+    }
+    assert colours["⊘"] == colours["?"] != colours["✗"]
 
 
 def test_hostile_names_are_inert_and_spoil_nothing() -> None:

@@ -426,6 +426,18 @@ async def test_undoing_edits_closes_the_form(make_card, comms):
     assert approval.decision.arguments is None
 
 
+@pytest.mark.parametrize(
+    ("text", "rows"),
+    [("word " * 100, 7), ("word " * 18 + "\nsecond\nthird", 4), ("a\nb", 3), ("word\n" * 90, 16)],
+)
+async def test_a_field_is_as_high_as_its_text(text, rows):
+    """Lines that the browser breaks count, too, up to the height at which a field scrolls."""
+    card = ApprovalCard(Approval("f", {"note": text}, schema={"properties": {"note": {"type": "string"}}}))
+    click(card, "Edit")
+    assert field(card, "note").rows == rows
+    card.finish()
+
+
 async def test_hidden_characters_are_edited_as_escapes(make_card):
     """A text with an override or a zero-width blank is edited as JSON, so that a browser neither hides nor drops it."""
     approval = Approval("f", {"path": "a\u202eb\u200b"}, schema={"properties": {"path": {"type": "string"}}})

@@ -1,4 +1,4 @@
-"""The page is loaded again while an approval waits."""
+"""The page is loaded again, or the kernel started again, while an approval waits."""
 
 from __future__ import annotations
 
@@ -91,3 +91,20 @@ def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
     assert "stopped ·" in shown
     # The page that was loaded in between does not know the widgets that end with the run, and says so.
     assert [error for error in desk.errors if "Comm not found" not in error] == []
+
+
+GONE = "() => [...document.querySelectorAll('.tlj-card')].map(e => getComputedStyle(e, '::before').content + e.innerText).join()"
+
+
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_card_says_that_its_kernel_is_gone(jupyter, desk, app):
+    """The kernel is started again while a card waits: the card has one line that says what became of the call, and no buttons."""
+    waiting(jupyter, desk, f"restart-{app}.ipynb", app)
+    desk.menu("Kernel", "Restart Kernel…")
+    desk.page.click(".jp-Dialog .jp-mod-accept")
+    desk.until(f"() => ({GONE})().includes('was not run')", "the line")
+    assert desk.page.locator(".tlj-btn:visible").count() == 0
+    line = "The kernel that asked here is gone: what it asked about was not run. Run the cell again."
+    assert desk.page.evaluate(GONE) == f'"{line}"'
+    desk.screenshot(f"restart-{app}")
+    assert desk.errors == []

@@ -12,10 +12,10 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NoReturn, TypeAlias
 
 from ..events import ArgumentInvalid, Attachment
-from ..execution import Raised, attempt_call
+from ..execution import Raised, attempt_call, describe_error
 from ..results import (
     MOST_EACH,
     detect_format,
@@ -113,10 +113,21 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
             f"a prompt is a text, or a list of texts, pictures, paths and other values, not {kind}: write [text, value]"
         )
     writer = _Writer(name_code)
-    for item in given or ():
-        writer.add(item)
+    items: list[Any] | Raised = attempt_call(list, given or ())
+    for number, item in enumerate([] if isinstance(items, Raised) else items, 1):
+        if isinstance(added := attempt_call(writer.add, item), Raised):
+            _raise_unreadable(f"item {number} of the prompt", added)
         writer.end_item()
+    if isinstance(items, Raised):
+        _raise_unreadable("the prompt", items)
     return writer.prompt()
+
+
+def _raise_unreadable(what: str, raised: Raised) -> NoReturn:
+    """Raise the error of a prompt's own code as a mistake in the prompt."""
+    if isinstance(raised.error, ArgumentInvalid):
+        raise raised.error
+    raise ArgumentInvalid(f"{what} cannot be read: {describe_error(raised.error, 300)}") from None
 
 
 @dataclass
@@ -129,9 +140,9 @@ class _Writer:
     """The text of each finished item."""
     attached: list[Attachment] = field(default_factory=list)
     filled: list[str] = field(default_factory=list)
-    _text: str = ""
-    """Text that has yet to become a part."""
-    _words: str = ""
+    _text: list[str] = field(default_factory=list)
+    """Pieces of text that have yet to become a part."""
+    _words: list[str] = field(default_factory=list)
 
     def add(self, item: object) -> None:
         """Write one item of a prompt that is a list."""
@@ -147,9 +158,9 @@ class _Writer:
     def end_item(self) -> None:
         """End the item: the next text begins a new part."""
         self._end_text()
-        if self._words.strip():
-            self.words.append(self._words)
-        self._words = ""
+        if (words := "".join(self._words)).strip():
+            self.words.append(words)
+        self._words.clear()
 
     def prompt(self) -> Prompt:
         if not self.parts:
@@ -160,8 +171,8 @@ class _Writer:
 
     def _add_text(self, text: str) -> None:
         text = join_surrogates(str.__str__(text))
-        self._text += text
-        self._words += text
+        self._text.append(text)
+        self._words.append(text)
 
     def _add_named_text(self, name: str, text: str) -> None:
         """Write a text that is an item of its own. If it has a name, it stands between two lines with the name."""
@@ -169,15 +180,15 @@ class _Writer:
         self.filled += [f"{name}: {len(text):,} characters"] if name else []
 
     def _end_text(self) -> None:
-        if self._text.strip():  # Anthropic refuses an empty part
-            self.parts.append({"type": "text", "text": self._text})
-        self._text = ""
+        if (text := "".join(self._text)).strip():  # Anthropic refuses an empty part
+            self.parts.append({"type": "text", "text": text})
+        self._text.clear()
 
     def _add_part(self, part: Part, kind: str, name: str, address: str = "") -> None:
         self._end_text()
         self.parts.append(part)
         self.attached.append(Attachment(kind, name, address, is_sent=True))
-        self._words += f"[{name}]"
+        self._words.append(f"[{name}]")
 
     def _fill_in(self, named: Named) -> None:
         """Write a value inside a text."""
@@ -261,9 +272,9 @@ class _Writer:
         """Write a given part of a message, unchanged."""
         if part["type"] == "text":
             self._add_text(part["text"])
-            if len(part) > 2 and self._text.strip():  # marks of the person's own (cache_control)
+            if len(part) > 2 and part["text"].strip():  # marks of the person's own (cache_control)
                 self.parts.append(part)
-                self._text = ""
+                self._text.clear()
             return
         inside: Any = part.get(part["type"])
         address = inside.get("url") if isinstance(inside, Mapping) else inside

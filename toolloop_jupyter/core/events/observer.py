@@ -92,19 +92,22 @@ class Gate:
     async def enter(self) -> None:
         """Wait until a request may go out. `leave` follows, however the request ends."""
 
-    def leave(self, status: int | None = None, wait: float | None = None, said: str = "") -> float | None:
+    def leave(
+        self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
+    ) -> float | None:
         """A request has ended: answered (status 200), failed, or cut (None).
 
-        `wait`: the seconds that the server asks for; `said`: its error's text. Returns None, or, if all runs wait now, the seconds
-        after which `enter` lets the same request go out once more; that does not count as a try of the call.
+        `wait`: the seconds that the server asks for; `said`: its error's text; `is_last`: whether no `fallback` is asked if
+        the call fails. Returns None, or, if all runs wait now, the seconds after which `enter` lets the same request go out
+        once more; that does not count as a try of the call.
         """
         return None
 
     def add_cost(self, cost: float) -> None:
         """A model call has cost so many US dollars, as far as they are known."""
 
-    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each call of this tool."""
+    def use_tool(self, function: object, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of a tool. `function` tells it: equal for two tools with one function."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:

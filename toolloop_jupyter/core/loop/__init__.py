@@ -3,6 +3,7 @@
 from .config import (
     Approver,
     Config,
+    Route,
     ToolLoopOptions,
     asks_nobody,
     find_approver,
@@ -32,6 +33,7 @@ __all__ = [
     "Config",
     "Output",
     "Permissions",
+    "Route",
     "ToolLoopOptions",
     "Turn",
     "TurnCancelled",

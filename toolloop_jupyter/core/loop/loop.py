@@ -28,7 +28,7 @@ from ..events import (
     thaw,
 )
 from ..execution import Outcome, RunEnded, is_exactly, run_function
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, identify, suggest
 from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
@@ -48,7 +48,7 @@ class TurnCancelled(asyncio.CancelledError):
 
 async def run_turn(turn: Turn) -> TurnEnd:
     """Run one turn to its end; returns how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
-    turn.history.begin_turn(turn.config.instructions)
+    turn.history.begin_turn(turn.config.instructions, turn.config.route.family)
     turn.history.add_user(turn.prompt.content)
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
@@ -276,7 +276,7 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         return call.not_run(permit)
     for one in turn.observers:
         await one.before_tool(call.asked, permit.bound.json)
-    async with turn.config.gate.use_tool(call.tool.name, parallel=call.tool.settings.parallel):
+    async with turn.config.gate.use_tool(identify(call.tool.function), parallel=call.tool.settings.parallel):
         turn.outlet.checkpoint()
         turn.history.answer(call.asked.id, CANCELLED)
         call.began = time.monotonic()

@@ -169,6 +169,7 @@ class Turn:
         if not self.config.fallbacks:
             return False
         route, *others = self.config.fallbacks
+        self.history.change_family(route.family)
         self.config = replace(self.config, route=route, fallbacks=tuple(others))
         for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)
@@ -255,7 +256,13 @@ async def ask_model(turn: Turn, *, is_closing: bool = False) -> tuple[Reply, lis
         for one in turn.observers:
             await one.before_model(request)
         turn.outlet.checkpoint()
-        call = ModelCall(request, turn.outlet.emit, on_delta=_tell_delta(turn), gate=gate)
+        call = ModelCall(
+            request,
+            turn.outlet.emit,
+            on_delta=_tell_delta(turn),
+            gate=gate,
+            is_last=not turn.config.fallbacks,
+        )
         began = turn.spent.now()
         try:
             reply = await call.run()

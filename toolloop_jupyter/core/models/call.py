@@ -123,9 +123,16 @@ class ModelCall:
     """One call with its retries. `assembly` holds what has arrived so far, also after a cancel or a failure."""
 
     def __init__(
-        self, request: Request, emit: Emit, *, on_delta: OnDelta | None = None, gate: Gate | None = None
+        self,
+        request: Request,
+        emit: Emit,
+        *,
+        on_delta: OnDelta | None = None,
+        gate: Gate | None = None,
+        is_last: bool = True,
     ) -> None:
-        self.request = request
+        """`is_last`: whether no other model is asked if the call fails."""
+        self.request, self._is_last = request, is_last
         self._gate = gate or Gate()
         self._server = request.address, request.model
         self._is_ours = providers.is_ours(request.model)
@@ -205,7 +212,7 @@ class ModelCall:
             if error is not None and status is not None:
                 wait, said = read_retry_after(error), get_message(error)
         finally:
-            pause = self._gate.leave(status, wait, said)
+            pause = self._gate.leave(status, wait, said, is_last=self._is_last)
         return error, pause
 
     def _is_complete(self, error: BaseException) -> bool:

@@ -21,7 +21,8 @@ from ..events import (
     Sink,
     make_plain,
 )
-from ..loop import Allowed, Config
+from ..execution import Raised, attempt_call, describe_error
+from ..loop import Allowed, Config, Route
 from ..session import AsyncEventStream, AsyncSession
 from .values import Row
 
@@ -69,6 +70,7 @@ class KeyMaker:
             "instructions": config.instructions,
             "tools": [tool.spec["function"] for tool in config.tools],
             "output": None if config.output is None else config.output.schema,
+            "fallback": [route.title for route in config.fallbacks],
             "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
         }
         self._begun = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())
@@ -120,20 +122,32 @@ class RowHost(Host):
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
     """The configuration of one row's session: a model that plays a script plays it from its beginning."""
-    route = config.route
+    route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
+    return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
+
+
+def _begin_route(route: Route, job: Job) -> Route:
     if route.answers is not None and (answers := route.answers.begin_row(job.input)) is not route.answers:
         route = dataclasses.replace(route, model=answers.model, answers=answers)
-    return dataclasses.replace(config, route=route, host=host)
+    return route
 
 
-def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream:
-    """The run of one row, not begun yet. What a person allows "for the session" in it holds for all that share `allowed`."""
-    session = AsyncSession(configure_row(config, job, host), streamed=False, allowed=allowed)
+def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
+    """The run of one row, not begun yet. What a person allows "for the session" in it holds for all that share `allowed`.
+
+    Or, where the person's own function cannot make the row's model, the row that has failed.
+    """
+    made = attempt_call(configure_row, config, job, host)
+    if isinstance(made, Raised):
+        return Row(job.number, job.key, job.input, None, " ".join(describe_error(made.error, 500).split()))
+    session = AsyncSession(made, streamed=False, allowed=allowed)
     return AsyncEventStream(session, job.prompt, streamed=False, close_session=True)
 
 
-async def finish_row(stream: AsyncEventStream, job: Job, config: Config) -> Row:
+async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
     """Run a row to its end; what fails in it is its error."""
+    if isinstance(stream, Row):
+        return stream
     began, result, error = time.monotonic(), None, None
     try:
         result = await stream.collect()

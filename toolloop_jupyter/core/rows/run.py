@@ -183,6 +183,9 @@ class RowsRun:
         """Run the rows on this loop, each in a task of its own."""
         async for job in self._list_jobs():
             stream = begin_row(self._config, job, self._host_of(job.number), self._allowed)
+            if isinstance(stream, Row):
+                await self._keep(stream)
+                continue
             task = asyncio.ensure_future(self._run_row(stream, job))
             self._running[task] = stream
             task.add_done_callback(self._take_out)

@@ -7,35 +7,44 @@ ended. Lines are found by their key and not by the row's number, so that rows ma
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
+import errno
+import functools
+import itertools
 import json
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from filelock import FileLock, Timeout
+from pydantic import FiniteFloat, TypeAdapter
+from typing_extensions import TypedDict
 
 from ..events import (
     ArgumentInvalid,
-    Decision,
+    ArgumentTypeInvalid,
     Event,
     Presenter,
     Reasoning,
     Result,
     Retry,
+    StopReason,
     Text,
     ToolCall,
     ToolResult,
     Usage,
 )
+from ..execution import Raised, attempt_call, shorten_repr
 from ..loop import Output
 from ..text import hide_suspected, names_key
 from .values import Row
 
 VERSION = 1
 HEAD = "toolloop-rows"
+_HEAD_LINE = json.dumps({HEAD: VERSION}).encode() + b"\n"
 JsonObject = dict[str, Any]
 
 _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = {
@@ -48,6 +57,26 @@ _EVENTS: Mapping[str, type[Text | Reasoning | ToolCall | ToolResult | Retry]] = 
 """The events that a line has; of a request to a person there is the decision, with its call's result."""
 _LIVE = frozenset({"value", "traceback", "pictures"})
 """What a line has not of a tool's result: the object itself, and what is only shown."""
+
+
+class _RowLine(TypedDict):
+    key: str
+    done: bool
+    error: str | None
+    seconds: FiniteFloat
+
+
+class _RunLine(_RowLine):
+    text: str
+    stop_reason: StopReason
+    cost: FiniteFloat | None
+    usage: tuple[int, int, int, int | None, int | None]
+    model: str
+    prompt: str
+    note: str | None
+    attempts: int
+    session: str
+    events: list[JsonObject]
 
 
 def encode_row(row: Row) -> JsonObject:
@@ -73,8 +102,18 @@ def encode_row(row: Row) -> JsonObject:
         "note": result.error,
         "attempts": result.output_attempts,
         "session": result.session_id,
-        "events": [told for event in result.events if (told := _encode_event(event))],
+        "events": [told for event in _join_pieces(result.events) if (told := _encode_event(event))],
     }
+
+
+def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
+    """The events with neighbouring pieces of text, or of reasoning, as one: a key may have come in two of them."""
+    for kind, group in itertools.groupby(events, type):
+        if kind is Text or kind is Reasoning:
+            text = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
+            yield Text(text) if kind is Text else Reasoning(text)
+        else:
+            yield from group
 
 
 def _encode_event(event: Event) -> JsonObject | None:
@@ -96,6 +135,7 @@ def decode_row(
 ) -> Row:
     """The row of a line. Raises ValueError, KeyError or TypeError for a line that is none, also when its answer does not fit `output`."""
     result = None
+    line = _read_as(_RunLine if "stop_reason" in line else _RowLine).validate_python(line)
     if "stop_reason" in line:
         done = line["done"] and output is not None
         result = Result(
@@ -118,9 +158,14 @@ def decode_row(
 
 def _decode_event(fields: Mapping[str, Any]) -> Event:
     given = {name: value for name, value in fields.items() if name != "event"}
-    if given.get("decision") is not None:
-        given["decision"] = Decision(**given["decision"])
-    return _EVENTS[fields["event"]](**given)
+    kind: Any = _EVENTS[fields["event"]]
+    event: Event = _read_as(kind).validate_python(given)
+    return event
+
+
+@functools.cache
+def _read_as(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def _hide_keys(value: Any) -> Any:
@@ -128,7 +173,7 @@ def _hide_keys(value: Any) -> Any:
     if isinstance(value, str):
         return hide_suspected(value)
     if isinstance(value, Mapping):
-        return {str(k): "…" if names_key(str(k)) and k != "key" else _hide_keys(v) for k, v in value.items()}
+        return {str(k): "…" if names_key(str(k)) else _hide_keys(v) for k, v in value.items()}
     return [_hide_keys(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
@@ -136,10 +181,15 @@ class Store:
     """The file of a rows run, from `open` to `close` this process' own."""
 
     def __init__(self, path: str | Path) -> None:
+        """Raises ArgumentTypeInvalid for what is no path."""
+        real = attempt_call(os.path.realpath, path)  # one lock for all names of the file
+        if isinstance(real, Raised) or not isinstance(real, str):
+            raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
         self.path = Path(path)
+        self._real = Path(real)
         self.notes: list[str] = []
         """What a person should know of the file as it was found."""
-        self._lock = FileLock(self.path.with_name(f".{self.path.name}.lock"), timeout=0, thread_local=False)
+        self._lock = FileLock(self._real.with_name(f".{self._real.name}.lock"), timeout=0, thread_local=False)
         self._done: defaultdict[str, deque[bytes]] = defaultdict(deque)
         """Lines of finished rows by key; two rows that are the same have two."""
         self._failed: Counter[str] = Counter()
@@ -150,44 +200,48 @@ class Store:
     def open(self) -> None:
         """Lock the file, read it, and make it ready for more. Raises ArgumentInvalid, naming the file."""
         try:
-            self.path.parent.stat()  # the lock would make a folder that is not there
+            self._real.parent.stat()  # the lock would make a folder that is not there
+            if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):
+                raise OSError(errno.EINVAL, "It is no file")  # a pipe or a device may have no end
             self._lock.acquire()
-            self._file = self.path.open("r+b" if self.path.exists() else "x+b")
+            self._file = self._real.open("r+b" if self._real.exists() else "x+b")
             end = self._read(self._file)
             self._file.truncate(end)
-            self._file.seek(end)
-            if end == 0:
-                self._write([json.dumps({HEAD: VERSION}).encode() + b"\n"])
+            self._file.seek(max(0, end - 1))
+            if self._file.read(1) != b"\n":  # it is new, or an editor has taken the last line break
+                self._write([b"\n" if end else _HEAD_LINE])
         except Timeout:
             raise ArgumentInvalid(
                 f"store {self.path.name!r} is in use by another run (a notebook's kernel, perhaps); name another file"
             ) from None
-        except OSError as error:
-            self.close()
-            raise ArgumentInvalid(
-                f"cannot keep rows in {self.path.name!r}: {error.strerror or error}"
-            ) from None
         except ArgumentInvalid:
             self.close()
             raise
+        except (OSError, ValueError) as error:  # ValueError: a null in its name
+            self.close()
+            raise ArgumentInvalid(
+                f"cannot keep rows in {self.path.name!r}: {getattr(error, 'strerror', None) or error}"
+            ) from None
 
     def _read(self, file: BinaryIO) -> int:
         """Take in the lines; returns where the last whole one ends."""
         end = 0
         for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                self.notes.append("the last line of the store was written half, and is dropped")
-                break
+            is_half = not line.endswith(b"\n")
             entry = _parse(line)
-            if number == 1 and entry.get(HEAD) != VERSION:
+            is_head = entry.get(HEAD) == VERSION or (is_half and _HEAD_LINE.startswith(line))
+            if number == 1 and not is_head:
                 raise ArgumentInvalid(
                     f"{self.path.name!r} is no store of rows, and would be lost; name another file"
                 )
+            if is_half and not isinstance(entry.get("key"), str):
+                self.notes.append("the last line of the store was written half, and is dropped")
+                break
             if number > 1 and not isinstance(entry.get("key"), str):
                 raise ArgumentInvalid(
                     f"{self.path.name!r}, line {number} is no row; mend it, or name another file"
                 )
-            if entry.get("done"):
+            if number > 1 and entry.get("done"):
                 self._done[entry["key"]].append(line)
             elif number > 1:
                 self._failed[entry["key"]] += 1
@@ -206,7 +260,7 @@ class Store:
 
     async def append(self, line: JsonObject) -> None:
         """Write a row's line; it is on the disk when this returns. Raises OSError."""
-        text = json.dumps(_hide_keys(line), ensure_ascii=False, default=str)
+        text = json.dumps({**_hide_keys(line), "key": line["key"]}, ensure_ascii=False, default=str)
         self._pending.append(text.encode("utf-8", "backslashreplace") + b"\n")
         async with self._writing:  # what came while the disk was busy goes with one write
             if batch := self._pending:
@@ -222,7 +276,8 @@ class Store:
     def close(self) -> None:
         """Give the file free."""
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):  # `append` has told it
+                self._file.close()
         self._lock.release()
 
 

@@ -38,7 +38,7 @@ MOST_CHUNKS = 256
 """Chunks that an executor is given before one of them has come back."""
 MOST_LOST = 3
 """Times that a worker of a row is lost before the row has failed; the last time the row is sent by itself."""
-_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "options", "sandbox")
+_KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """What a worker's configuration takes over as it is."""
 
 
@@ -90,7 +90,10 @@ class Workers:
             **{f"the tool {tool.name!r}": tool.function for tool in config.tools},
             "output": None if config.output is None else config.output.kind,
             **{name: getattr(config, name) for name in _KEYWORDS},
-            "model": (config.route, find_responder(config.route.model)),
+            "options": dataclasses.replace(
+                config.options, fallback=()
+            ),  # their routes are sent, with their keys
+            "model": [(route, find_responder(route.model)) for route in (config.route, *config.fallbacks)],
         }
         for name, part in parts.items():
             if isinstance(made := attempt_call(self._pickler.dumps, part), Raised):
@@ -284,11 +287,11 @@ def run_chunk(parcel: bytes, packed: bytes, address: tuple[Any, bytes] | None) -
 async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection | None) -> list[str]:
     parts, tools, concurrency, max_cost = parcel
     pace, places, allowed = Pace(concurrency, max_cost), asyncio.Semaphore(concurrency), Allowed()
-    route, _ = parts["model"]
+    route, *fallbacks = (route for route, _ in parts["model"])
     functions = list(parts.values())[:tools]
-    keywords = {name: parts[name] for name in (*_KEYWORDS, "output")}
+    keywords = {name: parts[name] for name in (*_KEYWORDS, "options", "output")}
     config = build_config(model=route.answers or route.model, tools=functions, **keywords)
-    config = dataclasses.replace(config, route=route, gate=pace)
+    config = dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), gate=pace)
     lines: list[str] = []
 
     async def run(job: Job) -> None:

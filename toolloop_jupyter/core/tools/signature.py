@@ -114,6 +114,20 @@ def find_plain_function(function: Function) -> Function:
     return plain
 
 
+def identify(function: Function) -> tuple[int, ...]:
+    """What tells the code that runs and the objects that it belongs to: equal for one function under two names, in a partial,
+    or decorated. Valid as long as the function lives.
+    """
+    layers = list(list_layers(function))
+    owners = (getattr(layer, "__self__", None) for layer in layers)
+    called = (
+        layer
+        for layer in layers
+        if not (callable(getattr(layer, "__get__", None)) or isinstance(layer, functools.partial))
+    )
+    return (id(layers[-1]), *(id(one) for one in (*owners, *called) if one is not None))
+
+
 def _take_out_of_partials(function: Function) -> Function:
     while isinstance(function, functools.partial):
         function = function.func

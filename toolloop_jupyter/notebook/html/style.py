@@ -65,9 +65,9 @@ _RULES = """
 .tlj.tlj.tlj img{max-width:100%}
 .tlj-head.tlj{border-bottom:1px solid var(--tlj-line);padding-bottom:4px;margin-bottom:8px}
 .tlj-foot.tlj{border-top:1px solid var(--tlj-line);padding-top:4px;margin-top:8px}
-.tlj-call.tlj>summary{display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline;list-style:none}
+.tlj-call.tlj>summary{display:flex;flex-wrap:wrap;gap:0 8px;align-items:baseline;list-style:none;position:relative;padding-right:18px}
 .tlj-call.tlj>summary::-webkit-details-marker{display:none}
-.tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em}
+.tlj-call.tlj>summary::after{content:"\\25B8";opacity:.5;font-size:11px;width:.8em;position:absolute;right:2px;top:.35em}
 .tlj-call.tlj[open]>summary::after{content:"\\25BE"}
 .tlj-reason.tlj[open]>summary>.tlj-args{white-space:normal!important}
 .tlj-reason.tlj:not([open])>summary>.tlj-args::after{content:"…"}
@@ -79,7 +79,7 @@ _RULES = """
 .tlj-ok{color:var(--tlj-ok)}.tlj-bad{color:var(--tlj-bad)}.tlj-ask{color:var(--tlj-ask)}
 .tlj .tk{color:var(--tlj-k)}.tlj .ts{color:var(--tlj-s)}.tlj .tm{color:var(--tlj-m)}.tlj .tf,.tlj .tb{color:var(--tlj-f)}
 .tlj .tc{opacity:.65;font-style:italic}.tlj .ti{color:var(--tlj-ok)}.tlj .td{color:var(--tlj-bad)}
-@media (max-width:520px){.tlj-call.tlj>summary::after{order:1}.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{order:2;flex:1 1 100%;padding-left:1.5em}}
+@media (max-width:520px){.tlj-call.tlj>summary>.tlj-args{flex-basis:6em}.tlj-call.tlj>summary>.tlj-time{flex:1 1 100%;padding-left:1.5em}}
 @media (max-width:760px){.jp-OutputArea-output>.tlj.tlj.tlj{margin-left:8px!important}}
 @media print{.tlj.tlj.tlj pre{max-height:none!important}.tlj.tlj.tlj .tlj-args{white-space:normal}
  .tlj details::details-content,details.tlj::details-content{content-visibility:visible!important;block-size:auto!important}}

@@ -28,7 +28,7 @@ from .presenter import (
     say_loading,
     show,
 )
-from .stepper import Stepper, request_block
+from .stepper import Stepper, cut_bytes, request_block
 from .view import CellRun, ViewOptions
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "bundle",
     "bundle_rows",
     "can_ask_in_cell",
+    "cut_bytes",
     "diagram",
     "display",
     "display_rows",

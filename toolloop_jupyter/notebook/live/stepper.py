@@ -106,7 +106,7 @@ def _drop_nulls(shown: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request without the null fields of its messages, as LiteLLM (1.110) sends it. The bytes of pictures and files
     are cut.
     """
-    messages = [_cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
+    messages = [cut_bytes(_drop_nulls_of(one)) for one in shown["messages"]]
     return {
         key: value for key, value in {**shown, "messages": messages}.items() if (key, value) != ("tools", [])
     }
@@ -116,12 +116,12 @@ _MOST_BYTES = 200
 """Characters of a picture's or a file's bytes."""
 
 
-def _cut_bytes(value: Any, name: str = "") -> Any:
+def cut_bytes(value: Any, name: str = "") -> Any:
     """Plain data with the beginning of each data address, and of each sound's `data`."""
     if isinstance(value, dict):
-        return {key: _cut_bytes(item, key) for key, item in value.items()}
+        return {key: cut_bytes(item, key) for key, item in value.items()}
     if isinstance(value, list):
-        return [_cut_bytes(item) for item in value]
+        return [cut_bytes(item) for item in value]
     is_bytes = isinstance(value, str) and (value.startswith("data:") or name == "data")
     if not is_bytes or len(value) <= _MOST_BYTES:
         return value

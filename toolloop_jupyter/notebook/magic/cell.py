@@ -413,7 +413,10 @@ class Notebook:
         """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
-            session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
+            before = named.session
+            session = AsyncSession(
+                session.config, before.messages(), turns=before.starts, family=before.family
+            )
             if turn is not None:
                 session.rewind(turn)
         request = await session.preview(await self._prepare(session, prompt))

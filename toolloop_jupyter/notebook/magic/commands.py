@@ -12,7 +12,7 @@ from ...core.text import hide, hide_in, leave_out_user, plain
 from ...core.tools import find_marked_tools, get_tool_name
 from .. import kernel
 from ..html import counted
-from ..live import bundle
+from ..live import bundle, cut_bytes
 from ..transcript import money, tell_tokens, write
 from . import doctor, sessions
 from .names import show_key
@@ -109,12 +109,16 @@ def reset(book: Notebook, words: list[str]) -> None:
     book.settings.reset()
 
 
-def history(book: Notebook, words: list[str]) -> list[dict[str, Any]]:
+class Messages(list[dict[str, Any]]):
+    """A conversation as a value. A cell shows it with the beginning of the bytes of each picture and file."""
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:  # noqa: FBT001 - IPython calls it so
+        printer.pretty(cut_bytes(list(self)))
+
+
+def history(book: Notebook, words: list[str]) -> Messages:
     """The conversation of a session in OpenAI format, without the runs' keys, as in a saved file."""
-    messages: list[dict[str, Any]] = hide_in(
-        _find_session(book, _pick_session(book, words)).session.messages()
-    )
-    return messages
+    return Messages(hide_in(_find_session(book, _pick_session(book, words)).session.messages()))
 
 
 def show_runs(book: Notebook, words: list[str]) -> None:

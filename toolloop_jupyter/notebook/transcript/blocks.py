@@ -86,7 +86,8 @@ def head(
     if filled:
         with_values = f"with {list_some([shorten(one, 200) for one in filled], 20)}"
         facts.append((inline(with_values), with_values))
-    html = STYLE + block("tlj-head", " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
+    line = "tlj-head" if facts else ""  # a rule below nothing is no line
+    html = STYLE + block(line, " · ".join(shown for shown, _ in facts), f"{BLOCK};{DIM}")
     text = " · ".join(in_a_line(words) for _, words in facts)
     if not prompt:
         return Block(html, text)

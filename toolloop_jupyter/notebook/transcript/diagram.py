@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from ...core.events import Result, Span
 from ...core.text import are_times_kept, tell_duration
 from ..html import block, esc, fold, in_a_line, pre, shorten
-from .blocks import Block
+from .blocks import Block, find_status
 
 MOST = 60
 """Rows of a picture. A longer run shows its first and its last calls."""
@@ -25,7 +25,7 @@ _WIDTH, _ROW, _LEFT, _RIGHT = 640, 20, 176, 84
 """Pixels: the whole width, a row's height, the names on the left, the seconds on the right."""
 # Each has a contrast of more than 3.5 with white and with the dark pages of JupyterLab and VS Code.
 _TEXT, _GRID = "#7b7b7b", "#8a8a8a"
-_COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d"}
+_COLORS = {"you": "#a8761c", "model": "#4285c8", "tool": "#3d8b5f", "error": "#e0524d", "denied": "#a8761c"}
 _NOT_XML = re.compile("[^\\t\\n\\r\\x20-\\ud7ff\\ue000-\\ufffd\\U00010000-\\U0010ffff]")
 """Characters that XML 1.0 does not allow, escaped or not: with one of them there would be no picture."""
 
@@ -35,7 +35,7 @@ class _Row:
     """One line of the picture. Times in seconds since the run began."""
 
     who: str
-    """you, model, tool, error, stopped, or "" for the line that stands for rows left out."""
+    """you, model, tool, error, denied, stopped, or "" for the line that stands for rows left out."""
     label: str
     start: float = 0.0
     end: float = 0.0
@@ -49,7 +49,7 @@ class _Row:
         )
 
 
-_MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "stopped": "■", "": " "}
+_MARKS = {"you": "?", "model": "◆", "tool": "›", "error": "✗", "denied": "⊘", "stopped": "■", "": " "}
 
 
 def timeline(result: Result) -> Block:
@@ -75,13 +75,23 @@ def picture(result: Result) -> str:
 def _rows(result: Result) -> tuple[list[_Row], float]:
     """(the lines of the picture, the seconds that the picture covers)."""
     spans = _tell_spans(result.spans)
-    rows = [_row(span, result.model) for span in spans]
+    rows = _tell_denials([_row(span, result.model) for span in spans], result)
     if rows and result.stop_reason == "cancelled" and rows[-1].who == "error":
         rows[-1] = replace(rows[-1], who="stopped")  # the person has stopped the run, which is no error
     if len(rows) > MOST:
         left_out, last = len(rows) - MOST, MOST // 4
         rows = [*rows[: MOST - last], _Row("", f"… {left_out:,} more"), *rows[-last:]]
     return [_Row("you", "you ask"), *rows], max((span.end for span in spans), default=0.0) or 1.0
+
+
+def _tell_denials(rows: list[_Row], result: Result) -> list[_Row]:
+    """The rows, with the denied calls marked as such: somebody's decision is no error. Rows and results have the same order."""
+    calls = [number for number, span in enumerate(result.spans) if span.kind == "tool"]
+    if len(calls) == len(result.tool_results):
+        for number, call in zip(calls, result.tool_results, strict=True):
+            if find_status(call, call.decision) == "denied":
+                rows[number] = replace(rows[number], who="denied")
+    return rows
 
 
 def _row(span: Span, model: str) -> _Row:
