@@ -219,6 +219,17 @@ def test_variables_are_named_and_never_shown(connect, monkeypatch):
     assert "Q7" not in str(failed.value)
 
 
+def test_a_key_with_a_line_break_is_not_shown(connect, monkeypatch, address):
+    """A key that was read from a file, with its line break, is sent without it; one that no header can carry is not repeated."""
+    monkeypatch.setenv("A_TOKEN", "opaque+Q7/x9.Zp3wVt\n")
+    assert connect(address, headers={"X-Key": "A_TOKEN"}).add(a=1) == {"result": 2}
+    for value in ("opaque+Q7/x9.Zp3wVt\nX-More: 1", "opaque+Q7/x9.Zp3wVt-ü"):
+        monkeypatch.setenv("A_TOKEN", value)
+        with pytest.raises(Mistake, match="cannot send the text of 'A_TOKEN'") as refused:
+            connect(address, headers={"X-Key": "A_TOKEN"})
+        assert "Q7" not in str(refused.value)
+
+
 @pytest.mark.parametrize(
     ("given", "keywords", "says"),
     [
@@ -228,6 +239,21 @@ def test_variables_are_named_and_never_shown(connect, monkeypatch):
         ("litellm_proxy", {}, "needs the variable LITELLM_PROXY_API_BASE"),
         ("python", {"headers": {"a": "b"}}, "headers= does not go with"),
         ("python", {"permissions": "fuul"}, "permissions must be"),
+        ("ws://host/mcp", {}, "an address"),
+        (3, {}, "this is a int"),
+        (command, {}, r"if command\(\) makes the server, write command\(\)"),
+        ("python", {"roots": ""}, "there is no folder ''"),
+        ("python", {"roots": None}, "roots= takes folders"),
+        ("python", {"include": 3}, "include must be"),
+        ("python", {"exclude": None}, "exclude must be"),
+        ("python", {"name": 3}, "name must be text"),
+        ("python", {"timeout": "long"}, "timeout must be a number of seconds"),
+        ("python", {"handshake": 0}, "handshake must be > 0"),
+        ("python", {"max_result": 0}, "max_result must be >= 1"),
+        ("python", {"cwd": 3}, "cwd must be"),
+        ("python", {"env": ["HOME"]}, "env= maps names"),
+        ("python", {"env": {"A=B": "PATH"}}, "cannot send the text of 'PATH'"),
+        ("https://host/mcp", {"headers": {"a b": "PATH"}}, "cannot send the text of 'PATH'"),
     ],
 )
 def test_what_is_typed_wrong(connect, given, keywords, says, monkeypatch):

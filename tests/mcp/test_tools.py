@@ -119,6 +119,8 @@ def test_include_and_exclude_must_be_there(connect, server):
     assert [tool.name for tool in connect(server, include="add").tools] == ["add"]
     with pytest.raises(Mistake, match="this server has no tool 'ad'"):
         connect(server, include=["ad"])
+    with pytest.raises(Mistake, match="this server has no tool 'dlete'"):
+        connect(server, permissions={"dlete": "deny", "*": "full"})
 
 
 def _listing(*tools):
@@ -180,6 +182,7 @@ def test_any_name_is_only_text(connect):
             ("close", EMPTY),
             ("_repr_html_", EMPTY),
             ("fs.read", EMPTY),
+            ("import", EMPTY),
         )
     )
     assert [tool.name for tool in odd.tools] == [
@@ -188,6 +191,7 @@ def test_any_name_is_only_text(connect):
         "close",
         "_repr_html_",
         "fs.read",
+        "import",
     ]
     names = [tool.wire_name for tool in make_tools([odd])]
     assert all(name.replace("_", "").isalnum() for name in names)
@@ -195,8 +199,9 @@ def test_any_name_is_only_text(connect):
     assert odd.tool_repr_html_ is odd["_repr_html_"]
     assert not hasattr(odd, "_repr_html_"), "IPython would call it"
     assert odd.fs_read() == "{}"
+    assert odd.import_ is odd["import"]
     results = run(odd, *(call(name) for name in names))
-    assert [one.value for one in results] == ["{}"] * 5
+    assert [one.value for one in results] == ["{}"] * 6
 
 
 # --- arguments ---

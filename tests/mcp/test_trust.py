@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from support.mcp_server import make_server
 from toolloop_jupyter import Harness, agent, agent_session
-from toolloop_jupyter.core.events import Mistake
+from toolloop_jupyter.core.events import Approval, Mistake
 from toolloop_jupyter.core.tools import ToolContext, make_tools
 from toolloop_jupyter.mcp import ServerError
 from toolloop_jupyter.notebook.widgets.approval_card import question_html
@@ -229,6 +229,26 @@ def test_a_question_is_a_form(connect, protocol, person, answer):
     assert asked.scopes == ("call",)
     assert [one.output for one in result.tool_results] == [answer]
     assert [one.call_id for one in result.approvals] == [f"{result.tool_results[0].id}.1"]
+
+
+def test_a_question_is_no_call_of_its_own(connect, server):
+    """A question has the number of the call that it is asked in: later calls and their results keep theirs, on the page, too."""
+    from toolloop_jupyter.notebook.live.asking import name_call
+    from toolloop_jupyter.notebook.transcript import CallStep, Steps
+
+    model = ScriptedModel([call("book"), call("add", a=1)], "Done.")
+    stream = agent_session(LOOP, model=model, tools=[connect(server)]).stream("Go.")
+    steps, titles, result = Steps(), [], None
+    for event in stream:
+        steps.take(event)
+        if isinstance(event, Approval):
+            titles.append(name_call(event, event.number))
+            event.allow()
+        result = getattr(event, "result", result)
+    assert titles == ["call 1 of this run", "asked in call 1 of this run", "call 2 of this run"]
+    shown = [step for step in steps.all if isinstance(step, CallStep)]
+    assert [(step.call.name, step.index) for step in shown] == [("book", 0), ("book", 0), ("add", 1)]
+    assert result.tool_results[1].value == {"result": 2}
 
 
 def test_nobody_there_declines(connect, server):

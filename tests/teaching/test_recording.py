@@ -540,6 +540,7 @@ async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
     first = await record_all_kinds(path)
     assert [one.output for one in first.tool_results][:3] == ["4", "5", "OSError: no disk"]
     assert [one.status for one in first.tool_results][3:] == ["invalid", "denied"]
+    assert [one.is_error for one in first.tool_results] == [False, False, True, True, True]
     replay = Replay(path, plays_tools=True)
     assert [tool.name for tool in replay.tools] == ["count", "fail"]
     assert replay.tools[0].as_tool().description == "Count."
@@ -547,6 +548,37 @@ async def test_tools_answer_from_the_recording(tmp_path: Path) -> None:
         again = await run(replay, tools=replay.tools)
         assert (again.text, again.stop_reason) == ("I have counted.", "done")
         assert [one.output for one in again.tool_results] == [one.output for one in first.tool_results]
+        assert [one.is_error for one in again.tool_results] == [one.is_error for one in first.tool_results]
+
+
+async def test_the_tools_of_one_question(tmp_path: Path) -> None:
+    """A recording of several runs gives each one its own tools, as they were then, whichever is played first."""
+    path = tmp_path / "lesson.jsonl"
+    recorder = Recorder(path)
+
+    def look(name: str) -> str:
+        """Look."""
+        return name
+
+    def look_again(name: str, deep: bool = False) -> str:
+        """Look again."""
+        raise OSError(name)
+
+    look_again.__name__ = "look"
+    model = ScriptedModel(call("find"), "There is no find.", call("look", name="a"), "Found.", "Nothing.")
+    first = await run(model, prompt="One?", tools=[look], observer=recorder)
+    await run(model, prompt="Two?", tools=[look_again], observer=recorder)
+    await run(model, prompt="Three?", tools=[], observer=recorder)
+    replay = Replay(path, plays_tools=True)
+    shown = [
+        [tool.as_tool().description for tool in replay.find_tools(asked)] for asked in ("Two?", "Three?\n")
+    ]
+    assert shown == [["Look again."], []]
+    again = await run(replay, prompt="One?", tools=replay.find_tools("One?"))
+    assert again.tool_results[0].output == first.tool_results[0].output
+    again = await run(replay, prompt="Two?", tools=replay.find_tools("Two?"))
+    assert (again.tool_results[0].output, again.tool_results[0].is_error) == ("OSError: a", True)
+    assert len(replay.find_tools("Something else")) == 1
 
 
 async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any, Literal
 
-from ..core.events import Approval, Decision, Mistake, Progress
+from ..core.events import Approval, Check, Decision, Mistake, Progress
 from ..core.execution import Outcome, in_thread
 from ..core.loop import check_policy
 from ..core.text import list_some, make_wire_name, plain
@@ -171,7 +171,8 @@ class Connection(ToolSource):
         made: dict[str, ServerTool] = {}
         left_out: list[str] = []
         names = {str(one.name) for one in listed}
-        if missing := sorted(((include or frozenset()) | exclude) - names):
+        named = self._policy.keys() - {"*"} if isinstance(self._policy, Mapping) else frozenset()
+        if missing := sorted({*map(str, (include or frozenset()) | exclude | named)} - names):
             raise Mistake(f"this server has no tool {missing[0]!r}; it has: {list_some(sorted(names), 8)}")
         before = {tool.own_name: tool for tool in self._tools.values()}
         for one in listed:
@@ -428,6 +429,26 @@ _of_cells: dict[tuple[str, int, str], tuple[int, weakref.ref[Connection]]] = {}
 """(cell's code, line, target) -> (the number of cells that had run by then, the connection made there)."""
 
 
+_SECONDS = Check((int, float), "a number of seconds", above=0, unit=" seconds")
+_NAMES = Check((str, Iterable), "a list of the server's names of tools")
+_CHECKS: Mapping[str, Check] = {
+    "cwd": Check(words="a folder as text"),
+    "name": Check(),
+    "timeout": _SECONDS,
+    "max_result": Check(int, "a whole number of characters", least=1),
+    "handshake": dataclasses.replace(_SECONDS, or_none=False),
+    "include": _NAMES,
+    "exclude": dataclasses.replace(_NAMES, or_none=False),
+}
+
+
+def _check_given(given: Mapping[str, object]) -> None:
+    """Raise Mistake for a keyword's value of a wrong kind."""
+    for keyword, value in given.items():
+        if fault := _CHECKS[keyword].find_fault(f"connect(): {keyword}", value):
+            raise Mistake(str(fault))
+
+
 def connect(
     server: object,
     *,
@@ -465,6 +486,8 @@ def connect(
     """
     if permissions is not None:
         check_policy(permissions)
+    given = {"cwd": cwd, "name": name, "timeout": timeout, "max_result": max_result, "handshake": handshake}
+    _check_given({**given, "include": include, "exclude": exclude})
     frame = sys._getframe(1)  # noqa: SLF001 - the caller's, for the names of variables
     target = read_target(server, env=env, headers=headers, cwd=cwd, names=frame.f_globals)
     target = dataclasses.replace(target, roots=read_roots(roots))

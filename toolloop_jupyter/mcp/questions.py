@@ -48,6 +48,7 @@ class Asker:
             question=question or "The server asks for this",
             check=lambda edited: _Checked(_check(schema, edited)),
             scopes=("call",),
+            number=self._context.number,
         )
         decision = await self._context.ask(approval)
         return _read(decision, approval, schema)

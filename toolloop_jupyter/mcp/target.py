@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,9 @@ from ..core.loop import read_gateway
 from ..core.text import hide_suspected, leave_out_user, plain, remember
 
 GATEWAY = "litellm_proxy"
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""Names of headers (RFC 9110, 5.6.2)."""
+_TAKES = 'connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server object'
 _TITLE = 120
 """Characters of a command or an address that are shown."""
 
@@ -55,7 +59,7 @@ def read_target(
         return _gateway()
     if isinstance(given, str) and given.partition("://")[0].lower() in ("http", "https"):
         _refuse_beside(env=env, cwd=cwd)
-        filled = {name: _look_up(variable, names) for name, variable in (headers or {}).items()}
+        filled = _fill_in("headers", headers, names)
         if authorization := next((key for key in filled if key.lower() == "authorization"), ""):
             filled[authorization] = _with_scheme(filled[authorization])
         known = f"look at what headers= names: {', '.join(map(repr, (headers or {}).values()))}"
@@ -64,9 +68,10 @@ def read_target(
     if isinstance(given, (str, list, tuple)):
         _refuse_beside(headers=headers)
         words = _split(given)
-        filled = {name: _look_up(variable, names) for name, variable in (env or {}).items()}
+        filled = _fill_in("env", env, names)
         return Target("stdio", _shorten(" ".join(words)), command=tuple(words), env=filled, cwd=cwd)
     _refuse_beside(headers=headers, env=env, cwd=cwd)
+    _check_server(given)
     return Target("memory", "a server of this notebook", server=given)
 
 
@@ -92,17 +97,54 @@ def _split(given: str | Sequence[object]) -> list[str]:
             f"connect() takes a command as you would type it, or its words as a list: {error}"
         ) from None
     if not words or not all(isinstance(word, str) and "\0" not in word for word in words):
-        raise Mistake('connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server')
+        raise Mistake(_TAKES)
+    if "://" in words[0]:
+        raise Mistake(f"{_TAKES}, and {_shorten(leave_out_user(words[0]))!r} is none of them")
     if shutil.which(words[0]) is None:
         raise Mistake(f"connect(): there is no program {plain(words[0])!r} on this kernel's PATH")
     return words
 
 
+def _check_server(given: object) -> None:
+    """Raise Mistake for an object that is no server of the official package, and no transport of its client."""
+    kind = type(given)
+    if hasattr(kind, "__aenter__") or any(one.__module__.partition(".")[0] == "mcp" for one in kind.__mro__):
+        return
+    name = plain(getattr(given, "__name__", ""))[:80] if callable(given) else ""
+    call = f"; if {name}() makes the server, write {name}()" if name else ""
+    raise Mistake(f"{_TAKES}; this is a {plain(kind.__name__)[:80]}{call}")
+
+
+def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
+    """The values of `env=` or `headers=`. Raises Mistake, without any part of a value."""
+    given = {} if typed is None else typed
+    if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
+        raise Mistake(f"connect(): {keyword}= maps names to the NAMES of variables")
+    filled = {name: _look_up(variable, names) for name, variable in given.items()}
+    if keyword == "headers":  # a line break is left of the file that a key was read from
+        filled = {name: value.strip() for name, value in filled.items()}
+    for name, value in filled.items():
+        if not (_fits_header(name, value) if keyword == "headers" else _fits_environment(name, value)):
+            raise Mistake(
+                f"connect(): {keyword}= cannot send the text of {given[name]!r}, or it is given a name that there cannot be"
+            )
+    return filled
+
+
+def _fits_header(name: str, value: str) -> bool:
+    return bool(_HEADER.fullmatch(name)) and value.isascii() and value.isprintable()
+
+
+def _fits_environment(name: str, value: str) -> bool:
+    return bool(name) and "=" not in name and "\0" not in name + value
+
+
 def _look_up(variable: object, names: Mapping[str, object]) -> str:
     """The text in an environment or notebook variable, which is never shown from then on."""
     value = (os.environ.get(variable) or names.get(variable)) if isinstance(variable, str) else None
-    if isinstance(value, str) and value:
-        remember([value])
+    if isinstance(value, str) and value.strip():
+        # Errors of others show a line break in it as two characters. So each of its lines is hidden by itself.
+        remember([value, *map(str.strip, value.splitlines())])
         return value
     # The text that was typed may be the value itself, so it is not repeated.
     raise Mistake(
@@ -129,6 +171,8 @@ def _shorten(text: str) -> str:
 
 def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) -> tuple[str, ...]:
     """The addresses of folders. Raises Mistake for a path that is no folder."""
+    if not isinstance(given, (str, os.PathLike, Iterable)):
+        raise Mistake("connect(): roots= takes folders")
     folders = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     found = []
     for folder in folders:
@@ -136,7 +180,8 @@ def read_roots(given: str | os.PathLike[str] | Iterable[str | os.PathLike[str]])
             path = Path(folder).expanduser().resolve(strict=True)
         except (OSError, RuntimeError, TypeError, ValueError):
             path = None
-        if path is None or not path.is_dir():
+        # An empty text would be the current folder; it comes from a variable that nobody has set.
+        if path is None or not str(folder) or not path.is_dir():
             raise Mistake(f"connect(): roots= takes folders, and there is no folder {plain(str(folder))!r}")
         found.append(path.as_uri())
     return tuple(found)

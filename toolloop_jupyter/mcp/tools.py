@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import inspect
 import json
+import keyword
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -117,7 +118,7 @@ def make_attribute(name: str, taken: Mapping[str, object], reserved: Callable[[s
     made = name if name.isidentifier() else make_wire_name(name).replace("-", "_")
     if made.startswith("_"):
         made = f"tool{made}"
-    while made in taken or reserved(made):
+    while made in taken or keyword.iskeyword(made) or reserved(made):
         made += "_"
     return made
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..core.conversation import find_picture_place
-from ..core.events import ModelCallFailed, Observer, Reply, Request
+from ..core.events import ModelCallFailed, Observer, Reply, Request, ToolCall, ToolFailed, ToolResult
 from ..core.execution import attempt_call
 from ..core.models import Answers, Delta, PlainRefusal, ProviderError, ProviderRequest
 from ..core.text import is_deeper, write_whole
@@ -86,6 +86,8 @@ class Recorder(Observer):
             weakref.WeakKeyDictionary()
         )
         """The call of each run, by the run's task: the rows of a table run side by side."""
+        self._failed: set[tuple[str, str]] = set()
+        """(call id, text) of the results that were errors."""
 
     def record(
         self, request: ReadObject, deltas: Sequence[tuple[float, ReadObject]], final: ReadObject
@@ -103,6 +105,7 @@ class Recorder(Observer):
             messages=clean(list(request.get("messages") or ())),
             tools=clean([describe_tool(tool) for tool in request.get("tools") or ()]),
             options=list_options(request),
+            failed={(call, clean(text)) for call, text in self._failed},
             deltas=clean_deltas(deltas),
             end=clean({k: v for k, v in final.items() if v is not None}),
         )
@@ -181,6 +184,10 @@ class Recorder(Observer):
             deltas = [(deltas[-1][0] if deltas else 0.0, make_delta(reply.message))]
         self._try_to_record(call.request, deltas, {"finish_reason": reply.finish_reason, "usage": usage})
 
+    def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        """Note whether it was an error: the message that goes out does not say so."""
+        (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
+
     async def model_failed(self, error: ModelCallFailed) -> None:
         """Write a call that failed for good: the deltas that had come, and the error's line."""
         if call := self._under_way.pop(_get_task(), None):
@@ -251,19 +258,34 @@ class Replay(Answers):
     @property
     def tools(self) -> list[RecordedTool]:
         """All tools of the recording, which answer as recorded. If a tool has several versions, the last one is taken."""
-        described = {str(tool["name"]): tool for call in self.calls for tool in call.tools if "name" in tool}
+        return self._make_tools(self.calls)
+
+    def find_tools(self, question: str) -> list[RecordedTool]:
+        """The tools that were there when this was asked; all of the recording if it is not found as it stands."""
+        order = [*self.calls[self._next :], *self.calls[: self._next]]
+        asked = (call for call in order if _is_question(call.messages, question.strip()))
+        return self._make_tools([found] if (found := next(asked, None)) else self.calls)
+
+    def _make_tools(self, calls: Sequence[Call]) -> list[RecordedTool]:
+        described = {str(tool["name"]): tool for call in calls for tool in call.tools if "name" in tool}
         return [RecordedTool(self, name, tool) for name, tool in described.items()]
 
     def find_result(self, name: str, arguments: ReadObject) -> str:
-        """The recorded result of this call in the last answer. Raises RecordingError if the recording has none."""
+        """The recorded result of this call in the last answer.
+
+        Raises ToolFailed with the recorded text of an error, RecordingError if the recording has no result.
+        """
         wanted = write_call({"name": name, "arguments": json.dumps(clean(arguments))})
         asked = self.calls[self._played].messages if self.calls else []
         for call in self.calls[self._played + 1 :]:
             if call.messages[: len(asked)] != asked:
                 continue
-            for number, (made, result) in enumerate(list_results(call.messages[len(asked) :])):
+            results = list_results(call.messages[len(asked) :], call.failed)
+            for number, (made, result, is_error) in enumerate(results):
                 if made == wanted and number not in self._given:
                     self._given.add(number)
+                    if is_error:
+                        raise ToolFailed(result)
                     return result
         raise RecordingError(f"{self.path.name} has no result of this call of {name}")
 
@@ -336,11 +358,11 @@ class RecordedTool(DescribedTool):
         return self.name
 
     def __call__(self, **arguments: object) -> object:
-        """The recorded result of this call. Raises RecordingError."""
+        """The recorded result of this call. Raises ToolFailed, RecordingError."""
         return self.play(arguments)
 
     def play(self, arguments: ReadObject) -> str:
-        """The recorded result of this call, for a run. Raises RecordingError."""
+        """The recorded result of this call, for a run. Raises ToolFailed, RecordingError."""
         return self.replay.find_result(self.name, arguments)
 
     def as_tool(self) -> Tool:
@@ -355,6 +377,12 @@ class RecordedTool(DescribedTool):
             settings=ToolSettings(thread=False, max_result=_LONGEST_RESULT),
             origin=f"Answered from {self.replay.path.name}; nothing runs.",
         )
+
+
+def _is_question(messages: Sequence[ReadObject], text: str) -> bool:
+    """Whether these are the messages up to a person's question with this text."""
+    last = messages[-1] if messages else {}
+    return last.get("role") == "user" and str(last.get("content")).strip() == text
 
 
 def _read_stamp(path: Path) -> tuple[int, int, int] | None:

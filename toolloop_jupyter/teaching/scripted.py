@@ -25,6 +25,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ..core.execution import Raised, attempt_call, describe_error
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
 from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, make_parts, words
@@ -202,13 +203,15 @@ class ModelOfRow(Answers):
         self.model, self._make = f"{registry.PROVIDER}/model-of-row", make
 
     def begin_row(self, row: Mapping[str, object]) -> Answers:
-        """The row's model. Raises ScriptError for what is none."""
-        made: object = self._make(row)
+        """The row's model. Raises ScriptError for what is none, and where the function raises."""
+        made: object = attempt_call(self._make, row)
+        if isinstance(made, Raised):
+            raise ScriptError(f"the function for the rows' models raised {describe_error(made.error, 500)}")
         if not isinstance(made, Answers):
             raise ScriptError(
                 f"the function for the rows' models gave {type(made).__name__}, and no ScriptedModel"
             )
-        return made
+        return made.begin_row(row)
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
         """Not without a row: raises PlainRefusal."""

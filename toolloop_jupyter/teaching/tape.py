@@ -10,7 +10,7 @@ A recording is JSON lines, made to be read and compared:
     {"end": {"finish_reason": "stop", "usage": {"prompt_tokens": 80, "completion_tokens": 12}}}
 
 Each call lists only messages that are new since the call before: "kept" counts the messages that were sent again unchanged.
-Tools are written again if one of them has changed. "at" is seconds since the request. The file has no keys, headers and
+The line of a tool's result that was an error also has "failed": true. Tools are written again if one of them has changed. "at" is seconds since the request. The file has no keys, headers and
 addresses.
 """
 
@@ -23,7 +23,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -60,6 +60,8 @@ class Call:
     tools: list[JsonObject]
     """{"name", "description", "parameters"} of each."""
     options: JsonObject = field(default_factory=dict)
+    failed: set[tuple[str, str]] = field(default_factory=set)
+    """(call id, text) of the results among the messages that were errors."""
     deltas: list[tuple[float, Delta]] = field(default_factory=list)
     end: JsonObject = field(default_factory=dict)
     """"finish_reason" and "usage", or "error" and "status"."""
@@ -157,7 +159,8 @@ def _take_line(entry: JsonObject, calls: list[Call], *, first: bool) -> None:
         kept, model = entry.get("kept", 0), entry.get("model", before.model)
         if not (type(kept) is int and 0 <= kept <= len(before.messages)):
             raise ValueError(f"{kept!r} messages are kept of {len(before.messages)}")
-        made = Call(str(model), before.messages[:kept], list(tools), _read_object(entry.get("options", {})))
+        options = _read_object(entry.get("options", {}))
+        made = Call(str(model), before.messages[:kept], list(tools), options, set(before.failed))
         calls.append(made)
     elif not _OF_A_CALL.isdisjoint(entry):
         if calls[-1].is_whole:
@@ -175,6 +178,8 @@ def _take_line_of(call: Call, entry: JsonObject) -> None:
         call.tools.append(_read_object(entry["tool"]))
     elif "sent" in entry:
         call.messages.append(_read_object(entry["sent"]))
+        if entry.get("failed") is True:
+            call.failed.add(name_result(call.messages[-1]))
     elif "delta" in entry:
         call.deltas.append((_read_number(entry["at"]), _read_object(entry["delta"])))
     else:
@@ -206,7 +211,10 @@ def lines(number: int, call: Call, before: Call | None) -> list[JsonObject]:
     return [
         head,
         *({"tool": tool} for tool in call.tools if not same_tools),
-        *({"sent": message} for message in call.messages[kept:]),
+        *(
+            {"sent": message, **({"failed": True} if name_result(message) in call.failed else {})}
+            for message in call.messages[kept:]
+        ),
         *({"at": seconds, "delta": delta} for seconds, delta in call.deltas),
         {"end": call.end},
     ]
@@ -380,17 +388,24 @@ def write_call(function: ReadObject) -> str:
     return f"{function.get('name')}({arguments})"
 
 
-def list_results(messages: Sequence[ReadObject]) -> list[tuple[str, str]]:
-    """(the call as one text, its result as text), in order. A recording keeps only the text of a result with pictures."""
+def name_result(message: ReadObject) -> tuple[str, str]:
+    """(call id, text) of a tool's result. A recording keeps only the text of a result with pictures."""
+    content = message.get("content") or ""
+    parts = [{"text": content}] if isinstance(content, str) else content
+    return str(message.get("tool_call_id")), "".join(str(part.get("text") or "") for part in parts)
+
+
+def list_results(
+    messages: Sequence[ReadObject], failed: Collection[tuple[str, str]]
+) -> list[tuple[str, str, bool]]:
+    """(the call as one text, its result as text, whether it was an error), in order."""
     calls: dict[object, str] = {}
     found = []
     for message in messages:
         calls |= {call.get("id"): write_call(call["function"]) for call in message.get("tool_calls") or ()}
         if message.get("role") == "tool":
-            content = message.get("content") or ""
-            parts = [{"text": content}] if isinstance(content, str) else content
-            text = "".join(str(part.get("text") or "") for part in parts)
-            found.append((calls.get(message.get("tool_call_id"), ""), text))
+            name = name_result(message)
+            found.append((calls.get(message.get("tool_call_id"), ""), name[1], name in failed))
     return found
 
 

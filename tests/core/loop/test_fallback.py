@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.servers import answer, calls, failure
@@ -16,9 +18,9 @@ from toolloop_jupyter import (
 )
 from toolloop_jupyter.core.events import Observer
 from toolloop_jupyter.core.loop import spending
-from toolloop_jupyter.core.loop.config import find_fallbacks
+from toolloop_jupyter.core.loop.config import Route, find_fallbacks
 from toolloop_jupyter.core.models import load_litellm
-from toolloop_jupyter.teaching import ScriptedModel, call, error, text
+from toolloop_jupyter.teaching import ScriptedModel, call, deltas, error, text
 
 LOOP = Harness.TOOL_LOOP
 PNG = bytes.fromhex(
@@ -199,6 +201,64 @@ async def test_retries_come_first():
     result = await aagent(LOOP, "Go.", model=first, options=options)
     assert (result.text, len(first.requests)) == ("Second.", 2)
     assert [event.model != "" for event in result.events if isinstance(event, Retry)] == [False, True]
+
+
+THOUGHT = [
+    deltas([{"thinking_blocks": [{"type": "thinking", "thinking": "Hm.", "signature": "S"}]}]),
+    deltas([{"provider_specific_fields": {"own": 1}, "reasoning_items": [{"id": "rs_1"}]}]),
+]
+OF_CLAUDE = {"thinking_blocks", "provider_specific_fields", "reasoning_items"}
+
+
+def fields_of(requests):
+    """The fields of Claude's in the answers of each request."""
+    return [[OF_CLAUDE & m.keys() for m in r.messages if m["role"] == "assistant"] for r in requests]
+
+
+async def test_fields_of_one_provider_do_not_go_to_another(two):
+    """Thoughts and signatures stay with the provider that made them, since others refuse them; also when the next turn goes back."""
+    more, _, other = two([], [calls(("add", {"a": 3, "b": 4})), answer("7.")])
+    first = ScriptedModel([*THOUGHT, call("add", a=1, b=2)], error("busy", 503), "Back.")
+    session = aagent_session(LOOP, model=first, tools=[add], options=more["options"])
+    go_back = session.bookmark()
+    assert (await session.arun("Go.")).text == "7."
+    told = [[sorted(m) for m in r.messages if m["role"] == "assistant"] for r in other.requests]
+    assert told == [[["role", "tool_calls"]], [["role", "tool_calls"]] * 2]
+    calls_sent = other.requests[0].messages[1]["tool_calls"]
+    assert all(one.keys() == {"id", "type", "function"} for one in calls_sent)
+    assert fields_of(first.requests[1:]) == [[OF_CLAUDE]]  # its own, before it failed
+    await session.arun("And now?")
+    assert fields_of(first.requests[2:]) == [[set()] * 3]
+    go_back()
+    assert await session.history() == []
+
+
+async def test_a_session_that_changes_its_model():
+    """So does a session whose next turn asks another provider; a preview shows what goes out. Claude reads Claude's anywhere."""
+    session = aagent_session(LOOP, model=ScriptedModel([*THOUGHT, text("Hi.")]))
+    await session.arun("Go.")
+    for model, kept in (("toolloop/demo", OF_CLAUDE), ("openai/b", set())):
+        session.config = replace(session.config, route=Route(model))
+        request = await session.preview("And now?")
+        assert fields_of([request]) == [[kept]]
+    families = [
+        Route(name).family for name in ("anthropic/claude-a", "bedrock/us.Claude-b", "litellm_proxy/claude")
+    ]
+    assert families == ["claude"] * 3
+    assert Route("litellm_proxy/coder").family != Route("openai/coder").family
+
+
+async def test_a_fallback_of_the_same_provider_gets_its_fields(serve):
+    """Another model of the same provider can read them."""
+    message = {"reasoning_content": "Hm.", "provider_specific_fields": {"own": 1}}
+    one = serve([answer("Hi."), failure(400, "no"), answer("Whole.")])
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", **message}]
+    options = ToolLoopOptions(fallback=["openai/b"], completion_kwargs={"max_retries": 0})
+    more = {"model": "openai/a", "api_base": one.base_url, "api_key": "k", "history": history}
+    session = aagent_session(LOOP, options=options, **more)
+    await session.arun("Go.")
+    assert (await session.arun("Go on.")).text == "Whole."
+    assert message.items() <= (await session.history())[1].items()
 
 
 @pytest.mark.parametrize("limit", ["max_model_calls", "budget"])

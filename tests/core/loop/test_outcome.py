@@ -14,6 +14,7 @@ import weakref
 import pytest
 
 from toolloop_jupyter import Harness, aagent
+from toolloop_jupyter.core.execution import explain_error
 from toolloop_jupyter.core.execution import runner as workers
 from toolloop_jupyter.core.results import cut_traceback
 from toolloop_jupyter.core.tools.tool import tool
@@ -214,3 +215,36 @@ async def test_a_waiting_thread_keeps_nothing_of_a_call():
             break
         await asyncio.sleep(0.01)
     assert made[0]() is None
+
+
+BIG = "x y\n" * 250_000
+
+
+def raise_with_notes():
+    error = ValueError("short")
+    error.__notes__ = [BIG] * 20
+    raise error
+
+
+def raise_from():
+    try:
+        raise ValueError(BIG)
+    except ValueError as error:
+        raise KeyError(BIG) from error
+
+
+def raise_group():
+    group = getattr(builtins, "ExceptionGroup", None)
+    raise group("many", [ValueError(BIG)] * 30) if group else ValueError(BIG)
+
+
+def raise_big():
+    raise ValueError(BIG)
+
+
+@pytest.mark.parametrize("make", [raise_big, raise_with_notes, raise_from, raise_group])
+def test_of_megabytes_of_an_error_only_a_part_is_written(make):
+    """Its text, its notes, its causes and the errors of its group are cut before anything goes through them line by line."""
+    error = caught(make)
+    assert len(explain_error(error)) < 250_000
+    assert len(cut_traceback(error)) < 500_000

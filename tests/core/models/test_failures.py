@@ -16,6 +16,7 @@ from toolloop_jupyter.core.events.errors import (
 )
 from toolloop_jupyter.core.events.events import Request
 from toolloop_jupyter.core.loop.config import ToolLoopOptions
+from toolloop_jupyter.core.models import failures
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.failures import (
     explain,
@@ -25,7 +26,7 @@ from toolloop_jupyter.core.models.failures import (
     name_key_variable,
     redact,
 )
-from toolloop_jupyter.core.models.providers import PlainRefusal
+from toolloop_jupyter.core.models.providers import PlainRefusal, ProviderError
 from toolloop_jupyter.notebook.magic import commands
 from toolloop_jupyter.teaching.parts import error
 from toolloop_jupyter.teaching.scripted import ScriptedModel
@@ -246,6 +247,17 @@ def test_a_long_error_is_cut():
     )
     assert len(happened) < 700
     assert "Traceback" not in happened
+
+
+@pytest.mark.parametrize("text", ["x" * 3_000_000, "sk-" * 1_000_000, "x\n" * 1_000_000])
+def test_of_megabytes_of_an_error_only_a_part_is_read(text, monkeypatch):
+    """A server may answer with anything: no pattern is tried on more than the beginning and the end of it."""
+    read = []
+    monkeypatch.setattr(failures, "plain", lambda text: read.append(len(text)) or text)
+    monkeypatch.setattr(failures, "hide_suspected", lambda text, _: read.append(len(text)) or text)
+    happened, _ = explain(ProviderError(f"{text}, Not Found", 500), Request("openai/m", []))
+    assert len(happened) < 1_000
+    assert max(read) <= failures.MOST_READ + 10
 
 
 def test_key_names():

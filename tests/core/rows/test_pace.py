@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import threading
 import time
@@ -98,12 +99,30 @@ async def test_refusals_of_one_pause_halve_once():
     gate.leave(529, 0.02)
     assert gate.limit == 8
     await asyncio.sleep(0.06)
+    gate.leave(429, 0.001)  # of those four
+    assert gate.limit == 8
+    await asyncio.sleep(0.01)
+    await gate.enter()
     assert gate.leave(429, None) == 1.0
     assert gate.limit == 4
     for _ in range(8):
         gate.under_way += 1
         gate.leave(200)
     assert 4.3 < gate.limit < 4.6
+
+
+@pytest.mark.parametrize("wait", [0.0, 0.001])
+async def test_a_pause_of_no_time(wait):
+    """A server that asks for no pause, or a very short one, and refuses all of a burst: it counts once, and the run goes on."""
+    gate = Pace(32, None)
+    for _ in range(32):
+        await gate.enter()
+    for _ in range(32):
+        gate.leave(429, wait)
+        await asyncio.sleep(0.002)
+    assert gate.limit == 16
+    assert not gate.is_final
+    await asyncio.wait_for(gate.enter(), 2)
 
 
 async def test_only_refusals_end_the_run(monkeypatch):
@@ -318,3 +337,42 @@ async def test_a_tool_runs_for_one_row_at_a_time(is_async, parallel):
     )
     assert [result.output for row in rows for result in row.result.tool_results] == ["x"] * 4
     assert (most > 1) is parallel
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_one_function_under_two_names(is_async):
+    """It runs for one row at a time also where two tools have it: in a partial, as a method."""
+    inside, most = 0, 0
+
+    class Shop:
+        def sell(self, what: str) -> str:
+            """Sell."""
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            time.sleep(0.02)
+            inside -= 1
+            return what
+
+        async def order(self, what: str) -> str:
+            """Order."""
+            nonlocal inside, most
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.02)
+            inside -= 1
+            return what
+
+    shop = Shop()
+    function = shop.order if is_async else shop.sell
+    one, other = functools.partial(function), functools.partial(function)
+    tools = [tl.tool(name="one")(one), tl.tool(name="other")(other)]
+
+    def answer(messages: list[dict[str, object]]) -> object:
+        asked = messages[-1]
+        return call(asked["content"], what="x") if asked["role"] == "user" else "Done."
+
+    model = ScriptedModel(answer, repeat_last=True)
+    rows = await amap("{{row}}", ["one", "other"] * 4, model=model, tools=tools, permissions="full")
+    assert rows.failed == []
+    assert most == 1

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
 import toolloop_jupyter as tl
 from toolloop_jupyter import amap
@@ -225,6 +225,31 @@ async def test_the_index_is_kept(index):
     assert list(frame.columns) == ["label", "score", "stop_reason", "error", "cost", "tokens", "seconds"]
     assert list(frame["label"]) == ["x", "yy", "zzz"]
     assert list(frame["score"]) == [6, 7, 8]
+
+
+async def test_the_index_is_the_one_at_the_start():
+    """A table that is sorted or cut after the run gives no row the index of another one."""
+    table = pd.DataFrame({"text": list("cab")}, index=[10, 20, 30])
+    rows = await amap("{{text}}", table, model=echo())
+    table.index = [30, 20, 10]
+    assert rows.frame["answer"].to_dict() == {10: "c", 20: "a", 30: "b"}
+
+
+async def test_a_doubled_column():
+    """A name that is that of two columns is a mistake in a prompt; elsewhere it is none."""
+    table = pd.DataFrame([["a", "b", "c"]], columns=["text", "text", "other"])
+    with pytest.raises(ValueError, match=r"\{\{text\}\} is the name of more than one column"):
+        await amap("{{text}}", table, model=echo())
+    assert (await amap("{{other}}", table, model=echo()))[0].answer == "c"
+
+
+async def test_fields_with_our_names():
+    """Our columns make way for fields that have their names, however many."""
+    Odd = create_model("Odd", error=(str, ...), row_error=(str, ...))
+    rows = await amap("{{row}}", ["a"], model=ScriptedModel(Odd(error="x", row_error="y")), output=Odd)
+    assert rows.frame[["error", "row_error", "row_row_error"]].to_dict("records") == [
+        {"error": "x", "row_error": "y", "row_row_error": None}
+    ]
 
 
 async def test_columns_of_other_answers():

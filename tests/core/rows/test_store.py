@@ -22,7 +22,7 @@ from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop import Output
 from toolloop_jupyter.core.rows.store import Store, decode_row, encode_row
 from toolloop_jupyter.core.text import remember
-from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning
+from toolloop_jupyter.teaching import Recorder, Replay, ScriptedModel, call, error, reasoning, text
 
 
 def last(messages: list[dict[str, object]]) -> str:
@@ -76,11 +76,12 @@ async def test_failed_rows_are_tried_again(tmp_path):
         {"output": str},
         {"tools": ["look"]},
         {"options": tl.ToolLoopOptions(completion_kwargs={"temperature": 0.5})},
+        {"options": tl.ToolLoopOptions(fallback=[saying("second")])},
         {"model": "other"},
     ],
 )
 async def test_what_decides_the_answer_is_in_the_key(tmp_path, changed):
-    """Another prompt, system message, model, tool, type of the answer or option asks anew; a limit or a stream does not."""
+    """Another prompt, system message, model, fallback, tool, type of the answer or option asks anew; a limit or a stream does not."""
 
     def look(word: str) -> str:
         """Look."""
@@ -235,6 +236,37 @@ def test_one_lock_for_all_names_of_a_file(tmp_path):
     store.close()
 
 
+FULL_DISK = """
+import asyncio, pathlib, resource, sys
+from toolloop_jupyter import amap
+from toolloop_jupyter.teaching import ScriptedModel
+
+store, texts = pathlib.Path(sys.argv[1]), ["x" * 300 + str(number) for number in range(20)]
+
+def run():
+    return asyncio.run(amap("{{row}}", texts, model=ScriptedModel("ok", name="m"), store=store, concurrency=4))
+
+whole = resource.RLIM_INFINITY
+resource.setrlimit(resource.RLIMIT_FSIZE, (3000, whole))
+rows = run()
+print(rows.message)
+resource.setrlimit(resource.RLIMIT_FSIZE, (whole, whole))
+again = run()
+print(again.progress.from_store > 0, len(again), again.failed)
+"""
+
+
+def test_a_disk_that_is_really_full(tmp_path):
+    """The run ends with one line and what there is; the file stays valid and free, and the same process goes on with it later."""
+    ran = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "rows.jsonl"], capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.splitlines() == [
+        "rows.jsonl cannot be written: File too large",
+        "True 20 []",
+    ]
+
+
 async def test_a_full_disk_ends_the_run(tmp_path, monkeypatch):
     """Rows that could not be kept would be paid again: no other begins, and the value has what there is."""
 
@@ -265,6 +297,21 @@ async def test_keys_are_kept_out(tmp_path):
     written = store.read_text()
     for secret in ("quite-a-secret", "hunter2hunter2", "sk-abcdefgh"):
         assert secret not in written, secret
+
+
+async def test_a_key_in_pieces(tmp_path):
+    """A key that comes in several pieces of an answer is not in the file, and pieces of an answer are one event there."""
+    store = tmp_path / "rows.jsonl"
+    pieces = [
+        reasoning("it is sk-abcd"),
+        reasoning("efgh12345678"),
+        text("say sk-abcd"),
+        text("efgh12345678."),
+    ]
+    options = tl.ToolLoopOptions(completion_kwargs={"stream": True})
+    await amap("{{row}}", ["a"], model=ScriptedModel(pieces), store=store, options=options)
+    assert "efgh1234" not in store.read_text()
+    assert [event["event"] for event in read(store)[1]["events"]] == ["reasoning", "text"]
 
 
 async def test_rows_are_recorded_and_replayed(tmp_path):

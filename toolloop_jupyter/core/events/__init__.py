@@ -21,6 +21,7 @@ from .errors import (
     SessionClosed,
     StateIncompatible,
     ToolDefinitionError,
+    ToolFailed,
     check_values,
 )
 from .events import (
@@ -108,6 +109,7 @@ __all__ = [
     "Text",
     "ToolCall",
     "ToolDefinitionError",
+    "ToolFailed",
     "ToolResult",
     "ToolStatus",
     "Usage",

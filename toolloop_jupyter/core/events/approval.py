@@ -80,7 +80,7 @@ class Approval:
     editable: bool = field(default=True, compare=False, repr=False)
     """Whether the tool can get edited arguments; False for a request of another runtime."""
     number: int = field(default=0, compare=False)
-    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
+    """Which tool call of the turn this is (or, for a question, in which one it is asked), from 1; 0 when nobody has counted."""
     _state: dict[str, Any] = field(
         default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
     )

@@ -120,6 +120,10 @@ class ToolDefinitionError(HarnessError, ValueError):
         self.problems = tuple(problems)
 
 
+class ToolFailed(HarnessError):
+    """Raised in a tool: the model gets its text as it stands, without the name of the error's class."""
+
+
 class ModelCallFailed(HarnessError):
     """A model call failed after its retries. `advice` says what to set or try, or is empty."""
 

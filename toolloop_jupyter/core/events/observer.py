@@ -14,7 +14,7 @@ from .result import Presenter
 if TYPE_CHECKING:
     from .approval import Approval
     from .errors import ModelCallFailed
-    from .events import Reply, Request, ToolCall
+    from .events import Reply, Request, ToolCall, ToolResult
     from .result import Result
 
 T = TypeVar("T")
@@ -64,6 +64,9 @@ class Observer:
     async def before_tool(self, call: ToolCall, arguments: Mapping[str, object]) -> None:
         """The function is about to run with these validated arguments (JSON form); approval is already given."""
 
+    def after_call(self, call: ToolCall, result: ToolResult) -> None:
+        """A call has its result: of its function, or why it did not run."""
+
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
         """The tool has printed (its text) or displayed (a MIME bundle). May be called from the tool's thread, also late."""
 
@@ -103,8 +106,8 @@ class Gate:
     def add_cost(self, cost: float) -> None:
         """A model call has cost so many US dollars, as far as they are known."""
 
-    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each call of this tool."""
+    def use_tool(self, function: object, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of a tool. `function` tells it: equal for two tools with one function."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:

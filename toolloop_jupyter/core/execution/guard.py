@@ -89,29 +89,38 @@ def describe_error(error: BaseException, most: int | None = None) -> str:
 _MOST_PARTS = 10
 """Notes, and inner errors, of one error that are shown."""
 _MOST_LEVELS = 4
+_MOST_TEXT, _MOST_IN_ALL = 100_000, 200_000
+"""Characters of one text, and of all texts, of an error that are read."""
 
 
 def explain_error(error: BaseException) -> str:
     """An error as text, with its notes, the errors of its group and the cause that it was raised from. Never raises."""
-    return "\n".join(_explain_lines(error, 0))
+    return "\n".join(_explain_lines(error, 0, [_MOST_IN_ALL]))
 
 
-def _explain_lines(error: BaseException, level: int) -> list[str]:
-    lines = describe_error(error).split("\n")
+def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[str]:
+    """`left` has how many characters may still be read."""
+
+    def take(text: str) -> list[str]:
+        text = _cut(text, max(1, min(left[0], _MOST_TEXT)))
+        left[0] -= len(text)
+        return text.split("\n")
+
+    lines = take(describe_error(error))
     notes = attempt_call(getattr, error, "__notes__", None)
     for note in notes[:_MOST_PARTS] if isinstance(notes, list) else ():
-        lines += note.split("\n") if type(note) is str else ()
+        lines += take(note) if type(note) is str else ()
     if level == _MOST_LEVELS:
         return lines
     inner = _list_inner(error)
     for one in inner[:_MOST_PARTS]:
-        first, *rest = _explain_lines(one, level + 1)
+        first, *rest = _explain_lines(one, level + 1, left)
         lines += [f"- {first}", *(f"  {line}" for line in rest)]
     if len(inner) > _MOST_PARTS:
         lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
     cause = attempt_call(getattr, error, "__cause__", None)
-    if isinstance(cause, BaseException) and get_message(cause) not in "\n".join(lines):
-        first, *rest = _explain_lines(cause, level + 1)
+    if isinstance(cause, BaseException) and get_message(cause, _MOST_TEXT) not in "\n".join(lines):
+        first, *rest = _explain_lines(cause, level + 1, left)
         lines += [f"caused by {first}", *rest]
     return lines
 

@@ -81,6 +81,12 @@ class Route:
         return self.model if self.answers is None else self.answers.title or self.model
 
     @property
+    def family(self) -> str:
+        """The models that can read each other's thoughts: Claude's and Gemini's wherever they run, else those of one provider."""
+        name = self.model.lower()
+        return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
+
+    @property
     def next_title(self) -> str:
         """The title of the model that the next call asks."""
         return self.title if self.answers is None else self.answers.next_title or self.title

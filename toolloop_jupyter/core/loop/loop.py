@@ -28,7 +28,7 @@ from ..events import (
     thaw,
 )
 from ..execution import Outcome, RunEnded, is_exactly, run_function
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, identify, suggest
 from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
@@ -48,7 +48,7 @@ class TurnCancelled(asyncio.CancelledError):
 
 async def run_turn(turn: Turn) -> TurnEnd:
     """Run one turn to its end; returns how it ended. Raises ModelCallFailed, RunEnded, CancelledError."""
-    turn.history.begin_turn(turn.config.instructions)
+    turn.history.begin_turn(turn.config.instructions, turn.config.route.family)
     turn.history.add_user(turn.prompt.content)
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
@@ -254,6 +254,8 @@ async def _answer_call(turn: Turn, tool: Tool | None, sent: SentCall, reason: st
 
 def _tell_result(turn: Turn, call: Call, result: ToolResult, began: float) -> None:
     turn.outlet.record(result)
+    for one in turn.observers:
+        one.after_call(call.asked, result)
     span = Span("tool", call.asked.name, began, turn.spent.now(), is_error=result.is_error)
     turn.spent.spans.append(span)
 
@@ -274,7 +276,7 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         return call.not_run(permit)
     for one in turn.observers:
         await one.before_tool(call.asked, permit.bound.json)
-    async with turn.config.gate.use_tool(call.tool.name, parallel=call.tool.settings.parallel):
+    async with turn.config.gate.use_tool(identify(call.tool.function), parallel=call.tool.settings.parallel):
         turn.outlet.checkpoint()
         turn.history.answer(call.asked.id, CANCELLED)
         call.began = time.monotonic()
@@ -319,7 +321,7 @@ async def _run(turn: Turn, call: Call, permit: Permit) -> Outcome:
     keywords = dict(bound.kwargs)
     if bound.tool.context_parameter:
         keywords[bound.tool.context_parameter] = ToolContext(
-            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval)
+            call.asked.id, report, lambda approval: _ask_in_turn(turn, approval), call.number
         )
 
     def start() -> object:

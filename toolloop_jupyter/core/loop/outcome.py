@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 
-from ..events import PrintKeeper, ToolResult
+from ..events import PrintKeeper, ToolFailed, ToolResult
 from ..execution import Outcome, ToolTimeout, in_thread
 from ..results import LIMIT, cut, cut_traceback, describe, find_pictures, make_addresses, tell
 from ..text import join_surrogates, settle_lines
@@ -35,7 +35,8 @@ async def make_result(
     seconds, error = call.seconds, outcome.error
     settings = bound.tool.settings
     limit = settings.max_result
-    described = tell(outcome.value, limit, name_code) if error is None else describe(error, limit)
+    told = str(error) if isinstance(error, ToolFailed) else error
+    described = tell(outcome.value, limit, name_code) if error is None else describe(told, limit)
     text = described.text if error is None else _tell_error(call, bound, error, described.text)
     is_edited = call.decision is not None and call.decision.arguments is not None
     edits = _tell_edits(bound) if is_edited else ""

@@ -169,6 +169,7 @@ class Turn:
         if not self.config.fallbacks:
             return False
         route, *others = self.config.fallbacks
+        self.history.change_family(route.family)
         self.config = replace(self.config, route=route, fallbacks=tuple(others))
         for found in ("cache_marks", "asks_in_words", "picture_place"):
             vars(self).pop(found, None)

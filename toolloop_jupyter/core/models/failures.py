@@ -41,6 +41,8 @@ _WENT_OUT = re.compile(
 _REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
+MOST_READ = 20_000
+"""Characters of it that are read at all: a server may answer with megabytes."""
 
 
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
@@ -109,7 +111,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
     """The key of `call._WITHOUT` for the streaming option that the server has refused; "" for any other error."""
     if isinstance(error, ProviderError) or not isinstance(getattr(error, "status_code", None), int):
         return ""
-    text = get_message(error).lower()
+    text = _read_text(error).lower()
     if "stream_options" in sent and ("stream_options" in text or "include_usage" in text):
         return "stream_options"
     if not (sent.get("stream") and all(re.search(words, text) for words in _NO_STREAM)):
@@ -117,6 +119,12 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
     if _BESIDE_TOOLS.search(text):
         return "stream" if "tools" in sent else ""
     return "any stream" if _AT_ALL.search(text) and error.status_code not in _BUSY else ""  # type: ignore[attr-defined]
+
+
+def _read_text(error: BaseException) -> str:
+    """An error's text; of a long one its beginning and its end."""
+    text, half = get_message(error), MOST_READ // 2
+    return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
 
 def _list_class_names(error: BaseException) -> set[str]:
@@ -224,7 +232,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
         return str(error), "Run again, or ask for less at once."
     original = getattr(error, "original_exception", None)
     kind = _get_kind(error)
-    text = redact(plain(get_message(error)), list_secrets(request))
+    text = redact(plain(_read_text(error)), list_secrets(request))
     if unset := explain_first_mistake(request.model, text):
         return unset
     for name in (kind, _get_kind(original) if original is not None else kind):
@@ -262,7 +270,7 @@ def _find_own_words(error: BaseException | None) -> str:
     """The message of a ScriptedModel or a Replay to the person, unchanged, or ""."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
-            return str(error)
+            return get_message(error)
         error = getattr(error, "__cause__", None) or getattr(error, "__context__", None)
     return ""
 

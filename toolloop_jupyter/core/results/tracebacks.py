@@ -6,6 +6,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import PurePath
+from typing import Any
 
 from ..execution import Raised, attempt_call, describe_error
 from ..text import join_surrogates
@@ -17,6 +18,8 @@ _LIBRARIES = tuple(
 )
 _MOST_FOREIGN = 3
 """Frames that are kept of a traceback without a line of the person's own."""
+_MOST_TEXT, _MOST_NOTES = 10_000, 10
+"""Characters of an error's text, or of a note, and notes, that are shown."""
 
 
 def cut_traceback(error: BaseException) -> str:
@@ -37,7 +40,23 @@ def _write_traceback(error: BaseException) -> str:
         part.stack = traceback.StackSummary.from_list(
             own or [_shorten(frame) for frame in frames[-_MOST_FOREIGN:]]
         )
+        _cut_texts(part)
     return "".join(whole.format())
+
+
+def _cut_texts(part: Any) -> None:
+    """Cut the text and the notes of one error: `traceback` writes megabytes line by line.
+
+    The text's attribute is private (CPython 3.10 to 3.14); where it has another name, the text stays whole.
+    """
+    if isinstance(text := getattr(part, "_str", None), str):
+        part._str = _cut(text)  # noqa: SLF001 - see above
+    if isinstance(notes := getattr(part, "__notes__", None), list):
+        part.__notes__ = [_cut(note) if type(note) is str else note for note in notes[:_MOST_NOTES]]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]} …"
 
 
 def _walk_parts(

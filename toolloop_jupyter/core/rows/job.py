@@ -70,6 +70,7 @@ class KeyMaker:
             "instructions": config.instructions,
             "tools": [tool.spec["function"] for tool in config.tools],
             "output": None if config.output is None else config.output.schema,
+            "fallback": [route.title for route in config.fallbacks],
             "options": {k: make_plain(v) for k, v in shown.items() if k not in _NOT_OF_THE_ANSWER},
         }
         self._begun = hashlib.sha256(json.dumps(decides, sort_keys=True, default=repr).encode())

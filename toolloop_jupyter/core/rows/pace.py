@@ -52,9 +52,12 @@ class Pace(Gate):
         self.is_final = False
         """Whether a call was refused in a way that every other would be, too."""
         self._resume_at = 0.0
+        self._older = 0
+        """Calls that were under way when the last pause began."""
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._tools: dict[str, asyncio.Lock] = {}
+        self._tools: dict[object, asyncio.Lock] = {}
+        """By what tells a tool's function; the run has the functions."""
         self._person = asyncio.Lock()
 
     @property
@@ -99,6 +102,7 @@ class Pace(Gate):
         self, status: int | None = None, wait: float | None = None, said: str = "", *, is_last: bool = True
     ) -> float | None:
         self.under_way -= 1
+        is_older, self._older = self._older > 0, max(0, self._older - 1)
         pause = None
         if status == 200:
             self._pauses = 0
@@ -107,13 +111,14 @@ class Pace(Gate):
         elif status in FINAL or (status == 429 and any(text in said.lower() for text in OUT_OF_QUOTA)):
             self.is_final = self.is_final or is_last
         elif status in TOO_FAST:
-            pause = self._slow_down(wait, is_last=is_last)
+            pause = self._slow_down(wait or None, is_older=is_older, is_last=is_last)
         self._let_in()
         return pause
 
-    def _slow_down(self, wait: float | None, *, is_last: bool) -> float | None:
-        """Pause all; calls that were under way when a pause began do not halve the concurrency again."""
-        if not self.pause:
+    def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
+        """Pause all; calls that were under way when a pause began, however short, do not halve the concurrency again."""
+        if not (self.pause or is_older):
+            self._older = self.under_way
             self._pauses += 1
             self.limit = max(1.0, self.limit / 2)
         if self._pauses > MOST_PAUSES:
@@ -131,8 +136,8 @@ class Pace(Gate):
             self._let_in()
             self._on_change()
 
-    def use_tool(self, tool: str, *, parallel: bool) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if parallel else self._tools.setdefault(tool, asyncio.Lock())
+    def use_tool(self, function: object, *, parallel: bool) -> AbstractAsyncContextManager[object]:
+        return nullcontext() if parallel else self._tools.setdefault(function, asyncio.Lock())
 
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:

@@ -11,10 +11,11 @@ import contextlib
 import dataclasses
 import errno
 import functools
+import itertools
 import json
 import os
 from collections import Counter, defaultdict, deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -101,8 +102,18 @@ def encode_row(row: Row) -> JsonObject:
         "note": result.error,
         "attempts": result.output_attempts,
         "session": result.session_id,
-        "events": [told for event in result.events if (told := _encode_event(event))],
+        "events": [told for event in _join_pieces(result.events) if (told := _encode_event(event))],
     }
+
+
+def _join_pieces(events: Iterable[Event]) -> Iterator[Event]:
+    """The events with neighbouring pieces of text, or of reasoning, as one: a key may have come in two of them."""
+    for kind, group in itertools.groupby(events, type):
+        if kind is Text or kind is Reasoning:
+            text = "".join(event.delta for event in group if isinstance(event, (Text, Reasoning)))
+            yield Text(text) if kind is Text else Reasoning(text)
+        else:
+            yield from group
 
 
 def _encode_event(event: Event) -> JsonObject | None:

@@ -47,6 +47,7 @@ class Table:
             given = given.to_frame(TEXT)
         if pandas is not None and isinstance(given, pandas.DataFrame):
             self._kind, self.columns = "pandas", tuple(map(str, given.columns))
+            self._index = given.index  # now: a table can be sorted or cut before the frame is asked for
         elif polars is not None and isinstance(given, polars.DataFrame):
             self._kind, self.columns = "polars", tuple(given.columns)
         elif isinstance(given, (str, bytes, Mapping)) or not isinstance(given, Iterable):
@@ -90,7 +91,7 @@ class Table:
             return sys.modules["polars"].DataFrame(plain, strict=False)
         import pandas as pd
 
-        index = self._rows.index.take(list(answers)) if self._kind == "pandas" else list(answers)
+        index = self._index.take(list(answers)) if self._kind == "pandas" else list(answers)
         return pd.DataFrame(columns, index=index)
 
     def _list_columns(self, answers: Answers) -> dict[str, list[object]]:
@@ -104,7 +105,9 @@ class Table:
             for name in names:
                 columns[name].append(_read_field(answer, name, is_one=names == ["answer"]))
             for name, cell in beside.items():
-                columns.setdefault(f"row_{name}" if name in names else name, []).append(cell)
+                while name in names:
+                    name = f"row_{name}"  # noqa: PLW2901
+                columns.setdefault(name, []).append(cell)
         return columns
 
 
@@ -157,6 +160,8 @@ class RowPrompt:
         rows would be asked the same.
         """
         self.text, self._name_code = text, name_code
+        self._named = {match[1]: _read_names(match[1]) for match in _FILLED_IN.finditer(text)}
+        """What may be meant, by the text in double braces."""
         self._texts = {
             name: self._tell(name, value) for name, value in variables.items() if self._names(name)
         }
@@ -167,6 +172,12 @@ class RowPrompt:
             if missing := self._find_missing(row):
                 where = "" if number == 0 else f" in row {number}"
                 raise ArgumentInvalid(f"{_explain(missing, row, variables)}{where}")
+            if doubled := [
+                name for name in row if (table.columns or ()).count(name) > 1 and self._names(name)
+            ]:
+                raise ArgumentInvalid(
+                    f"{{{{{doubled[0]}}}}} is the name of more than one column: rename them"
+                )
             if number == 0 and not any(self._names(name) for name in row):
                 columns = list_some([f"{{{{{name}}}}}" for name in row], 8)
                 raise ArgumentInvalid(
@@ -174,12 +185,11 @@ class RowPrompt:
                 )
 
     def _names(self, name: str) -> bool:
-        return any(name in _read_names(match[1]) for match in _FILLED_IN.finditer(self.text))
+        return any(name in names for names in self._named.values())
 
     def _find_missing(self, row: Mapping[str, Any]) -> str:
         """The first name that stands for nothing, or ""."""
-        for match in _FILLED_IN.finditer(self.text):
-            names = _read_names(match[1])
+        for names in self._named.values():
             if not any(name in row or name in self._texts for name in names) and names[-1].isidentifier():
                 return names[-1]
         return ""
@@ -193,7 +203,7 @@ class RowPrompt:
             raise ArgumentInvalid(f"the row has no {missing!r}")
 
         def text_of(match: re.Match[str]) -> str:
-            for name in _read_names(match[1]):
+            for name in self._named[match[1]]:
                 if name in row:
                     return self._tell(name, row[name])
                 if name in self._texts:

@@ -188,12 +188,13 @@ class AsyncSession:
         lasting: bool = True,
         turns: Sequence[int] = (),
         allowed: Allowed | None = None,
+        family: str = "",
     ) -> None:
         """Take over a conversation, or begin one.
 
         `streamed`: somebody may read the streams of its turns, and answer their requests. `lasting=False`: there will be one
         turn, so a person cannot allow calls for the whole session. `turns`: the `starts` of the turns in `history`, for
-        `rewind`. `allowed`: what a person has allowed for several sessions, which share it.
+        `rewind`. `allowed`: what a person has allowed for several sessions, which share it. `family`: that of the models of `history`.
         Raises ValueError if the policy asks and nobody can answer, HistoryInvalid for a bad `history`.
         """
         if read_mode(config.permissions) == "ask" and find_approver(config, streamed=streamed) == "nobody":
@@ -205,7 +206,7 @@ class AsyncSession:
         self.config = config
         self.results: list[Result] = []
         self.session_id = uuid.uuid4().hex
-        self._history = conversation.History(history, turns)
+        self._history = conversation.History(history, turns, family)
         self.lasting = lasting
         """Whether there may be another turn."""
         self._allowed = Allowed() if allowed is None else allowed
@@ -266,12 +267,17 @@ class AsyncSession:
     async def preview(self, prompt: Given) -> Request:
         """The first request of a turn with this prompt, exactly as it would be sent, without sending it."""
         turn = self._turn(await self.prepare(prompt), Channel(is_read=False), streamed=False)
-        turn.history = conversation.History(self._history.copy())
-        turn.history.begin_turn(self.config.instructions)
+        turn.history = conversation.History(self._history.copy(), family=self._history.family)
+        turn.history.begin_turn(self.config.instructions, self.config.route.family)
         turn.history.add_user(turn.prompt.content)
         if must_load(self.config.route.model):
             await await_litellm()
         return make_request(turn)
+
+    @property
+    def family(self) -> str:
+        """The family of the models that have answered last; "" if it is not known."""
+        return self._history.family
 
     @property
     def starts(self) -> list[int]:

@@ -12,7 +12,7 @@ from .schema import (
     resolve_reference,
     walk_schema,
 )
-from .signature import Parameter, ToolContext, get_python_name, rewrite_annotation
+from .signature import Parameter, ToolContext, get_python_name, identify, rewrite_annotation
 from .tool import (
     BoundCall,
     DescribedTool,
@@ -46,6 +46,7 @@ __all__ = [
     "find_marked_tools",
     "get_python_name",
     "get_tool_name",
+    "identify",
     "make_tools",
     "map_schema",
     "parse_arguments",

@@ -76,6 +76,8 @@ class ToolContext:
     """Takes what `progress()` is told. Whoever runs the tool sets it; it is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
     """Asks, in the middle of a call, the person or program that approves the run's calls. For async tools, on the run's loop."""
+    number: int = 0
+    """Which tool call of the turn this is, from 1; 0 when nobody has counted."""
 
     def progress(self, done: float, total: float | None = None, note: str = "") -> None:
         """Say how far the work is; shown beside the running call. Cheap enough for every step of a loop."""
@@ -110,6 +112,20 @@ def find_plain_function(function: Function) -> Function:
     """
     *_, plain = list_layers(function)
     return plain
+
+
+def identify(function: Function) -> tuple[int, ...]:
+    """What tells the code that runs and the objects that it belongs to: equal for one function under two names, in a partial,
+    or decorated. Valid as long as the function lives.
+    """
+    layers = list(list_layers(function))
+    owners = (getattr(layer, "__self__", None) for layer in layers)
+    called = (
+        layer
+        for layer in layers
+        if not (callable(getattr(layer, "__get__", None)) or isinstance(layer, functools.partial))
+    )
+    return (id(layers[-1]), *(id(one) for one in (*owners, *called) if one is not None))
 
 
 def _take_out_of_partials(function: Function) -> Function:

@@ -85,6 +85,11 @@ async def ask_person(
 NO_CARD = "the approval card here works only while its kernel runs; without an answer, the call was not run"
 
 
+def name_call(approval: Approval, number: int) -> str:
+    """The call that a card asks about, or in which it asks, for its title."""
+    return f"{'asked in ' if approval.question else ''}call {number} of this run"
+
+
 async def put_card(
     output: CellOutput, approval: Approval, record: Block, position: str, reach: Mapping[Scope, str] = REACH
 ) -> None:

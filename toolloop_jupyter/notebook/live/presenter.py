@@ -28,7 +28,7 @@ from ..transcript import (
     timeline,
     to_markdown,
 )
-from .asking import ask_person, put_card
+from .asking import ask_person, name_call, put_card
 from .litellm_stream import LiteLLMStream, convert_result, is_litellm_result
 from .outputs import LOADING, RunHooks
 from .places import OutputColumn
@@ -64,7 +64,7 @@ def can_ask_in_cell() -> bool:
 
 async def ask_in_cell(approval: Approval) -> None:
     """Ask in the cell that runs, and leave the record there. A run inside a tool asks outside of the tool's output."""
-    await _ask_in_cell(approval, f"call {approval.number} of this run", REACH)
+    await _ask_in_cell(approval, name_call(approval, approval.number), REACH)
 
 
 async def ask_about_row(approval: Approval, number: int, total: int | None) -> None:

@@ -33,7 +33,7 @@ from ..transcript import (
     progress_block,
     without_style,
 )
-from .asking import Means, Unattended, ask_person, put_card
+from .asking import Means, Unattended, ask_person, name_call, put_card
 from .outputs import LOADING, RunHooks
 from .places import CellOutput, OutputColumn
 from .writing import CellWriter, TerminalWriter
@@ -235,7 +235,7 @@ class CellRun:
         self.hooks.say("waiting for you" if options.asks else "waiting for on_approval")
 
         async def show_card(asked: Approval) -> None:
-            await put_card(self._row(step).row, asked, self._draw(step), f"call {step.index + 1} of this run")
+            await put_card(self._row(step).row, asked, self._draw(step), name_call(asked, step.index + 1))
 
         try:
             if not options.asks:

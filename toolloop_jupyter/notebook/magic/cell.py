@@ -209,13 +209,14 @@ class Notebook:
         """Raise Mistake for options that are wrong for every cell. A model need not be defined yet."""
         self._make_session({**complete({"tools": [], **said}), "model": DEMO, "api_base": None})
 
-    def _make_session(self, options: Options) -> AsyncSession:
+    def _make_session(self, options: Options, prompt: str = "") -> AsyncSession:
+        """A session with these options. Only `--replay-tools` looks at the prompt."""
         try:
-            return aagent_session(Harness.TOOL_LOOP, **self._keywords(options))
+            return aagent_session(Harness.TOOL_LOOP, **self._keywords(options, prompt))
         except (ArgumentInvalid, ArgumentTypeInvalid) as error:
             raise Mistake(in_flags(str(error))) from None
 
-    def _keywords(self, options: Options) -> dict[str, Any]:
+    def _keywords(self, options: Options, prompt: str) -> dict[str, Any]:
         """The keywords of `aagent_session` for the values of the options, each under the keyword in the table."""
         keywords: dict[str, Any] = {"options": {}}
         replayed, plays_tools = self.tapes.replays(options["replay"]), bool(options["replay_tools"])
@@ -242,7 +243,7 @@ class Notebook:
             # A call that had failed fails again; the fallback's answer follows in the recording.
             keywords["options"]["fallback"] = [replay] * len(options["fallback"] or ())
             if plays_tools:
-                keywords["tools"] = replay.tools
+                keywords["tools"] = replay.find_tools(prompt)
         if "tools" not in keywords:
             keywords["tools"] = find_marked_tools(self.names)
         named = self.sessions.get(options["session"] or "")
@@ -278,7 +279,7 @@ class Notebook:
             return None
         # First of all, so that a file that cannot be written is an error before anything runs.
         recorder = self.tapes.recorder(options["record"])
-        made = self._make_session(options)
+        made = self._make_session(options, body)
         prompt = await self._prepare(made, prompt)
         named, notes = self._go_on(made, options, going_back=turn is not None)
         if not options["append"]:
@@ -412,7 +413,10 @@ class Notebook:
         """Show the first request. Changes nothing: begins no session, takes no turn back, sets no variable."""
         session, named = self._make_session(options), self.sessions.get(options["session"] or "")
         if named is not None:
-            session = AsyncSession(session.config, named.session.messages(), turns=named.session.starts)
+            before = named.session
+            session = AsyncSession(
+                session.config, before.messages(), turns=before.starts, family=before.family
+            )
             if turn is not None:
                 session.rewind(turn)
         request = await session.preview(await self._prepare(session, prompt))

@@ -79,7 +79,7 @@ class CallStep:
 
     call: ToolCall
     index: int
-    """The number of the call in the run, from 0."""
+    """The number of the call in the run, from 0. A question within a call has the call's."""
     approval: Approval | None = None
     result: ToolResult | None = None
     is_over: bool = False
@@ -217,7 +217,7 @@ class Steps:
                 return [self._begin_call(event)]
             case Approval():
                 asked = ToolCall(event.call_id, event.tool, event.tool, event.input)
-                step = self._calls.get(event.call_id) or self._begin_call(asked)
+                step = self._calls.get(event.call_id) or self._begin_call(asked, within=bool(event.question))
                 step.approval = event
                 return [step]
             case ToolResult():
@@ -235,9 +235,11 @@ class Steps:
                 return self._add(event)
         return ()
 
-    def _begin_call(self, call: ToolCall) -> CallStep:
-        step = self._calls[call.id] = CallStep(call, self._call_count)
-        self._call_count += 1
+    def _begin_call(self, call: ToolCall, *, within: bool = False) -> CallStep:
+        """Add the step of a call, or of a question within the call whose id its own id begins with."""
+        outer = self._calls.get(call.id.rpartition(".")[0]) if within else None
+        step = self._calls[call.id] = CallStep(call, self._call_count if outer is None else outer.index)
+        self._call_count += not within
         self._add(step)
         return step
 
@@ -330,7 +332,8 @@ class Page:
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
-        arguments = self._of(f"calls[{step.index}].input").removeprefix(": ")
+        is_form = step.approval is not None and bool(step.approval.question)
+        arguments = "" if is_form else self._of(f"calls[{step.index}].input").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:
             return call_block(

@@ -213,7 +213,8 @@ def question_html(
     arguments = "" if is_edited else table(rows, head="th") or dim("no arguments", "p")
     origin = f'<p class="tlj-origin">{inline(approval.origin)}</p>' if approval.origin else ""
     why = dim(inline(words), "p") if (words := tell_why(approval)) else ""
-    label = esc(in_a_line(f"Approval: run {approval.tool}, {position}".rstrip(", ")))
+    asked = f"Question: {approval.question}" if approval.question else f"Approval: run {approval.tool}"
+    label = esc(in_a_line(f"{asked}, {position}".rstrip(", ")))
     return f'<div class="tlj" role="group" aria-label="{label}">{title}{origin}{arguments}{_what_it_does(approval)}{why}</div>'
 
 
