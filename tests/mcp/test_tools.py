@@ -516,6 +516,25 @@ def test_definitions_that_double_come_to_an_end():
         SchemaArguments("f", schema).read({"a": "x"})
 
 
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ({"properties": {f"p{n}": {} for n in range(6_000)}}, "more than 2,000 parts"),
+        (
+            {
+                "properties": {f"p{n}": {"$ref": "#/$defs/d0"} for n in range(500)},
+                "$defs": {**{f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(500)}, "d500": {}},
+            },
+            "more than 50 references in a row",
+        ),
+    ],
+)
+def test_a_schema_is_refused_before_much_work(schema, words):
+    """What would take long to check, or lead from one reference to the next without end, is refused at once."""
+    with pytest.raises(UnusableSchema, match=words):
+        check_schema({"type": "object", **schema})
+
+
 def test_recursion_without_end_is_an_error_not_a_crash():
     """Old-style definitions in a circle: an error for the model."""
     schema = {"type": "object", "properties": {"a": {"$ref": "#/definitions/b"}}}

@@ -261,6 +261,46 @@ def test_nobody_there_declines(connect, server):
     assert files.book() == "decline: None"
 
 
+async def test_a_form_shows_its_choices_and_leaves_out_what_may_be_empty():
+    """Choices with titles are a list to choose from, with the titles; an optional field that cannot be empty is not in what is sent."""
+    from toolloop_jupyter.mcp.questions import Asker
+    from toolloop_jupyter.notebook.widgets.edit_form import field_specs
+
+    red, green = {"const": "r", "title": "Red"}, {"const": "g", "title": "Green"}
+    schema = {
+        "type": "object",
+        "properties": {
+            "color": {"type": "string", "description": "For it.", "oneOf": [red, green]},
+            "mail": {"type": "string", "format": "email"},
+            "code": {"type": "string", "minLength": 2},
+            "note": {"type": "string"},
+        },
+        "required": ["color"],
+    }
+    forms = []
+
+    async def ask(approval):
+        forms.extend(field_specs(approval.schema, approval.input))
+        approval.allow()
+        await approval.wait()
+        return approval.decision
+
+    assert await Asker("book", "the server", ToolContext(ask=ask)).ask("Which?", schema) == (
+        "accept",
+        {"color": "r", "note": ""},
+    )
+    assert [(one.name, one.kind) for one in forms] == [
+        ("color", "choice"),
+        ("mail", "json"),
+        ("code", "json"),
+        ("note", "text"),
+    ]
+    assert (forms[0].description, forms[0].choices) == (
+        "For it. · r: Red, g: Green",
+        (("r", "r"), ("g", "g")),
+    )
+
+
 def test_what_does_not_fit_the_form_is_not_sent():
     """A person's edit that the form does not take is refused where they type it."""
     from toolloop_jupyter.core.tools import InvalidArguments

@@ -228,7 +228,14 @@ def serve_http():
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    running = subprocess.Popen([*command("http"), str(port)], env=environ, stderr=subprocess.DEVNULL)
+    away = subprocess.DEVNULL
+    running = subprocess.Popen(
+        [*command("http"), str(port)],
+        env=environ,
+        stdout=away,
+        stderr=away,
+        start_new_session=True,  # ■ goes to the kernel's whole group
+    )
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

@@ -38,7 +38,8 @@ MOST_TOOLS = 1_000
 """Tools of one server. If it has more, the first ones are listed."""
 _MOST_PAGES = 100
 MANY_TOOLS = 128
-"""OpenAI's limit for one request: its API reference, `tools`."""
+"""OpenAI's limit for one request ("A max of 128 functions are supported": openai-ruby, `CompletionCreateParams#tools`). Its API
+answers more with "array_above_max_length" (zed-industries/zed#32946, vishalmysore/Tools4AI#16)."""
 MANY_TOKENS = 5_000
 """Tokens of a server's tools. A person is told of more, since each model call of a run sends them."""
 _BY_HAND = 600.0

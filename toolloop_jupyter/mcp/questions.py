@@ -38,12 +38,13 @@ class Asker:
             check_schema(schema)
         except UnusableSchema:
             return "decline", None
+        shown = _show_choices(schema)
         question = plain(message).strip()[:_MESSAGE]
         approval = Approval(
             tool=self._tool,
-            input=_fill_in(schema),
+            input=_fill_in(shown),
             call_id=f"{self._context.call_id}.{next(self._numbers)}",
-            schema=schema,
+            schema=shown,
             origin=f"Asked by {self._server}, for {self._tool}. What you send goes there; no model sees it before.",
             question=question or "The server asks for this",
             check=lambda edited: _Checked(_check(schema, edited)),
@@ -75,8 +76,25 @@ def _read(decision: Decision, approval: Approval, schema: JsonSchema) -> tuple[s
     return ("decline", None) if find_problem(schema, content) else ("accept", content)
 
 
+def _show_choices(schema: JsonSchema) -> JsonSchema:
+    """The schema for the form: choices with titles (`oneOf` of constants) as a list of values, the titles in the description."""
+    properties = dict(schema.get("properties") or {})
+    for name, part in properties.items():
+        options = part.get("oneOf", part.get("anyOf")) if isinstance(part, Mapping) else None
+        if isinstance(options, list) and all(isinstance(one, Mapping) and "const" in one for one in options):
+            titles = ", ".join(f"{one['const']}: {one['title']}" for one in options if "title" in one)
+            described = " · ".join(plain(str(words)) for words in (part.get("description"), titles) if words)
+            rest = {key: value for key, value in part.items() if key not in ("oneOf", "anyOf")}
+            properties[name] = {**rest, "description": described, "enum": [one["const"] for one in options]}
+    return {**schema, "properties": properties}
+
+
 def _fill_in(schema: JsonSchema) -> dict[str, object]:
-    """The form as a person first sees it: with the defaults, or empty values."""
+    """The form as a person first sees it: with the defaults, or empty values.
+
+    A field that may be left out is left out if an empty value would be wrong: of a text with a format or a least length.
+    """
+    required = schema.get("required") or ()
     filled: dict[str, object] = {}
     for name, part in (schema.get("properties") or {}).items():
         if not isinstance(part, Mapping):
@@ -87,7 +105,10 @@ def _fill_in(schema: JsonSchema) -> dict[str, object]:
         elif isinstance(choices, list) and choices:
             filled[name] = choices[0]
         elif part.get("type") in _EMPTY:
-            filled[name] = part.get("minimum", _EMPTY[part["type"]])
+            empty = part.get("minimum", _EMPTY[part["type"]])
+            is_wrong = "format" in part or find_problem({"properties": {"it": part}}, {"it": empty})
+            if name in required or not is_wrong:
+                filled[name] = empty
     return filled
 
 

@@ -39,6 +39,10 @@ from ..core.tools import (
 
 LONGEST = 100_000
 """The most characters of a schema. The longest schemas of servers in use have some thousands."""
+MOST_PARTS = 2_000
+"""The most schemas within a schema. The check of each takes a millisecond."""
+_LONGEST_CHAIN = 50
+"""The most references of which each leads to the next one."""
 _MOST = 10  # problems in one message
 _TYPES = {
     "integer": "an integer",
@@ -77,10 +81,13 @@ def check_schema(schema: JsonSchema) -> None:
         raise UnusableSchema("its schema is of no object")
     if mixed := [key for key in ("anyOf", "oneOf", "allOf", "enum", "not", "$ref") if key in schema]:
         raise UnusableSchema(f"its schema has {mixed[0]} at its top, which providers refuse")
+    parts = attempt_call(lambda: sum(1 for _ in walk_schema(schema)))
+    if not isinstance(parts, int) or parts > MOST_PARTS:
+        raise UnusableSchema(f"its schema has more than {MOST_PARTS:,} parts")
     _check_references(schema)
     if isinstance(attempt_call(_check_form, schema), Raised):
         raise UnusableSchema("its schema is no valid JSON schema")
-    if isinstance(attempt_call(_check_form, {**make_offered(schema), "$schema": _NEWEST}), Raised):
+    if isinstance(attempt_call(lambda: _check_form({**make_offered(schema), "$schema": _NEWEST})), Raised):
         raise UnusableSchema(
             "its schema is of an old draft, and cannot be written in the newest, which providers take"
         )
@@ -150,6 +157,8 @@ def _check_references(schema: JsonSchema) -> None:
             reference = str(node["$ref"])
             if reference in seen:
                 raise UnusableSchema("its schema refers to itself in a circle")
+            if len(seen) == _LONGEST_CHAIN:
+                raise UnusableSchema(f"its schema has more than {_LONGEST_CHAIN} references in a row")
             seen.add(reference)
             node = _follow(schema, reference)
 

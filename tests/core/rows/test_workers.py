@@ -11,6 +11,7 @@ import threading
 import time
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.connection import Client
 
 import pandas as pd
 import pytest
@@ -18,9 +19,10 @@ from pydantic import BaseModel
 
 import toolloop_jupyter as tl
 from toolloop_jupyter import amap
+from toolloop_jupyter.core.loop.spending import Spending
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
 from toolloop_jupyter.core.session import build_config
-from toolloop_jupyter.teaching import ModelOfRow, Recorder, Replay, ScriptedModel, call, error
+from toolloop_jupyter.teaching import ModelOfRow, Recorder, Replay, ScriptedModel, call, end, error, text
 
 cloudpickle = pytest.importorskip("cloudpickle", reason="tests send functions of their own")
 pytestmark = pytest.mark.timeout(180)
@@ -264,6 +266,35 @@ async def test_failures_and_limits(pool):
     )
     assert stopped.message.startswith("stopped, since row")
     assert len(stopped) < 400
+
+
+async def test_workers_have_the_budget_of_all_runs(pool, monkeypatch):
+    """What rows cost in workers counts in the budget of this process, and ends the rows there; with nothing left none begins."""
+    monkeypatch.setattr(tl.core.rows.run, "SPENDING", all_runs := Spending())
+    all_runs.budget = 0.5
+    priced = ScriptedModel(
+        [text("x"), end("stop", usage={"prompt_tokens": 5, "completion_tokens": 1, "cost": 0.3})]
+    )
+    rows = await amap("{{row}}", list("abcdefgh") * 20, model=priced, executor=pool, concurrency=1)
+    assert (all_runs.runs, all_runs.cost) == (len(rows), pytest.approx(0.3 * len(rows)))
+    assert 2 <= len(rows) <= 40  # of 160: each chunk that has begun stops after two
+    assert "the budget of $0.5 for all runs is used up" in rows.message
+    rows = await amap("{{row}}", ["a"], model=priced, executor=pool)
+    assert (len(rows), "is used up" in rows.message) == (0, True)
+
+
+async def test_the_mailbox_closes_at_once():
+    """Also where its thread has ended already, since a worker called at that moment: nothing waits for an answer then."""
+    receipt = workers.Receipt(lambda line: None, print)
+    mailbox = workers._Mailbox(receipt)
+    began = time.monotonic()
+    mailbox.__exit__()  # no thread has begun to accept
+    with mailbox.__class__(receipt) as other:
+        pass
+    assert time.monotonic() - began < 5
+    for one in (mailbox, other):
+        with pytest.raises(OSError):
+            Client(one.address[0], None, one.address[1])
 
 
 async def test_a_stop(pool):

@@ -88,6 +88,7 @@ def test_a_question_is_a_form_on_a_card(kernel):
         "[None, {'city': 'Rome', 'nights': 1}]\n"
     )
     assert "approved with edits" in cell.text
+    assert "asked: Where to?" in cell.text
 
 
 @pytest.mark.parametrize("awaited", [True, False])
@@ -115,6 +116,50 @@ def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited):
     )
     assert after.stdout == "{'result': 2} True\n", after.text
     assert "slow was cancelled" in kernel.execute("print(files.log)").stdout
+
+
+WATCH = """
+import contextlib
+from toolloop_jupyter import Harness, aagent, agent
+from toolloop_jupyter.core.events import Observer
+class Watching(Observer):
+    def progress(self, call, progress):
+        seen.append(progress.note)
+        if (progress.total, progress.done) == (500, 0):
+            open(begun, "w").close()
+seen, shop, rest = [], mcp_server.make_server(), contextlib.ExitStack()
+"""
+TRANSPORTS = {
+    "memory": "connect(shop, permissions='full')",
+    "stdio": "connect(mcp_server.command(), env={'PYTHONPATH': 'TEST_PATH'}, permissions='full')",
+    "http": "connect(rest.enter_context(mcp_server.serve_http()), permissions='full')",
+}
+
+
+@pytest.mark.parametrize("awaited", [True, False])
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_each_transport_does_it_all(kernel, transport, awaited, tmp_path):
+    """In memory, over stdio and over streamable HTTP, awaited and not: list, call, progress, error, ■ in a call, and the next call."""
+    begun = tmp_path / "begun"
+    made = kernel.execute(
+        f"{WATCH}begun = {str(begun)!r}\none = {TRANSPORTS[transport]}\nprint(len(one.tools))", timeout=120
+    )
+    assert made.stdout == "9\n", made.text
+    run = "await aagent" if awaited else "agent"
+    begin = f"r = {run}(Harness.TOOL_LOOP, 'Go.', tools=[one], observer=Watching(), model=ScriptedModel("
+    ran = kernel.execute(f"{begin}[call('add', a=1), call('slow', steps=2), call('fail')], 'Done.'))")
+    assert ran.status == "ok", ran.text
+    said = kernel.execute("print([t.output for t in r.tool_results], seen, sep='\\n')").stdout
+    assert said == (
+        "['{\"result\": 2}', 'done', 'ServerError: Error executing tool fail: the disk is full']\n"
+        "['step 0', 'step 1']\n"
+    )
+    cell = kernel.submit(f"{begin}call('slow', steps=500), 'Done.'))", allow_stdin=True)
+    kernel.wait_until(begun.exists)
+    kernel.interrupt()
+    kernel.wait(cell)
+    after = kernel.execute("print(one.add(a=1), one.closed); one.close(); rest.close()")
+    assert after.stdout == "{'result': 2} False\n", after.text
 
 
 def test_a_cell_that_runs_again_leaves_one_server(kernel):

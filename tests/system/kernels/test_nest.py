@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
+
 import pytest
 
 from support.kernels import LiveKernel
+from support.mcp_server import HERE
+from support.optional import optional
 from support.stack_cells import SET_UP, run, wait_until_begun
 
 MAIN = "async def main(): return await aagent(Harness.TOOL_LOOP, 'Go.', **asking(model=scripted()))\n"
@@ -136,6 +140,21 @@ def test_without_it_there_is_a_hint(product, form):
 
 
 @pytest.mark.stacks
+@pytest.mark.stacks
+def test_a_server_beside_it(kernel):
+    """The loop in which a connection lives is none of the kernel's: calls of a run inside `asyncio.run`, and by hand, work."""
+    optional(importlib.util.find_spec("mcp"), "the package mcp")
+    cell = kernel.execute(
+        f"import sys; sys.path.append({str(HERE.parent)!r}); import asyncio, mcp_server\n"
+        "from toolloop_jupyter.mcp import connect; from toolloop_jupyter.teaching import ScriptedModel, call\n"
+        "async def ask(): return await aagent(Harness.TOOL_LOOP, 'Go.', tools=[one], model=ScriptedModel(call('add', a=1), 'Two.'))\n"
+        "with connect(mcp_server.command('slim'), permissions='full') as one:\n"
+        "    print([result.output for result in asyncio.run(ask()).tool_results], one.add(a=2))",
+        timeout=120,
+    )
+    assert cell.stdout == "['2'] 3\n", cell.text
+
+
 def test_no_hint_beside_hooks_of_the_users_own(product):
     """Where somebody shows such errors in a way of their own, we add nothing."""
     product.execute(

@@ -1,4 +1,4 @@
-"""The cost of runs: of one turn, and of all turns of this process, which share a budget."""
+"""The cost of runs: of one turn, and of all turns of this process and its workers, which share a budget."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..models import ModelCall
 
 
 class Spending:
-    """The cost of all runs of this process, and the budget that they share."""
+    """The cost of all runs of this process and its workers, and the budget that they share."""
 
     def __init__(self) -> None:
         self.budget: float | None = None
@@ -39,6 +39,15 @@ class Spending:
             is_untold = run.cost is None
             self.untold += is_untold and not self._seen.get(run, False)
             self._seen[run] = is_untold
+
+    def add_run(self, usage: Usage, cost: float | None) -> None:
+        """Count a whole run of another process. May be called from any thread."""
+        if usage.calls:
+            with self._lock:
+                self.cost += cost or 0.0
+                self.usage += usage
+                self.runs += 1
+                self.untold += cost is None
 
     @property
     def left(self) -> float | None:

@@ -77,7 +77,9 @@ class RowsRun:
         self._store = None if options.store is None else Store(options.store)
         self._workers = None
         if options.executor is not None:
-            self._workers = Workers(options.executor, self._config, options.concurrency, options.max_cost)
+            limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
+            most = min(limits, default=None)  # a worker does not see what other runs cost meanwhile
+            self._workers = Workers(options.executor, self._config, options.concurrency, most)
         self._tally = Tally(self._table.total)
         self._allowed = Allowed()
         self._running: dict[asyncio.Task[None], AsyncEventStream] = {}
@@ -200,6 +202,9 @@ class RowsRun:
 
     async def _run_there(self, workers: Workers) -> None:
         """Run the rows in an executor's workers."""
+        if limit := SPENDING.explain_limit():
+            self._end(limit)
+            return
         work = asyncio.ensure_future(workers.run(self._list_sent(), Receipt(self._take_in, self._fail)))
         work.add_done_callback(lambda _: self._free())
         while not work.done() and not self._is_cut:
@@ -225,6 +230,8 @@ class RowsRun:
         self._pace.is_final = self._pace.is_final or bool(line.get("ends_all"))
         row = decode_row(line, number, job.input, self._config.output, host)
         self._pace.add_cost(row.cost or 0.0)
+        if row.result is not None:
+            SPENDING.add_run(row.result.usage, row.cost)
         await self._keep(row)
 
     def _fail(self, message: str) -> None:

@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import pickle
+import socket
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -254,9 +255,10 @@ class _Mailbox:
 
     def __exit__(self, *exc_info: object) -> None:
         self._is_open = False
-        attempt_call(
-            Client, self.address[0], None, self.address[1]
-        )  # wakes the thread, which waits for a connection
+        # This wakes the thread, which waits for a connection. Nothing is sent, since the thread may have ended already.
+        woken = attempt_call(socket.create_connection, self.address[0], 1.0)
+        if not isinstance(woken, Raised):
+            woken.close()
         self._listener.close()
 
     def _accept(self) -> None:

@@ -157,11 +157,17 @@ def progress_block(seconds: float, note: str = "", outputs: Sequence[tuple[str, 
     return Block(block("tlj-progress", inner, CALL), "\n".join(words))
 
 
+def tell_question(approval: Approval | None) -> str:
+    """The words of a question in the middle of a call, for the line of its record; "" for a request to run a tool."""
+    return f"asked: {approval.question}" if approval is not None and approval.question else ""
+
+
 def approval_record(approval: Approval, decision: Decision | None) -> Block:
     """A request and its decision as a block that stands alone. It has the style sheet, since no run's head is above it."""
     call = ToolCall(approval.call_id, approval.tool, approval.tool, approval.input)
     state = "waiting" if decision is None else "done"
-    record = call_block(call, arguments=approval.input, decision=decision, state=state)
+    asked = tell_question(approval)
+    record = call_block(call, arguments=approval.input, decision=decision, state=state, note=asked)
     return Block(put_style_behind(record.html), record.text)
 
 

@@ -41,7 +41,7 @@ from .blocks import (
     text_block,
     without_style,
 )
-from .calls import call_block
+from .calls import call_block, tell_question
 from .diagram import picture
 from .values import answer_block, attachment_block
 
@@ -332,8 +332,8 @@ class Page:
         if outputs is None:
             outputs = [("stdout", step.result.printed)] if step.result and step.result.printed else []
         expression = self._of(f"tool_results[{step.index}].value").removeprefix(": ")
-        is_form = step.approval is not None and bool(step.approval.question)
-        arguments = "" if is_form else self._of(f"calls[{step.index}].input").removeprefix(": ")
+        asked = tell_question(step.approval)
+        arguments = "" if asked else self._of(f"calls[{step.index}].input").removeprefix(": ")
 
         def draw(*, brief: bool, note: str = "") -> Block:
             return call_block(
@@ -343,7 +343,7 @@ class Page:
                 decision=step.decision,
                 outputs=outputs,
                 state=step.state,
-                note=note,
+                note=note or asked,
                 brief=brief,
                 value_name=expression,
                 input_name=arguments,
