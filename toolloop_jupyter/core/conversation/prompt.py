@@ -120,7 +120,7 @@ def read_prompt(given: object, name_code: NameCode = lambda code: code) -> Promp
         writer.end_item()
     if isinstance(items, Raised):
         _raise_unreadable("the prompt", items)
-    return writer.prompt()
+    return writer.make_prompt()
 
 
 def _raise_unreadable(what: str, raised: Raised) -> NoReturn:
@@ -162,7 +162,7 @@ class _Writer:
             self.words.append(words)
         self._words.clear()
 
-    def prompt(self) -> Prompt:
+    def make_prompt(self) -> Prompt:
         if not self.parts:
             raise ArgumentInvalid(_EMPTY)
         text = "\n\n".join(self.words)
@@ -250,7 +250,7 @@ class _Writer:
         kind, encoded = _detect_kind(data), base64.b64encode(data).decode
         size = f"{len(data) / 1000:,.0f} kB"
         if len(data) > MOST_FILE:
-            raise ArgumentInvalid(_too_large(name or "a file of the prompt", len(data)))
+            raise ArgumentInvalid(_explain_size(name or "a file of the prompt", len(data)))
         if kind == "picture":
             self._draw(data, name)
         elif kind == "pdf":
@@ -341,7 +341,7 @@ def _read_file(path: Path) -> bytes:
         if not path.is_file():
             raise ArgumentInvalid(f"{str(path)!r} is no file")
         if size > MOST_FILE:
-            raise ArgumentInvalid(_too_large(path.name, size))
+            raise ArgumentInvalid(_explain_size(path.name, size))
         return path.read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null in it
         if isinstance(error, ArgumentInvalid):
@@ -350,7 +350,7 @@ def _read_file(path: Path) -> bytes:
         raise ArgumentInvalid(f"cannot read the file {str(path)!r}: {why}") from None
 
 
-def _too_large(name: str, size: int) -> str:
+def _explain_size(name: str, size: int) -> str:
     return f"{name} has {size / 1_000_000:,.1f} MB; a file of a prompt may have {MOST_FILE // 1_000_000} MB"
 
 
