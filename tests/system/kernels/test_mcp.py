@@ -119,7 +119,8 @@ def test_a_stop_cancels_the_call_and_the_connection_stays(kernel, awaited):
 
 
 WATCH = """
-import contextlib
+import contextlib, logging
+logging.disable()  # a server in memory logs into this process
 from toolloop_jupyter import Harness, aagent, agent
 from toolloop_jupyter.core.events import Observer
 class Watching(Observer):
