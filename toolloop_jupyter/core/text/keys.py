@@ -100,9 +100,9 @@ def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
 
 def find_environment_keys() -> Iterator[str]:
     """Find the keys that LiteLLM reads by itself: from the environment, and from its module (`litellm.api_key = …`)."""
-    for name, value in os.environ.items():
+    for name in os.environ:  # not items(): each value would be encoded and decoded, at each model call
         if names_key(name):
-            yield from find_keys(name, value)
+            yield from find_keys(name, os.environ.get(name, ""))
     names = vars(sys.modules.get("litellm", sys))
     for name in _find_litellm_keys(len(names)):
         if isinstance(key := names.get(name), str):
