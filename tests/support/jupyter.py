@@ -164,7 +164,7 @@ class JupyterServer:
                 command, cwd=self.root, env=self._environment(), stdout=log, stderr=subprocess.STDOUT
             )
         self.url = f"http://127.0.0.1:{port}"
-        self._wait_until_it_answers(60)
+        self._wait_until_it_answers(180)
 
     def _environment(self) -> dict[str, str]:
         ours = {
