@@ -331,7 +331,7 @@ class Locked:
             {"tools": [tl.tool(name="locked")(Locked())]},
             "the tool 'locked' cannot be sent to a worker: TypeError: cannot pickle",
         ),
-        ({"observer": "recorder"}, "a run with an observer (or a recording) has to be in this process"),
+        ({"observer": "recorder"}, "a run with an observer \\(or a recording\\) has to be in this process"),
         ({"model": "replay"}, "model cannot be sent to a worker: TypeError: a recording is played"),
         ({"executor": ThreadPoolExecutor(1)}, "threads of this process make rows no faster"),
         ({"executor": 4}, "executor must be a concurrent.futures.Executor, got int"),
