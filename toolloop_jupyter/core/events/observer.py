@@ -106,8 +106,10 @@ class Gate:
     def add_cost(self, cost: float) -> None:
         """A model call has cost so many US dollars, as far as they are known."""
 
-    def use_tool(self, function: object, *, parallel: bool) -> AbstractAsyncContextManager[object]:
-        """Entered around each call of a tool. `function` tells it: equal for two tools with one function."""
+    def use_tool(
+        self, function: Callable[..., object], *, parallel: bool
+    ) -> AbstractAsyncContextManager[object]:
+        """Entered around each call of a tool, with the tool's function."""
         return nullcontext()
 
     def ask_person(self) -> AbstractAsyncContextManager[object]:

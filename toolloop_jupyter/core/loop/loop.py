@@ -28,7 +28,7 @@ from ..events import (
     thaw,
 )
 from ..execution import Outcome, RunEnded, is_exactly, run_function
-from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, identify, suggest
+from ..tools import BoundCall, InvalidArguments, Tool, ToolContext, Version, suggest
 from .asking import ask, explain_denial
 from .outcome import make_result
 from .output import OutputProblem
@@ -276,7 +276,7 @@ async def call_tool(turn: Turn, call: Call) -> ToolResult:
         return call.not_run(permit)
     for one in turn.observers:
         await one.before_tool(call.asked, permit.bound.json)
-    async with turn.config.gate.use_tool(identify(call.tool.function), parallel=call.tool.settings.parallel):
+    async with turn.config.gate.use_tool(call.tool.function, parallel=call.tool.settings.parallel):
         turn.outlet.checkpoint()
         turn.history.answer(call.asked.id, CANCELLED)
         call.began = time.monotonic()

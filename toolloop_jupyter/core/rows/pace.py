@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 
 from ..events import Gate
+from ..tools import identify
 
 TOO_FAST = frozenset({429, 529})
 FINAL = frozenset({401, 402, 403, 404})
@@ -24,8 +25,6 @@ LONGEST_PAUSE = 30.0
 """The longest pause in seconds, if the provider does not say how long to wait."""
 MOST_PAUSES = 8
 """After so many pauses without an answer between them, the next refusal ends the run."""
-
-
 GROWTH = 0.25
 """When as many calls have been answered as may be under way at once, that number grows by this; after `CALM`, it grows by one."""
 CALM = 60.0
@@ -139,8 +138,10 @@ class Pace(Gate):
             self._let_in()
             self._on_change()
 
-    def use_tool(self, function: object, *, parallel: bool) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if parallel else self._tools.setdefault(function, asyncio.Lock())
+    def use_tool(
+        self, function: Callable[..., object], *, parallel: bool
+    ) -> AbstractAsyncContextManager[object]:
+        return nullcontext() if parallel else self._tools.setdefault(identify(function), asyncio.Lock())
 
     @asynccontextmanager
     async def ask_person(self) -> AsyncIterator[None]:
