@@ -96,6 +96,10 @@ def test_an_interrupt_ends_the_turn_after_a_reload(jupyter, desk, app, how):
 GONE = "() => [...document.querySelectorAll('.tlj-card')].map(e => getComputedStyle(e, '::before').content + e.innerText).join()"
 
 
+OF_A_RESTART = "Comm not found for comm id"
+"""JupyterLab says it for each widget that the kernel had before; the shared kernel may have had many."""
+
+
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_card_says_that_its_kernel_is_gone(jupyter, desk, app):
     """The kernel is started again while a card waits: the card has one line that says what became of the call, and no buttons."""
@@ -107,4 +111,4 @@ def test_a_card_says_that_its_kernel_is_gone(jupyter, desk, app):
     line = "The kernel that asked here is gone: what it asked about was not run. Run the cell again."
     assert desk.page.evaluate(GONE) == f'"{line}"'
     desk.screenshot(f"restart-{app}")
-    assert desk.errors == []
+    assert [error for error in desk.errors if not error.startswith(OF_A_RESTART)] == []

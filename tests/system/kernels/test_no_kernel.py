@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from support.terminals import end_terminal
+
 pexpect = pytest.importorskip("pexpect", reason="a pseudo-terminal; IPython brings pexpect along on Unix")
 
 pytestmark = pytest.mark.terminal
@@ -54,7 +56,7 @@ def ipython(python, tmp_path_factory):
     child.ask = lambda code: _ask(child, code)
     child.ask("%run -i setup_it.py")
     yield child
-    child.close(force=True)
+    end_terminal(child)
 
 
 def _ask(child, code):

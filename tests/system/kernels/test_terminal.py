@@ -10,6 +10,7 @@ import time
 import pytest
 
 from support import stacks
+from support.terminals import end_terminal
 
 pexpect = pytest.importorskip("pexpect", reason="IPython brings it where there are terminals")
 
@@ -86,7 +87,7 @@ def terminal(request, tmp_path_factory):
     for line in SET_UP:
         assert "Error" not in started.run(line)
     yield started
-    started.child.close(force=True)
+    end_terminal(started.child)
 
 
 def test_a_run_reads_well_as_text(terminal):
@@ -241,7 +242,7 @@ def test_a_process_that_ignores_ctrl_c_says_so(tmp_path):
         assert said not in deaf.prompt()
         assert "cancelled" in deaf.run("print(r.stop_reason)")
     finally:
-        deaf.child.close(force=True)
+        end_terminal(deaf.child)
 
 
 def test_rows_in_one_line_that_renews_itself(terminal):

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from support.terminals import end_terminal
+
 pexpect = pytest.importorskip("pexpect", reason="IPython brings it where there are terminals")
 
 pytestmark = [pytest.mark.kernel, pytest.mark.terminal]
@@ -31,7 +33,7 @@ def terminal(tmp_path):
         child.expect(PROMPT)
         child.sendline(line)
     yield child
-    child.close(force=True)
+    end_terminal(child)
 
 
 def run(child, line, prompt):
