@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import secrets
 import threading
@@ -102,13 +103,16 @@ def failure(status: int, message: str = "scripted failure", **more: Any) -> Entr
     return Entry(status=status, body={"error": {"message": message, "type": "scripted"}}, **more)
 
 
+_PORTS = iter(secrets.SystemRandom().sample(range(10_000, 32_000), 22_000))
+
+
 async def _listen(connected: Callable[..., Any]) -> asyncio.Server:
     """Listen on a port below those that the system gives away: of these, a kernel of another test is promised some, which it
-    binds only once it has started.
+    binds only once it has started. No port comes twice in a process: what a server refuses is remembered by its address.
     """
-    for _ in range(100):
+    for port in itertools.islice(_PORTS, 100):
         with contextlib.suppress(OSError):
-            return await asyncio.start_server(connected, "127.0.0.1", 10_000 + secrets.randbelow(22_000))
+            return await asyncio.start_server(connected, "127.0.0.1", port)
     raise RuntimeError("no port from 10,000 to 32,000 could be had")
 
 
