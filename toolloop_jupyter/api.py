@@ -279,7 +279,7 @@ def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
     run = _make_rows_run(prompt, rows, locals())
-    return kernel.run_sync(lambda: live.say_loading(run.model, run.collect), instead="write `await amap(…)`")
+    return kernel.run_sync(lambda: _collect(run), instead="write `await amap(…)`")
 
 
 def _make_rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
