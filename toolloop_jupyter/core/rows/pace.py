@@ -72,10 +72,6 @@ class Pace(Gate):
     def add_cost(self, cost: float) -> None:
         self.cost += cost
 
-    def ends_all(self) -> bool:
-        """Whether all other calls would be refused, too."""
-        return self.is_final
-
     async def enter(self) -> None:
         if not self._waiting and self.under_way < int(self.limit) and not self.pause:
             self.under_way += 1

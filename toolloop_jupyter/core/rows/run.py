@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import time
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from ..events import STOPPED, ArgumentInvalid, Check, HarnessError, Request
 from ..execution import MISSING, Raised, attempt_call, describe_error
@@ -20,7 +20,9 @@ from .store import Store, decode_row, encode_row
 from .table import RowPrompt, Table, list_fields
 from .tally import Tally
 from .values import OnError, Row, Rows, RowsOptions, RowsPresenter, RowsProgress, RowsWatcher
-from .workers import Receipt, Workers
+
+if TYPE_CHECKING:
+    from .workers import Workers
 
 STOP_WAIT = 0.4
 """Seconds that `collect` waits for stopped rows to end."""
@@ -75,8 +77,10 @@ class RowsRun:
         AsyncSession(dataclasses.replace(self._config, host=self._host_of(0)), streamed=False)  # its checks
         self._keys = KeyMaker(self._config)
         self._store = None if options.store is None else Store(options.store)
-        self._workers = None
+        self._workers: Workers | None = None
         if options.executor is not None:
+            from .workers import Workers  # late: multiprocessing is for executors alone
+
             limits = [limit for limit in (options.max_cost, SPENDING.left) if limit is not None]
             most = min(limits, default=None)  # a worker does not see what other runs cost meanwhile
             self._workers = Workers(options.executor, self._config, options.concurrency, most)
@@ -205,7 +209,7 @@ class RowsRun:
         if limit := SPENDING.explain_limit():
             self._end(limit)
             return
-        work = asyncio.ensure_future(workers.run(self._list_sent(), Receipt(self._take_in, self._fail)))
+        work = asyncio.ensure_future(workers.run(self._list_sent(), self._take_in, self._fail))
         work.add_done_callback(lambda _: self._free())
         while not work.done() and not self._is_cut:
             await self._wait_for_change()

@@ -20,7 +20,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from filelock import FileLock, Timeout
 from pydantic import FiniteFloat, TypeAdapter
 from typing_extensions import TypedDict
 
@@ -186,6 +185,8 @@ class Store:
 
     def __init__(self, path: str | Path) -> None:
         """Raises ArgumentTypeInvalid if `path` is no path."""
+        from filelock import FileLock  # late: each first cell imports this module, and few runs have a store
+
         real = attempt_call(os.path.realpath, path)  # one lock for all names of the file
         if isinstance(real, Raised) or not isinstance(real, str):
             raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
@@ -203,6 +204,8 @@ class Store:
 
     def open(self) -> None:
         """Lock the file, read it, and prepare it for new lines. Raises ArgumentInvalid, which names the file, if that fails."""
+        from filelock import Timeout
+
         try:
             self._real.parent.stat()  # raises if the folder is missing, which the lock would make
             if self._real.exists() and not (self._real.is_file() or self._real.is_dir()):

@@ -107,8 +107,14 @@ class Workers:
         packed: bytes = self._pickler.dumps([parts, len(config.tools), concurrency, max_cost])
         return packed
 
-    async def run(self, jobs: AsyncIterator[Job], receipt: Receipt) -> None:
-        """Run all rows of `jobs`, and give the finished ones to `receipt`."""
+    async def run(
+        self,
+        jobs: AsyncIterator[Job],
+        keep: Callable[[Mapping[str, Any]], Awaitable[None]],
+        fail: Callable[[str], object],
+    ) -> None:
+        """Run all rows of `jobs`. `keep` is called with each row's line; `fail` with the reason if no more rows can be run."""
+        receipt = Receipt(keep, fail)
         with _Mailbox(receipt) as mailbox:
             chunk: list[Job] = []
             async for job in jobs:
@@ -311,10 +317,10 @@ async def _run_jobs(parcel: list[Any], jobs: list[Job], connection: Connection |
 
     async def run(job: Job) -> None:
         async with places:
-            if pace.ends_all() or pace.find_limit():
+            if pace.is_final or pace.find_limit():
                 return
             row = await finish_row(begin_row(config, job, Host(), allowed), job, config)
-            line = {**encode_row(row), "ends_all": pace.ends_all()}
+            line = {**encode_row(row), "ends_all": pace.is_final}
             lines.append(json.dumps(line, default=str))
             if connection is not None:
                 attempt_call(connection.send_bytes, lines[-1].encode("utf-8", "backslashreplace"))
