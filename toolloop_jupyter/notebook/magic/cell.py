@@ -33,8 +33,8 @@ from ..live import CellRun, Stepper, ViewOptions, request_block
 from ..rows import RowsPage, RowsPageOptions, tell_size_of_rows
 from ..transcript import head, make_bundle, notice
 from .names import (
-    fill_names,
     find_attached,
+    find_named,
     holds_rows,
     leave_out_others,
     look_up,
@@ -354,12 +354,11 @@ class Notebook:
     def _make_rows_run(self, config: Config, options: Options, body: str, page: RowsPage) -> RowsRun:
         own = (option for option in OPTIONS if option.is_of_rows and option.keyword)
         given: dict[str, Any] = {o.keyword: resolve(o, options[o.name], self.names) for o in own}
-        variables = fill_names(body, self.names)
         return RowsRun(
             config,
             body,
             look_up(self.names, options["each"], "table", holds_rows),
-            RowsOptions(**given, max_cost=options["max_cost"], variables=variables),
+            RowsOptions(**given, max_cost=options["max_cost"], variables=find_named(body, self.names)),
             watcher=page,
             ask=page.ask,
             presenter=ROWS_PRESENTER,

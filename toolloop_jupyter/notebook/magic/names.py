@@ -123,12 +123,10 @@ def find_attached(name: str, names: Names) -> Named:
     return Named(path.name, path)
 
 
-def fill_names(text: str, names: Names) -> dict[str, str]:
-    """What `fill_in` would put for each name in double braces that is a variable's. Raises as it does."""
-    found = dict.fromkeys(map(_read_name, _FILLED_IN.finditer(text)))
-    return {
-        name: fill_in(_in_braces(name), names) for name in found if _find_value(name, names) is not MISSING
-    }
+def find_named(text: str, names: Names) -> dict[str, object]:
+    """The value of each name in double braces that is a variable's, by its name."""
+    found = {name: _find_value(name, names) for name in map(_read_name, _FILLED_IN.finditer(text))}
+    return {name: value for name, value in found.items() if value is not MISSING}
 
 
 def _read_name(match: re.Match[str]) -> str:
