@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.bench_loop import MODEL, PRICE, Ready, add
-from benchmarks.provider import serving
+from benchmarks.bench_loop import Ready, add
+from benchmarks.provider import MODEL, PRICE, serving
 
 litellm = pytest.importorskip("litellm")
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.provider import STEPS, serving
+from benchmarks.provider import MODEL, PRICE, STEPS, serving
 
 litellm = pytest.importorskip("litellm")
 harness = pytest.importorskip("litellm.harness", reason="this LiteLLM has no loop to compare with")
@@ -33,13 +33,6 @@ from toolloop_jupyter.core.tools.tool import make_tools  # noqa: E402
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROUNDS, READY_ROUNDS, WARM_UP = 9, 30, 2
-MODEL = "openai/bench"
-PRICE = {
-    "input_cost_per_token": 1e-6,
-    "output_cost_per_token": 1e-6,
-    "litellm_provider": "openai",
-    "mode": "chat",
-}
 
 
 def add(a: int, b: int = 2) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from benchmarks.processes import read_memory
-from benchmarks.provider import serving
+from benchmarks.provider import MODEL, PRICE, serving
 
 litellm = pytest.importorskip("litellm")
 
@@ -32,13 +32,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROWS, AT_ONCE, WARM_UP = 1_000, 32, 100
 ROUNDS = int(os.environ.get("TOOLLOOP_ROUNDS", "3"))
-MODEL = "openai/bench"
-PRICE = {
-    "input_cost_per_token": 1e-6,
-    "output_cost_per_token": 1e-6,
-    "litellm_provider": "openai",
-    "mode": "chat",
-}
 MOST_RATIO, MOST_BLOCKED, MOST_MEMORY = 1.1, 0.050, 10.0
 """To the bare calls; seconds; MB from row 200 to row 1,000."""
 

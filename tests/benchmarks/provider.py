@@ -12,6 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+MODEL = "openai/bench"
+PRICE = {
+    "input_cost_per_token": 1e-6,
+    "output_cost_per_token": 1e-6,
+    "litellm_provider": "openai",
+    "mode": "chat",
+}
+"""The model that is measured, and its price for LiteLLM."""
 STEPS = int(sys.argv[1]) if __name__ == "__main__" and len(sys.argv) > 1 else 20
 """Tool calls of a run."""
 

@@ -14,10 +14,9 @@ def sse(*events, named=True):
     return Entry(raw=text, headers={"Content-Type": "text/event-stream"})
 
 
-def anthropic(*blocks, stop="end_turn", usage=None):
-    """A message in Anthropic's events; a block is (its start, its deltas). `usage` adds to what its beginning tells."""
-    usage = {"input_tokens": 10, "output_tokens": 1, **(usage or {})}
-    head = {
+def anthropic_head(usage):
+    """The message of Anthropic's `message_start`, before it has content."""
+    return {
         "id": "msg_1",
         "type": "message",
         "role": "assistant",
@@ -25,7 +24,17 @@ def anthropic(*blocks, stop="end_turn", usage=None):
         "content": [],
         "usage": usage,
     }
-    events = [{"type": "message_start", "message": {**head, "stop_reason": None, "stop_sequence": None}}]
+
+
+def anthropic(*blocks, stop="end_turn", usage=None):
+    """A message in Anthropic's events; a block is (its start, its deltas). `usage` adds to what its beginning tells."""
+    usage = {"input_tokens": 10, "output_tokens": 1, **(usage or {})}
+    events = [
+        {
+            "type": "message_start",
+            "message": {**anthropic_head(usage), "stop_reason": None, "stop_sequence": None},
+        }
+    ]
     for index, (start, deltas) in enumerate(blocks):
         events.append({"type": "content_block_start", "index": index, "content_block": start})
         events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]

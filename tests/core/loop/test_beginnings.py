@@ -9,21 +9,13 @@ import json
 import pytest
 from pydantic import BaseModel
 
+from support.pictures import PNG, Picture
 from toolloop_jupyter import Approval, Harness, ToolLoopOptions, aagent_session, tool
 from toolloop_jupyter.core.conversation.history import MOST_SENT
 from toolloop_jupyter.core.events import Observer
 from toolloop_jupyter.teaching import ScriptedModel, call, deltas, end, error, pause, reasoning, text
 
 LOOP = Harness.TOOL_LOOP
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c636462f8cf50000003860180"
-    "5a348d6b0000000049454e44ae426082"
-)
-
-
-class Picture:
-    def _repr_png_(self):
-        return PNG
 
 
 class Sum(BaseModel):

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from support.pictures import Picture
 from support.servers import answer, calls, failure
 from toolloop_jupyter import (
     CapabilityUnsupported,
@@ -23,15 +24,6 @@ from toolloop_jupyter.core.models import load_litellm
 from toolloop_jupyter.teaching import ScriptedModel, call, deltas, error, text
 
 LOOP = Harness.TOOL_LOOP
-PNG = bytes.fromhex(
-    "89504e470d0a1a0a0000000d49484452000000010000000108060000001f15c4890000000d49444154789c636462f8cf50000003860180"
-    "5a348d6b0000000049454e44ae426082"
-)
-
-
-class Picture:
-    def _repr_png_(self):
-        return PNG
 
 
 def add(a: int, b: int) -> int:

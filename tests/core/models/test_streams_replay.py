@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from support.protocols import anthropic, gemini, sse, thinking, use, words
+from support.protocols import anthropic, anthropic_head, gemini, sse, thinking, use, words
 from toolloop_jupyter import Harness, aagent_session, load
 from toolloop_jupyter.core.conversation import history
 from toolloop_jupyter.core.events.events import Reasoning
@@ -166,17 +166,9 @@ async def test_gemini_gets_its_thought_signatures_back(serve, tmp_path):
 async def test_anthropic_that_ends_in_the_middle_of_a_call(serve, pieces):
     """LiteLLM makes up a finish reason for a stream that just ends; the half call is not run, and a retry gets it whole."""
     usage = {"input_tokens": 10, "output_tokens": 1}
-    head = {
-        "id": "msg_1",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": [],
-        "usage": usage,
-    }
     start, deltas = use("tu1", "f", *pieces)
     cut = sse(
-        {"type": "message_start", "message": head},
+        {"type": "message_start", "message": anthropic_head(usage)},
         {"type": "content_block_start", "index": 0, "content_block": start},
         *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
     )
