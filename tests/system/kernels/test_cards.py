@@ -284,6 +284,27 @@ def test_approval_by_a_subshell(kernel):
     assert kernel.execute("print(r.approvals[0].decision.by)").stdout.strip() == "click"
 
 
+def test_a_click_does_not_overtake_a_change_on_its_card(kernel):
+    """A subshell that is slow to handle a change does not let the click on Approve overtake it: what is shown is what runs."""
+    if not kernel.has_subshells:
+        pytest.skip("this ipykernel has no subshells")
+    shell = kernel.create_subshell()
+    cell = ask(kernel, "[call('f', x=1), call('f', x=2)]")
+    kernel.click("Deny", subshell=shell)
+    kernel.wait_for_text("? f(x=2", 20)  # this card is held for a moment, since a click came just before
+    kernel.click("Edit", subshell=shell)
+    field = kernel.wait_until(
+        lambda: [one for one in kernel.open_widgets("TextModel") if one.description == "x"]
+    )[0]
+    approve = kernel.button("Approve edited")  # enabled again
+    busy = kernel.submit("import time; time.sleep(1)", subshell=shell)
+    kernel.set_state(field, value="3", subshell=shell)
+    kernel.click_widget(approve, subshell=shell)
+    kernel.wait(cell, busy)
+    kernel.delete_subshell(shell)
+    assert ran(kernel) == "[3]"
+
+
 def test_changes_from_elsewhere_while_the_card_is_open(kernel):
     """While the card is open, the notebook's own code (on a thread) changes whatever it reaches; what was shown runs."""
     cell = kernel.submit(

@@ -19,8 +19,9 @@ in the kernel; the pump puts both back afterwards.
 *ipykernel 7.0 to 7.3.* There is no such queue: the running cell holds a lock. The package's dependencies exclude these
 versions. Clicks wait for the end of the cell there, unless the front-end sends them over a subshell.
 
-*ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages, in the main thread, also when
-the front-end uses subshells. Here the pump only wakes the loop.
+*ipykernel 7.4 and later.* While a cell awaits, the kernel itself dispatches comm messages. A subshell may handle them,
+another one for each widget, and then their order is lost. `CardComms` keeps all of one card where its run waits. Here the
+pump only wakes the loop.
 
 *All versions.* The handler of SIGINT adds a callback to the loop, but that does not wake the loop (tornado 6.6). Stop would be
 noticed only when the loop wakes for another reason. So the pump wakes the loop five times a second. A subshell (7.x) is a
@@ -58,8 +59,8 @@ updates an earlier output answers the cell that runs now, since nbclient reads n
 """
 
 from .capture import capture, redirect_output
-from .cells import Cell, find_last_error, is_from_front_end, name_cells, unwatch_cells, watch_cells
-from .comms import running_in_cell, serving_clicks
+from .cells import Cell, find_last_error, name_cells, unwatch_cells, watch_cells
+from .comms import CardComms, running_in_cell, serving_clicks
 from .interrupts import PATIENCE, allow_interrupts, await_with_cleanup, end_interrupted_cell
 from .sync import StreamRunner, can_run_sync, find_kernel_loop, is_nested, nest_loop, run_sync
 from .where import (
@@ -76,6 +77,7 @@ from .where import (
 
 __all__ = [
     "PATIENCE",
+    "CardComms",
     "Cell",
     "StreamRunner",
     "allow_interrupts",
@@ -94,7 +96,6 @@ __all__ = [
     "ignores_ctrl_c",
     "in_kernel",
     "in_terminal",
-    "is_from_front_end",
     "is_nested",
     "name_cells",
     "nest_loop",

@@ -61,18 +61,6 @@ def in_callback(kernel: Kernel) -> bool:
     return _is_of_a_widget(kernel.get_parent("shell"))
 
 
-def is_from_front_end(comm_id: str) -> bool:
-    """Whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not, code
-    has called the click's callback. True if the kernel is not ipykernel, since nobody can tell there.
-    """
-    kernel = get_kernel()
-    if kernel is None:
-        return True
-    parent: Message = kernel.get_parent("shell")
-    is_message = _header(parent).get("msg_type") == "comm_msg"
-    return is_message and (parent.get("content") or {}).get("comm_id") == comm_id
-
-
 def _find_request_to_answer(kernel: Kernel) -> Message:
     """The message that output of this moment answers. In a widget's callback, it is the request of the cell that ran last."""
     parent: Message = kernel.get_parent("shell")

@@ -12,7 +12,8 @@ import inspect
 import logging
 import signal
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, nullcontext, suppress
+from threading import get_ident
 from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from ...core.execution import describe_error
@@ -297,6 +298,40 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
                 kernel.should_handle = before
         # Later, when the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
+
+
+class CardComms:
+    """The comms of one card's widgets. Made on the thread of the card's run."""
+
+    def __init__(self) -> None:
+        # private: shell_channel_thread and its manager, ipykernel 7.0 to 7.4.
+        shells: Any = getattr(getattr(get_kernel(), "shell_channel_thread", None), "manager", None)
+        self._subshell: str | None = None
+        """The subshell in which the card's run waits; None for the main shell."""
+        if shells is not None:
+            with suppress(RuntimeError):  # the user's own thread: its cards are served by the main shell
+                self._subshell = shells.subshell_id_from_thread_id(get_ident())
+
+    def keep_order(self, comm: object) -> None:
+        """Let one shell handle what the front-end sends to this comm, so that a click does not overtake the change before it.
+
+        ipykernel 7.4 lets the shell handle it that has sent to the comm last. That may be another shell for each field.
+
+        private: `_reply_subshell_for` of a comm, ipykernel 7.4. Older versions have no subshells, or are excluded.
+        """
+        if hasattr(comm, "_reply_subshell_for"):
+            comm._reply_subshell_for = lambda _data, _default: self._subshell
+
+    def is_click(self, comm: object) -> bool:
+        """Whether the code that runs now handles a front-end's message to this comm. If so, a person has clicked; if not, code
+        has called the click's callback. True if the kernel is not ipykernel, since nobody can tell there.
+        """
+        kernel = get_kernel()
+        if kernel is None:
+            return True
+        parent: Message = kernel.get_parent("shell")
+        is_message = (parent.get("header") or {}).get("msg_type") == "comm_msg"
+        return is_message and (parent.get("content") or {}).get("comm_id") == getattr(comm, "comm_id", "")
 
 
 def _send_idle_after_comms(kernel: Kernel) -> None:

@@ -96,7 +96,7 @@ async def put_card(
     """Show the approval card in an output until it is decided. A viewer without widgets shows the `record` instead."""
     from ..widgets import ApprovalCard
 
-    card = ApprovalCard(approval, position=position, reach=reach, is_clicked=kernel.is_from_front_end)
+    card = ApprovalCard(approval, position=position, reach=reach, comms=kernel.CardComms())
     output.put({**make_bundle([record, notice(NO_CARD)]), **card.make_reference()})
     card.came_up()
     try:

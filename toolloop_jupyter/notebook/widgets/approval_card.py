@@ -32,7 +32,7 @@ from ..html import (
     visible_text,
 )
 from ..transcript import REACH, tell_why
-from .controls import Hold, _Panel, button, put_into_card
+from .controls import Comms, Hold, _Panel, button, parts_of, put_into_card
 from .edit_form import EditForm
 
 
@@ -40,8 +40,7 @@ class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
     `position` is the place of the call in its run ("call 4 of this run"). If the approval may cover more than this call, the card
-    has a choice for that; `reach` names the scopes. `is_clicked(comm id)` tells whether the front-end has sent the click that is
-    handled now. Call `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
+    has a choice for that; `reach` names the scopes. `comms` is the kernel's part; without it, every click is a person's. Call `came_up()` when the card is on the page: it may then be held for a moment (`Hold`).
     """
 
     def __init__(
@@ -50,10 +49,10 @@ class ApprovalCard(_Panel):
         *,
         position: str = "",
         reach: Mapping[Scope, str] = REACH,
-        is_clicked: Callable[[str], bool] = lambda _: True,
+        comms: Comms | None = None,
     ) -> None:
         self._approval = approval
-        self._is_clicked = is_clicked
+        self._comms = comms
         hold, tool = Hold(self._show_held), visible(approval.tool)
         self._form = EditForm()
         if approval.question:
@@ -74,10 +73,7 @@ class ApprovalCard(_Panel):
             continuous_update=False,
         )
         self._reason.add_class("tlj-why")
-        covers: list[tuple[str, Scope]] = [("this call only", "call")]
-        covers += [
-            (f"all calls of {tool} in {of}", one) for one, of in reach.items() if one in approval.scopes
-        ]
+        covers = _covers(approval, tool, reach)
         self._scope = ipywidgets.Dropdown(options=covers, value="call", description="Approve covers")
         self._scope.add_class("tlj-all")
         for field in (self._reason, self._scope):
@@ -98,6 +94,7 @@ class ApprovalCard(_Panel):
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
+        self._keep_order(self.widget, *beside)
         # Connected last, when the card is complete: a tool's code may press a button as soon as it is connected.
         self._approve.on_click(self._on_approve)
         self._edit.on_click(self._on_edit)
@@ -155,7 +152,13 @@ class ApprovalCard(_Panel):
 
     def _by(self, button: ipywidgets.Button) -> DecidedBy:
         """Who pressed a button: a person, or code (`button.click()` in a thread that a tool has left behind)."""
-        return "click" if self._is_clicked(getattr(button.comm, "comm_id", "")) else "code"
+        return "click" if self._comms is None or self._comms.is_click(button.comm) else "code"
+
+    def _keep_order(self, *widgets: ipywidgets.Widget) -> None:
+        if self._comms is not None:
+            for widget in widgets:
+                for part in parts_of(widget):
+                    self._comms.keep_order(part.comm)
 
     def _on_edit(self, _: object) -> None:
         if self._finished or self._approval.answered:
@@ -166,6 +169,7 @@ class ApprovalCard(_Panel):
             self._edit.description, self._approve.description = "Edit…", "Approve"
         else:
             self._form.open(self._approval.schema, self._approval.input)
+            self._keep_order(self._form.widget)
             self._edit.description, self._approve.description = "Undo edits", "Approve edited"
         self._ask()
 
@@ -177,6 +181,14 @@ class ApprovalCard(_Panel):
         if not self._finished:
             for widget in self._controls:
                 widget.disabled = off
+
+
+def _covers(approval: Approval, tool: str, reach: Mapping[Scope, str]) -> list[tuple[str, Scope]]:
+    """The choices of what an approval covers: label and scope."""
+    wider = [
+        (f"all calls of {tool} in {of}", scope) for scope, of in reach.items() if scope in approval.scopes
+    ]
+    return [("this call only", "call"), *wider]
 
 
 # --- the card's HTML: the question, every argument in full, what the tool does, why somebody is asked ---

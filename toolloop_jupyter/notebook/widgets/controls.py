@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import ClassVar, Protocol
 
 import ipywidgets
 
@@ -19,6 +19,14 @@ from ...core.text import duration
 from ..html import CARD_STYLE, STYLE, counted, dim, inline
 from ..transcript import WIDGET, money
 from .focus import FOCUS
+
+
+class Comms(Protocol):
+    """What a card needs of the kernel: one order for the messages of its widgets, and which of them are clicks."""
+
+    def keep_order(self, comm: object) -> None: ...
+
+    def is_click(self, comm: object) -> bool: ...
 
 
 class _Panel:
@@ -48,13 +56,19 @@ class _Panel:
             close(part)
 
 
-def close(widget: ipywidgets.Widget) -> None:
-    """Close a widget with its children, and with the comms of its layout and style; children first."""
+def parts_of(widget: ipywidgets.Widget) -> Iterator[ipywidgets.Widget]:
+    """A widget with its children, and with its layout and style, which have comms of their own; children first."""
     for child in getattr(widget, "children", ()):
-        close(child)
+        yield from parts_of(child)
     for part in (widget, getattr(widget, "layout", None), getattr(widget, "style", None)):
         if isinstance(part, ipywidgets.Widget):
-            part.close()
+            yield part
+
+
+def close(widget: ipywidgets.Widget) -> None:
+    """Close a widget with all its parts."""
+    for part in parts_of(widget):
+        part.close()
 
 
 def button(
