@@ -250,9 +250,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
             return happened, behind
         return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if (
-        kind == "APIError" and status in _REFUSALS
-    ):  # LiteLLM raises it for some providers, whatever the status
+    if kind == "APIError" and status in _REFUSALS:  # LiteLLM's only class for some providers
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
