@@ -81,9 +81,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if (
-                turn.done() and not turn.cancelled()
-            ):  # the call got its turn and was cancelled at the same moment
+            if turn.done() and not turn.cancelled():  # cancelled just after it got its turn
                 self.under_way -= 1
                 self._let_in()
             raise

@@ -187,9 +187,7 @@ class Store:
         """Raises ArgumentTypeInvalid if `path` is no path."""
         from filelock import FileLock  # late: each first cell imports this module, and few runs have a store
 
-        real = attempt_call(
-            os.path.realpath, path
-        )  # a file may have several paths (links), but gets one lock
+        real = attempt_call(os.path.realpath, path)  # a file with several paths (links) gets one lock
         if isinstance(real, Raised) or not isinstance(real, str):
             raise ArgumentTypeInvalid(f"store must be the path of a file, got {shorten_repr(path)}")
         self.path = Path(path)

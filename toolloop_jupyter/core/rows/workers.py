@@ -38,7 +38,7 @@ CHUNK = 4
 MOST_CHUNKS = 256
 """The executor has at most so many chunks at once."""
 MOST_LOST = 3
-"""A row has failed if its worker died so many times. The last time, the row was sent alone."""
+"""A row has failed when its worker was lost so many times. The last time, the row is sent alone."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
