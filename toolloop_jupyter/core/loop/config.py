@@ -138,7 +138,7 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """The routes of the models to ask if `first` fails. Only models of the same provider get the run's address and key.
+    """Return the routes of `models`, which are asked if `first` fails. Only models of the same provider get the run's address and key.
 
     Raises the errors of `find_route`.
     """
@@ -158,7 +158,7 @@ def _find_provider(model: object) -> str:
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """(address, key) of LiteLLM's gateway: those given, else LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY, else ""."""
+    """Return (address, key) of LiteLLM's gateway. For `api_base` and `api_key` not given, read LITELLM_PROXY_API_BASE and _KEY."""
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 

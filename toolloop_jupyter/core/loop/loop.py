@@ -97,8 +97,8 @@ class ForcedCalls:
         shown = self._choice if isinstance(self._choice, str) else "a named tool"
         return TurnEnd(
             "runtime_error",
-            f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
-            f"the same result {self.MOST} times. Leave it out (completion_kwargs={{'tool_choice': 'auto'}}).",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
+            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
         )
 
 

@@ -56,7 +56,7 @@ def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """(name, provider) of a model, as LiteLLM reads its name; None if LiteLLM knows no provider for it."""
+    """Return (name, provider) of a model, as LiteLLM reads `model`; None if LiteLLM knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -200,7 +200,7 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
+"""Kind of content in a prompt -> the function of LiteLLM that says whether a model takes this content."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:

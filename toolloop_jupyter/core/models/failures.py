@@ -159,7 +159,7 @@ _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header
 
 
 def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """The advice for an error of the provider behind a gateway, if it differs from that without a gateway; else ""."""
+    """Advise on an error of the provider behind a gateway, if a gateway makes the advice different; else return ""."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
@@ -172,7 +172,7 @@ def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
 
 
 def _explain_unsendable(text: str, request: Request) -> str:
-    """The fault of an address or a key that kept the request from being sent, or ""."""
+    """Explain the fault in the address or the key that kept the request from being sent; "" if there is none."""
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
@@ -181,7 +181,7 @@ def _explain_unsendable(text: str, request: Request) -> str:
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
-    """What to set or try, by the class of the error (LiteLLM's names) and its text."""
+    """Say what to set or to try. `kind`: the name of LiteLLM's class for the error; `text`: its message."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
         return ""  # these models say themselves what to do
@@ -225,7 +225,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """(what happened, what to do) for an error of a model call. Each is one line, except the words of our own models."""
+    """Return (what happened, what to do) for an error of a model call. Both are one line, unless a model of ours has written them."""
     if said := _find_own_words(error):
         return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):
@@ -286,9 +286,9 @@ _COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_
 
 
 def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for the two first mistakes with a real model: no key, or a name without a known provider.
+    """Return (what happened, what to do) for two beginners' mistakes: no API key, or a model's name without a known provider.
 
-    None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
+    Returns None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
     these mistakes in a paragraph that names six variables, as an `InternalServerError` or as an `APIConnectionError`,
     depending on the provider.
     """

@@ -93,7 +93,7 @@ class RowsRun:
         self._freed = asyncio.Event()
         self._message = ""
         self._is_stopping, self._is_cut = False, False
-        """Whether no further row begins; whether the rows under way are cancelled, too."""
+        """True if no further row begins; True if the rows under way are cancelled, too."""
 
     # --- the state of the run -----------------------------------------------------------------------------------------
 
