@@ -53,19 +53,26 @@ class History:
         `turns` are the indexes of the messages where its turns began, as `starts` told them; wrong ones are left out.
         `family` is that of the models that made it, if it is known.
         """
+        self._messages: list[Message] = []
+        self._answers: dict[str, Message] = {}
+        self._sent: list[Message] = []
+        """The copies that the last model call got."""
+        self._turns: list[int] = []
+        """Where each turn began, as an index into the messages."""
+        self._has_pictures = False
+        """Whether there may be pictures among the messages; if not, `for_request` need not search."""
+        self.family = family
+        """The family of the models that the messages were made for; "" if it is not known."""
+        if messages != () or turns:
+            self._take_over(messages, turns)
+
+    def _take_over(self, messages: Iterable[ReadMessage], turns: Sequence[int]) -> None:
         given = _check_mappings(messages)
         if problems := validate(given):
             raise HistoryInvalid(problems)
         self._messages = [copy.deepcopy(dict(message)) for message in given]
-        self._answers: dict[str, Message] = {}
-        self._sent: list[Message] = []
-        """The copies that the last model call got."""
-        self._turns: list[int] = _check_starts(turns, len(self._messages))
-        """Where each turn began, as an index into the messages."""
+        self._turns = _check_starts(turns, len(self._messages))
         self._has_pictures = any("images" in message or _has_parts(message) for message in given)
-        """Whether there may be pictures among the messages; if not, `for_request` need not search."""
-        self.family = family
-        """The family of the models that the messages were made for; "" if it is not known."""
 
     def __len__(self) -> int:
         return len(self._messages)

@@ -79,7 +79,7 @@ class Prompt:
     @property
     def needs(self) -> list[Need]:
         """The kinds of content, beside text, that a model must take for this prompt."""
-        return list_needs(self.content)
+        return [] if isinstance(self.content, str) else list_needs(self.content)
 
 
 def list_needs(content: object) -> list[Need]:

@@ -207,24 +207,21 @@ def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
-    problem = _explain_fault(turn, reply, is_empty=is_empty)
+    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
+    problem = ""
+    if reply.finish_reason == "content_filter":
+        problem = "the provider's content filter stopped the answer. Rephrase the prompt."
+    elif is_empty and reply.finish_reason == "length":
+        problem = f"the answer is empty: the token limit was reached before any text. {RAISE}"
+    elif is_empty and not may_be_empty and reply.finish_reason is None:
+        problem = (
+            "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+        )
+    elif is_empty and not may_be_empty:
+        problem = f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
     if problem and is_empty:
         turn.history.withdraw_question()
     return problem
-
-
-def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
-    if reply.finish_reason == "content_filter":
-        return "the provider's content filter stopped the answer. Rephrase the prompt."
-    if not is_empty:
-        return ""
-    if reply.finish_reason == "length":
-        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
-    if turn.tool_calls or turn.config.output is not None:
-        return ""
-    if reply.finish_reason is None:
-        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
-    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
 
 
 # --- one call -------------------------------------------------------------------------------------------------

@@ -259,12 +259,12 @@ class ModelCall:
             await self._take(response, whole=True)
             return
         self._under_way = "answering"
-        stream = None if self._is_ours else client.LiteLLMStream(response)
-        breath = client.Breath()
+        # A stream of ours gives the event loop a turn after each chunk.
+        stream, breath = (None, None) if self._is_ours else (client.LiteLLMStream(response), client.Breath())
         try:
             async for chunk in response:
                 await self._take(chunk)
-                if breath.is_due:
+                if breath is not None and breath.is_due:
                     await breath.take()
         finally:
             await client.close_stream(response)
@@ -315,6 +315,7 @@ class ModelCall:
     def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
+        cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         # The call ids that the conversation has already: Anthropic refuses a second use of one.
         earlier = self.request.messages if assembly.calls else ()
@@ -323,7 +324,7 @@ class ModelCall:
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(usage)),
+            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *cached),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,
