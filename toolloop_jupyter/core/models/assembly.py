@@ -9,7 +9,8 @@ index. So tool calls are put together here, by these rules:
 - a known id opens a new call if the fragment names another tool, or begins new arguments at another index;
 - a new id *with a name* opens a new call at the same index, unless the call there has the same name and incomplete
   arguments (some servers make up an id for each fragment);
-- without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools;
+- without an id, another name opens a new call if the call there has begun its arguments, or if both names are tools. A call
+  without an id that repeats an earlier call at the index that its server names counts once;
 - a name that is repeated counts once; a name that is cut in two (before any arguments) is joined;
 - several complete JSON objects in one call's arguments are several calls. An identical object counts once; an empty
   object before another one is a placeholder;
@@ -178,6 +179,8 @@ class Assembly:
 class _Call:
     id: str = ""
     name: str = ""
+    index: int | None = None
+    """The index that the server has named; None for a call of a whole message, or of a server that names none."""
     extra: dict[str, Any] = field(default_factory=dict)
     """The provider's other fields of the call (`provider_specific_fields`, `extra_content`), which go back untouched."""
     _parts: list[str] = field(default_factory=list)
@@ -262,7 +265,7 @@ class Calls:
                 continue
             call = None if whole else self._find(call_id, index, name, arguments or "")
             if call is None:
-                call = _Call()
+                call = _Call(index=None if whole else fragment.get("index"))
                 self._all.append(call)
                 self.has_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
@@ -337,21 +340,26 @@ class Calls:
     def written(self) -> list[tuple[_Call, Writing]]:
         """The calls with their names and arguments, each once."""
         written: list[tuple[_Call, Writing]] = []
+        told: set[tuple[int, str, str]] = set()
         for call in self._all:
             several = split_objects(call.arguments)
             if len(written) + len(several) > MOST_CALLS:
                 several = [call.arguments]  # they will be refused: they are no single object
+            if call.index is not None:
+                places = [(call.index, call.name, text.strip()) for text in several]
+                if not call.id:
+                    several = [text for text, place in zip(several, places, strict=True) if place not in told]
+                told.update(places)
             written += [(call, (call.name, text)) for text in several]
         if self._legacy is None:
             return written
         own = len(written)
-        places: dict[
-            Writing, int
-        ] = {}  # most repeated calls are written alike: then it is not necessary to compare all pairs
+        # Most repeated calls are written alike: then it is not necessary to compare all pairs.
+        alike: dict[Writing, int] = {}
         for number, (_, (name, arguments)) in enumerate(written):
-            places.setdefault((name, arguments.strip()), number)
+            alike.setdefault((name, arguments.strip()), number)
         for old, (name, arguments) in self._legacy.written():
-            same = places.get((name, arguments.strip()))
+            same = alike.get((name, arguments.strip()))
             if same is None:
                 same = find_same_call((name, arguments), [writing for _, writing in written[:own]])
             if same is None:
