@@ -36,6 +36,29 @@ from .controls import Comms, Hold, _Panel, button, parts_of, put_into_card
 from .edit_form import EditForm
 
 
+class Question:
+    """The part of a card above its buttons: the request, with its arguments."""
+
+    def __init__(self, approval: Approval, position: str) -> None:
+        self._approval, self._position, self._is_whole = approval, position, False
+        self.widget = ipywidgets.HTML()
+        size = left_out(approval)
+        self.is_cut = size > 0
+        """Whether the middle of an argument is left out at first."""
+        self.show_all = button(f"Show all {size:,} characters", "Show the arguments to their last character")
+        """The button for the middle."""
+
+    def draw(self, *, is_edited: bool) -> None:
+        """Draw the request. While the arguments are edited, it leaves them to the form."""
+        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
+        self.widget.value = STYLE + CARD_STYLE + asked
+
+    def complete(self) -> None:
+        """From the next `draw` on, leave nothing out."""
+        self._is_whole = True
+        self.show_all.layout.display = "none"
+
+
 class ApprovalCard(_Panel):
     """Shows one request to run a tool, and passes the person's decision on to the `Approval`.
 
@@ -57,8 +80,8 @@ class ApprovalCard(_Panel):
         self._form = EditForm()
         if approval.question:
             self._form.open(approval.schema, approval.input)
-        self._position, self._is_whole = position, False
-        self._question = ipywidgets.HTML(self._make_question())
+        self._question = Question(approval, position)
+        self._draw_question()
         self._error = ipywidgets.HTML("")
         self._approve = button("Approve", f"Run {tool} with exactly these arguments", "tlj-go")
         self._edit = button("Edit…", "Change the arguments before the tool runs")
@@ -79,18 +102,16 @@ class ApprovalCard(_Panel):
         for field in (self._reason, self._scope):
             field.style.description_width = "initial"
 
-        size = left_out(approval)
-        self._whole = whole = button(
-            f"Show all {size:,} characters", "Show the arguments to their last character"
-        )
+        whole = self._question.show_all
         shown = (
-            (whole, size > 0),
+            (whole, self._question.is_cut),
             (self._edit, approval.editable and not approval.question),
             (self._reason, not approval.question),
             (self._scope, len(covers) > 1),
         )
         beside = [one for one, is_shown in shown if not is_shown]
-        parts = [one for one in (self._question, whole, self._form.widget, self._error) if one not in beside]
+        question = self._question.widget
+        parts = [one for one in (question, whole, self._form.widget, self._error) if one not in beside]
         self._controls = [self._approve, self._edit, deny, self._reason, self._scope, whole]
         row = [one for one in self._controls[:-1] if one not in beside]
         super().__init__(put_into_card(*parts, buttons=row), *beside, hold=hold)
@@ -112,20 +133,13 @@ class ApprovalCard(_Panel):
         self._disable()
         super().finish()
 
-    def _make_question(self) -> str:
-        """The card's HTML above its buttons. While the arguments are edited, it leaves them to the form."""
-        is_edited = bool(self._form.fields)
-        asked = question_html(self._approval, self._position, whole=self._is_whole, is_edited=is_edited)
-        return STYLE + CARD_STYLE + asked
-
-    def _ask(self) -> None:
-        self._question.value = self._make_question()
+    def _draw_question(self) -> None:
+        self._question.draw(is_edited=bool(self._form.fields))
 
     def _on_whole(self, _: object) -> None:
         if not self._finished and not self._approval.answered:
-            self._is_whole = True
-            self._ask()
-            self._whole.layout.display = "none"
+            self._question.complete()
+            self._draw_question()
 
     def _on_approve(self, pressed: ipywidgets.Button) -> None:
         if self._hold is not None and self._hold.on:
@@ -171,7 +185,7 @@ class ApprovalCard(_Panel):
             self._form.open(self._approval.schema, self._approval.input)
             self._keep_order(self._form.widget)
             self._edit.description, self._approve.description = "Undo edits", "Approve edited"
-        self._ask()
+        self._draw_question()
 
     def _show_held(self, held: bool) -> None:  # noqa: FBT001 - called with one value
         if not self._finished and not self._approval.answered:
