@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..conversation import add_pictures
+from ..conversation import History, add_pictures
 from ..events import (
     Approval,
     Decision,
@@ -53,7 +53,8 @@ async def run_turn(turn: Turn) -> TurnEnd:
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
-    forced = ForcedCalls(turn)
+    choice = turn.completion_options[0].get("tool_choice")
+    forced = None if choice in (None, "auto", "none") else ForcedCalls(turn.history, choice)
     while True:
         if end := find_limit(turn):
             return await _close(turn, end)
@@ -66,7 +67,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
             await _answer_call(
                 turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
             )
-        if end := forced.find_end(calls):
+        if forced is not None and (end := forced.find_end(calls)):
             return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
             return end
@@ -78,19 +79,19 @@ class ForcedCalls:
     MOST = 3
     """The turn ends when the same call has brought the same result so many times."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._choice = turn.completion_options[0].get("tool_choice")
+    def __init__(self, history: History, choice: object) -> None:
+        """`choice`: the value of `tool_choice`."""
+        self._history, self._choice = history, choice
         self._counts: Counter[tuple[str, str, str]] = Counter()
         """How often each (tool, arguments, result) has come."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
         """The end of the turn, if one of these answered calls has come MOST times with the same result; else None."""
-        if self._choice in (None, "auto", "none"):
-            return None
-        history = self._turn.history
         self._counts.update(
-            {(sent.wire_name, str(sent.arguments.stored()), history.answer_of(sent.id)) for sent in calls}
+            {
+                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
+                for sent in calls
+            }
         )
         if max(self._counts.values(), default=0) < self.MOST:
             return None
