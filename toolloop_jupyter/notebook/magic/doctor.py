@@ -182,7 +182,7 @@ async def _ask_model(new_session: NewSession, model: str) -> Finding:
         return Finding("model", "bad", f"{model}: {error}")
     session.config = dataclasses.replace(
         session.config, host=Host()
-    )  # `%toolloop show` does not show this run
+    )  # not a run for `%toolloop show`
     try:
         async with kernel.serving_clicks():
             result = await session.arun("Answer with one word: ready")
