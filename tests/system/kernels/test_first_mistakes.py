@@ -101,7 +101,7 @@ MISTAKES = [
     ("ScriptedModel('ok', 5)", "ScriptError: turn 2 of the script: a turn is a text, a part such as call('f', x=1)"),
     ("ScriptedModel(call)", "ScriptError: turn 1 of the script: call is a function; call it: call(…)"),
     # await
-    ("show(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))", "toolloop: show() takes a stream, not a run that was not asked to stream"),
+    ("show(aagent(Harness.TOOL_LOOP, 'hi', model=MODEL))", "toolloop: show() takes a stream, not a run without stream=True"),
 ]  # fmt: skip
 
 
