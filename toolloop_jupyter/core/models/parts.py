@@ -172,6 +172,8 @@ MOST_NAME = 300
 """Characters of a name; a longer one is cut."""
 MOST_ATTACHED = 100
 """Attachments of one message; those after them are counted in one line."""
+_MOST_READ = 1_000
+"""Parts of one delta that are read at all. Many of them may be the same one."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
@@ -203,13 +205,16 @@ class Attachments:
     def take(self, delta: Fields) -> None:
         """Take in the attachments of a delta or a whole message."""
         content = delta.get("content")
-        for part in content if isinstance(content, list) else ():
-            if is_attached(part):
-                self._add(make_plain(part))
+        attached = list(filter(is_attached, content)) if isinstance(content, list) else []
+        self._left_out += max(0, len(attached) - _MOST_READ)
+        for part in attached[:_MOST_READ]:
+            self._add(make_plain(part))
         fields = read_fields(delta.get("provider_specific_fields"))
         for name in ATTACHED:
             parts = delta.get(name) or fields.get(name)
-            for part in parts if isinstance(parts, list | tuple) else ():
+            listed = parts if isinstance(parts, list | tuple) else ()
+            self._left_out += max(0, len(listed) - _MOST_READ)
+            for part in listed[:_MOST_READ]:
                 kind = _KINDS.get(name) if isinstance(part, str) else None
                 self._add({"type": kind, "url": part} if kind else make_plain(part))
         self.take_sources(fields)

@@ -335,15 +335,19 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
     )
 
 
+_BEFORE_VALUES = ",[{"
+
+
 def _load(text: str) -> tuple[object, bool]:
     """(the value of the JSON text, whether the text is strict JSON). A line break inside a string is allowed: many models
     send it.
     """
-    # There are more values than commas outside of strings, so too many are noticed before they are built.
-    if text.count(",") > MOST_VALUES:
+    # There are more values than commas, and than brackets, outside of strings: too many are noticed before they are built.
+    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
-        if unquoted.count(",") > MOST_VALUES:
-            raise InvalidArguments(_TOO_MANY)
+        if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
+            levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
+            raise InvalidArguments(_TOO_DEEP if max(levels) > DEEPEST else _TOO_MANY)
     try:
         try:
             return _DECODER.decode(text), True
