@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from ..core.events import HarnessError
+from ..core.events import HarnessError, read_list
 from ..core.execution import attempt, describe_error
 from ..core.models import Delta, PlainRefusal, ProviderError
 
@@ -108,7 +108,7 @@ class Deltas:
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         for delta in self.given:
-            turn.calls += len(delta.get("tool_calls") or ())
+            turn.calls += len(read_list(delta.get("tool_calls")))
             yield dict(delta)
 
 

@@ -133,8 +133,12 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
         lines += [f"- {first}", *(f"  {line}" for line in rest)]
     if len(inner) > _MOST_PARTS:
         lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
-    cause = attempt_call(getattr, error, "__cause__", None)
-    if issubclass(type(cause), BaseException) and get_message(cause, _MOST_TEXT) not in "\n".join(lines):
+    cause: BaseException | Raised | None = attempt_call(getattr, error, "__cause__", None)
+    if (
+        cause is not None
+        and not isinstance(cause, Raised)
+        and get_message(cause, _MOST_TEXT) not in "\n".join(lines)
+    ):
         first, *rest = _explain_lines(cause, level + 1, left)
         lines += [f"caused by {first}", *rest]
     return lines

@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..events import Attachment, Fields, make_plain, read_fields
+from ..events import Attachment, Fields, make_plain, read_content, read_fields, read_list
 from ..text import cut_half, hide_in_repr
 
 _NAMES = ("think", "thinking", "budget:thinking")
@@ -130,12 +130,13 @@ class ReturnedFields:
 
     def add(self, delta: Fields) -> None:
         """Take in a delta's fields of these kinds."""
-        for block in delta.get("thinking_blocks") or ():
-            self._add_block(make_plain(block))
+        for block in map(make_plain, read_list(delta.get("thinking_blocks"))):
+            if isinstance(block, dict):
+                self._add_block(block)
         for name in ("reasoning_items", "reasoning_details"):
-            if items := delta.get(name):
+            if items := read_list(delta.get(name)):
                 self._lists.setdefault(name, []).extend(map(make_plain, items))
-        for name, value in make_plain(delta.get("provider_specific_fields") or {}).items():
+        for name, value in make_plain(read_fields(delta.get("provider_specific_fields"))).items():
             there = self._provider.get(name)
             if isinstance(there, list) and isinstance(value, list):
                 known = self._in_provider[name]
@@ -151,7 +152,7 @@ class ReturnedFields:
             self._blocks.append(({"type": "thinking", "thinking": ""} if is_thought else block, []))
         if is_thought:
             fields, pieces = self._blocks[-1]
-            pieces.append(str(block.get("thinking") or ""))
+            pieces.append(read_content(block.get("thinking")))
             fields.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
         self._is_open = is_thought and not block.get("signature")
 
