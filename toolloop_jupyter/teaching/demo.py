@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ..core.models import Answers, Delta, ProviderRequest
 from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
-from .parts import End, ScriptedTurn, call, make_parts, reasoning, text, words
+from .parts import End, ScriptedTurn, call, count_words, make_parts, reasoning, text
 
 PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
@@ -206,7 +206,7 @@ class DemoModel(Answers):
             said = talk.answer(first=not self._introduced)
             self._introduced, parts = self._introduced or not talk.schema, [*parts, text(said)]
         usage = {"prompt_tokens": registry.count_words(request.messages)}
-        usage["completion_tokens"] = len(words(f"{said} {sent}"))
+        usage["completion_tokens"] = count_words(f"{said} {sent}")
         turn = ScriptedTurn(number, request.messages, self.pace)
         async for delta in turn.play(make_parts([*parts, End(usage=usage)])):
             yield delta

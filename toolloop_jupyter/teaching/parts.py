@@ -11,13 +11,13 @@ import dataclasses
 import inspect
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from pydantic import BaseModel
 
-from ..core.events import HarnessError
+from ..core.events import HarnessError, read_list
 from ..core.execution import attempt, describe_error
 from ..core.models import Delta, PlainRefusal, ProviderError
 
@@ -108,7 +108,7 @@ class Deltas:
 
     async def play(self, turn: ScriptedTurn) -> AsyncIterator[Delta]:
         for delta in self.given:
-            turn.calls += len(delta.get("tool_calls") or ())
+            turn.calls += len(read_list(delta.get("tool_calls")))
             yield dict(delta)
 
 
@@ -226,9 +226,14 @@ def make_parts(content: Content) -> tuple[Part, ...]:
     )
 
 
-def words(text: str) -> list[str]:
-    """Cut a text after each run of spaces. The joined pieces are the text again."""
-    return re.findall(r"\S+\s*|\s+", text)
+def words(text: str) -> Iterator[str]:
+    """Cut a text after each run of spaces, piece by piece. The joined pieces are the text again."""
+    return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
+
+
+def count_words(text: str) -> int:
+    """Count the pieces of `words`."""
+    return len(text.split()) + text[:1].isspace()
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:

@@ -28,7 +28,7 @@ from typing import Any
 from ..core.execution import Raised, attempt_call, describe_error
 from ..core.models import Answers, Delta, PlainRefusal, ProviderRequest
 from . import registry
-from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, make_parts, words
+from .parts import Content, Error, Expect, Messages, Part, ScriptedTurn, ScriptError, count_words, make_parts
 
 _numbers = itertools.count(1)
 
@@ -132,7 +132,7 @@ class ScriptedModel(Answers):
     async def _play(self, turn: ScriptedTurn, parts: tuple[Part, ...]) -> AsyncIterator[Delta]:
         spoken = 0
         async for delta in turn.play(parts):
-            spoken += len(words(str(delta.get("content") or delta.get("reasoning_content") or "x")))
+            spoken += count_words(str(delta.get("content") or delta.get("reasoning_content") or "x"))
             yield delta
         usage = turn.usage or {
             "prompt_tokens": registry.count_words(turn.messages),

@@ -45,7 +45,9 @@ from .events import (
     Usage,
     make_plain,
     read_content,
+    read_count,
     read_fields,
+    read_list,
 )
 from .observer import (
     Gate,
@@ -118,6 +120,8 @@ __all__ = [
     "is_same_json",
     "make_plain",
     "read_content",
+    "read_count",
     "read_fields",
+    "read_list",
     "thaw",
 ]

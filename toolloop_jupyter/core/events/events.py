@@ -293,10 +293,32 @@ def make_plain(value: Any) -> Any:
     return value
 
 
+_NO_NUMBER = 10**300
+"""Python writes no integer of more than 4,300 digits, and no number of an answer is as large as this."""
+
+
+def read_count(value: object) -> int:
+    """A number of tokens, as a server tells it; 0 for what is no such number."""
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        value = float(value)
+    is_number = isinstance(value, int | float) and 0 <= value < _NO_NUMBER
+    return int(value) if is_number else 0  # type: ignore[call-overload]
+
+
+def read_list(value: object) -> list[Any]:
+    """The items of a field that should be a list; [] for data of any other type."""
+    return list(value) if isinstance(value, list | tuple) else []
+
+
 def read_content(content: object) -> str:
-    """The text of a delta's content, which a few providers send as a list of parts."""
+    """The text of a field that should be a text, which a few providers send as a list of parts, or as a number.
+
+    "" for data of any other type.
+    """
     if isinstance(content, str):
         return content
+    if isinstance(content, int | float) and not isinstance(content, bool):
+        return f"{content}" if abs(content) < _NO_NUMBER else ""
     if isinstance(content, list):
         return "".join(str(read_fields(part).get("text") or "") for part in content)
     return ""

@@ -41,14 +41,25 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
     try:
         return code(*arguments)
     except BaseException as error:
-        if is_interrupt(error) or isinstance(error, ToolStopped):
+        if is_interrupt(error) or issubclass(type(error), ToolStopped):
             raise
-        return Raised(error)
+        return Raised(unmask(error))
+
+
+class MaskedError(Exception):
+    """Stands for an error whose `__class__` is not its class: each `isinstance` would run code of its own."""
+
+
+def unmask(error: BaseException) -> BaseException:
+    """The error; a MaskedError in the place of one whose `__class__` is not its class, or raises."""
+    if attempt_call(getattr, error, "__class__") is type(error):
+        return error
+    return MaskedError(f"an error of the class {type(error).__name__}, which says that it is another one")
 
 
 def is_interrupt(error: BaseException) -> bool:
     """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
-    if isinstance(error, KeyboardInterrupt):
+    if issubclass(type(error), KeyboardInterrupt):
         return True
     return any(map(is_interrupt, _list_inner(error)))
 
@@ -58,7 +69,11 @@ def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
     # By its name: on Python 3.10 the class is a package's.
     is_group = any(kind.__name__ == "BaseExceptionGroup" for kind in type(error).__mro__)
     inner = attempt_call(getattr, error, "exceptions", ()) if is_group else ()
-    return tuple(one for one in inner if isinstance(one, BaseException)) if isinstance(inner, tuple) else ()
+    return (
+        tuple(unmask(one) for one in inner if issubclass(type(one), BaseException))
+        if type(inner) is tuple
+        else ()
+    )
 
 
 def is_exactly(value: object, *texts: str) -> bool:
@@ -118,8 +133,12 @@ def _explain_lines(error: BaseException, level: int, left: list[int]) -> list[st
         lines += [f"- {first}", *(f"  {line}" for line in rest)]
     if len(inner) > _MOST_PARTS:
         lines.append(f"- and {len(inner) - _MOST_PARTS:,} more")
-    cause = attempt_call(getattr, error, "__cause__", None)
-    if isinstance(cause, BaseException) and get_message(cause, _MOST_TEXT) not in "\n".join(lines):
+    cause: BaseException | Raised | None = attempt_call(getattr, error, "__cause__", None)
+    if (
+        cause is not None
+        and not isinstance(cause, Raised)
+        and get_message(cause, _MOST_TEXT) not in "\n".join(lines)
+    ):
         first, *rest = _explain_lines(cause, level + 1, left)
         lines += [f"caused by {first}", *rest]
     return lines

@@ -26,7 +26,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt
+from .guard import Raised, ToolStopped, attempt_call, describe_error, get_message, is_interrupt, unmask
 
 WAS_CANCELLED = "what it waited for was cancelled"
 NOT_TO_STOP = "code of a run must not stop the event loop that the run is on"
@@ -59,6 +59,7 @@ def _fail(error: BaseException) -> Outcome:
     KeyboardInterrupt becomes `RunEnded`: asyncio raises it (and SystemExit) out of the event loop itself, which would end
     the kernel.
     """
+    error = unmask(error)
     if isinstance(error, asyncio.CancelledError):
         return Outcome(error=Cancelled(get_message(error) or WAS_CANCELLED))
     return Outcome(error=RunEnded(describe_error(error)) if is_interrupt(error) else error)
@@ -70,9 +71,9 @@ async def attempt(work: Awaitable[object]) -> Outcome:
     try:
         return Outcome(await work)
     except BaseException as error:
-        if isinstance(error, asyncio.CancelledError) and _is_cancelled(task):
+        if issubclass(type(error), asyncio.CancelledError) and _is_cancelled(task):
             raise
-        if isinstance(error, GeneratorExit) and not _is_at_work(task):
+        if issubclass(type(error), GeneratorExit) and not _is_at_work(task):
             raise
         return _fail(error)
 

@@ -29,6 +29,7 @@ from ..events import (
     Text,
     Usage,
     make_plain,
+    read_count,
     read_fields,
 )
 from ..execution import RunEnded, attempt, get_message
@@ -320,11 +321,11 @@ class ModelCall:
         # The call ids that the conversation has already: Anthropic refuses a second use of one.
         earlier = self.request.messages if assembly.calls else ()
         ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
-        sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+        sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *cached),
+            usage=Usage(sent, received, 1 + self._broken, *cached),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,

@@ -223,12 +223,20 @@ def _take_default(parameter: Parameter) -> Argument:
         return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
-    elif isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(value, "__dataclass_fields__"):
-        # It may hold a lock, a file, a connection.
-        with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
-            value, passed = copy.deepcopy(value), True
+    else:
+        copied = attempt_call(_copy_default, value)  # it may hold a lock, a file, a connection
+        if not isinstance(copied, Raised) and copied is not value:
+            value, passed = copied, True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
+
+
+def _copy_default(value: object) -> object:
+    """A copy of a default that a call could change; other values as they are."""
+    changes = isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(
+        value, "__dataclass_fields__"
+    )
+    return copy.deepcopy(value) if changes else value
 
 
 def _decode_texts(given: JsonObject, problems: Sequence[ErrorDetails]) -> bool:
@@ -327,15 +335,19 @@ def _decode(raw: object) -> tuple[JsonObject, bool]:
     )
 
 
+_BEFORE_VALUES = ",[{"
+
+
 def _load(text: str) -> tuple[object, bool]:
     """(the value of the JSON text, whether the text is strict JSON). A line break inside a string is allowed: many models
     send it.
     """
-    # There are more values than commas outside of strings, so too many are noticed before they are built.
-    if text.count(",") > MOST_VALUES:
+    # There are more values than commas, and than brackets, outside of strings: too many are noticed before they are built.
+    if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
-        if unquoted.count(",") > MOST_VALUES:
-            raise InvalidArguments(_TOO_MANY)
+        if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
+            levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])
+            raise InvalidArguments(_TOO_DEEP if max(levels) > DEEPEST else _TOO_MANY)
     try:
         try:
             return _DECODER.decode(text), True

@@ -21,17 +21,16 @@ from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
 
 from ..events import ToolDefinitionError
-from ..execution import MISSING, Raised, attempt_call
-from .signature import Parameter
+from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
+from .signature import Parameter, show_annotation
 
 JsonSchema: TypeAlias = dict[str, Any]
 JsonNode: TypeAlias = Mapping[str, Any]
 """A schema that is only read."""
 Validator: TypeAlias = TypeAdapter[Any]
 
-# An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the first five.
-_HOOK_ERRORS = (TypeError, ValueError, NameError, AttributeError, RecursionError)
-_SCHEMA_ERRORS = (*_HOOK_ERRORS, PydanticUserError, PydanticUndefinedAnnotation, SchemaError)
+_SAY_IT_ALL = (TypeError, ValueError, NameError, AttributeError, RecursionError)
+"""Errors whose text needs no name before it."""
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
@@ -82,26 +81,28 @@ def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tu
     The validator takes a dict by schema names and returns one by Python names. Raises ToolDefinitionError that
     names each parameter whose annotation has no schema.
     """
-    try:
-        return _build(module, parameters)
-    except _SCHEMA_ERRORS as error:
-        whole = f"{label}: {_take_first_sentence(error)}"
+    made = attempt_call(
+        _build, module, parameters
+    )  # the hooks of an annotation's own class may raise anything
+    if not isinstance(made, Raised):
+        return made
     problems = []
     for parameter in parameters:
-        try:
-            _build(module, [parameter])
-        except _SCHEMA_ERRORS as error:
+        alone = attempt_call(_build, module, [parameter])
+        if isinstance(alone, Raised):
             problems.append(
-                f"{label}: parameter {parameter.name!r}: {inspect.formatannotation(parameter.annotation)} "
-                f"cannot be described to a model ({_take_first_sentence(error)}); take plain data instead "
+                f"{label}: parameter {parameter.name!r}: {show_annotation(parameter.annotation)} "
+                f"cannot be described to a model ({_take_first_sentence(alone.error)}); take plain data instead "
                 "(str, int, list[...], a pydantic model), "
                 f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
             )
-    raise ToolDefinitionError(problems or [whole])
+    raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(made.error)}"]) from made.error
 
 
 def _take_first_sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    is_of_pydantic = isinstance(error, (PydanticUserError, PydanticUndefinedAnnotation, SchemaError))
+    said = get_message(error) if is_of_pydantic or type(error) in _SAY_IT_ALL else describe_error(error)
+    return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
@@ -127,7 +128,54 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 def describe_type(adapter: Validator) -> JsonSchema:
     """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
-    return adapter.json_schema(schema_generator=_Generator)
+    schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
+    _check_satisfiable(schema)
+    return schema
+
+
+_BOUNDS = [("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")]
+_BOUNDS += [("minProperties", "maxProperties")]
+
+
+def _check_satisfiable(schema: JsonSchema) -> None:
+    """Raise TypeError if no value fits a type somewhere in the schema: a model that always needs another one of its own kind,
+    a minimum above its maximum.
+    """
+    definitions: dict[str, JsonSchema] = schema.get("$defs", {})
+    sure: set[str] = set()  # the definitions that a finite value fits
+    while more := {name for name in definitions.keys() - sure if _is_satisfiable(definitions[name], sure)}:
+        sure |= more
+    if endless := sorted(definitions.keys() - sure):
+        raise TypeError(f"no value can satisfy {endless[0]}: each one needs another one inside it")
+    for node in walk_schema(schema):
+        if not _is_satisfiable(node, sure):
+            raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
+
+
+def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
+    """Whether some value fits a schema, as far as its bounds and its necessary parts tell. `sure` are the satisfiable definitions."""
+    if "$ref" in node:
+        return str(node["$ref"]).rpartition("/")[2] in sure
+    if any(low in node and high in node and node[low] > node[high] for low, high in _BOUNDS):
+        return False
+    least, most = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    low, high = node.get("minimum", least), node.get("maximum", most)
+    if (
+        low is not None
+        and high is not None
+        and (low > high or (low == high and (least, most) != (None, None)))
+    ):
+        return False
+    for key in ("anyOf", "oneOf"):
+        if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
+            return False
+    needed = list(node.get("allOf", ()))
+    named = node.get("properties", {})
+    needed += [named[name] for name in node.get("required", ()) if name in named]
+    first, count = node.get("prefixItems", []), node.get("minItems", 0)
+    needed += first[:count]
+    needed += [node["items"]] if count > len(first) and isinstance(node.get("items"), dict) else []
+    return all(_is_satisfiable(part, sure) for part in needed)
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:

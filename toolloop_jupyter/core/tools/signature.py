@@ -23,7 +23,7 @@ from pydantic import AliasChoices, AliasPath
 from pydantic.fields import FieldInfo
 
 from ..events import Approval, Decision, Progress, ToolDefinitionError
-from ..execution import MISSING
+from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
 
 Function: TypeAlias = Callable[..., Any]
 Kind: TypeAlias = Literal["sync", "async", "generator", "async generator"]
@@ -308,15 +308,25 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
     written = parameter.annotation
     if written is EMPTY:
         return Any
-    try:
-        holder = types.SimpleNamespace(__annotations__={"it": written})
-        return rewrite_annotation(typing.get_type_hints(holder, *namespace, include_extras=True)["it"])
-    except _ANNOTATION_ERRORS as error:
-        shown = written if isinstance(written, str) else inspect.formatannotation(written)
-        raise _refuse(
-            f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({error}); "
-            "define the name at the notebook's top level, before the run"
-        ) from None
+    holder = types.SimpleNamespace(__annotations__={"it": written})
+    # The text of an annotation is code, and the classes in it are a person's: it may raise anything.
+    hints = attempt_call(lambda: typing.get_type_hints(holder, *namespace, include_extras=True))
+    found = hints if isinstance(hints, Raised) else attempt_call(rewrite_annotation, hints["it"])
+    if not isinstance(found, Raised):
+        return found
+    shown = written if isinstance(written, str) else show_annotation(written)
+    error = found.error
+    said = get_message(error, 500) if isinstance(error, _ANNOTATION_ERRORS) else describe_error(error, 500)
+    raise _refuse(
+        f"{parameter.name!r}: its annotation {shown!r} cannot be evaluated ({said}); "
+        "define the name at the notebook's top level, before the run"
+    ) from None
+
+
+def show_annotation(annotation: object) -> str:
+    """An annotation as it is written; the name of its type if its own `__repr__` raises."""
+    shown = attempt_call(inspect.formatannotation, annotation)
+    return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
 
 
 def _is_context(annotation: object) -> bool:

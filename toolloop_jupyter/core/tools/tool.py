@@ -11,6 +11,7 @@ import difflib
 import functools
 import inspect
 import itertools
+import types
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, overload
 
 from ..events import ToolDefinitionError, freeze
-from ..execution import is_exactly, shorten_repr
+from ..execution import Raised, attempt_call, describe_error, is_exactly, shorten_repr
 from ..text import WIRE_NAME, make_wire_name
 from .arguments import ArgumentReader, Arguments, ArgumentsByKey, list_shown
 from .identity import read_source
@@ -271,15 +272,20 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     problems: list[str] = []
     tools: list[Tool] = []
     distinct: list[Function] = []
+    cause: BaseException | None = None
     for function in _open_sources(functions):
         # A bound method is another object each time.
-        if any(one is function or (inspect.ismethod(one) and one == function) for one in distinct):
+        if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
             continue
         distinct.append(function)
-        try:
-            tools.append(_make_tool(function))
-        except ToolDefinitionError as error:
-            problems += error.problems
+        made = attempt_call(_make_tool, function)  # an object's attributes are code, and may raise anything
+        if not isinstance(made, Raised):
+            tools.append(made)
+        elif isinstance(made.error, ToolDefinitionError):
+            problems += made.error.problems
+        else:
+            cause = made.error
+            problems.append(f"{type(function).__name__}: to look at it raised {describe_error(cause, 500)}")
     if len({made.name for made in tools}) < len(tools):
         tools = _qualify(tools)
     names = [made.name for made in tools]
@@ -291,7 +297,7 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
                 'give one of them another name: tool(name="...")(function)'
             )
     if problems:
-        raise ToolDefinitionError(problems)
+        raise ToolDefinitionError(problems) from cause
     if (wire_names := _make_wire_names(names)) == names:
         return tuple(tools)
     return tuple(
@@ -302,7 +308,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
 def _open_sources(functions: Iterable[Function | ToolSource]) -> Iterable[Function]:
     """The functions, with the tools of a source in its place."""
     for one in functions:
-        yield from one.list_tools().values() if isinstance(one, ToolSource) else (one,)
+        is_source = attempt_call(isinstance, one, ToolSource) is True
+        yield from one.list_tools().values() if is_source else (one,)  # type: ignore[union-attr, misc]
 
 
 def _qualify(tools: list[Tool]) -> list[Tool]:
