@@ -341,9 +341,9 @@ ODD_LINES = {
     "a delta behind the end": (
         5,
         '{"at": 0.1, "delta": {"content": "and more"}}',
-        "behind the end of its call",
+        "after the end of its call",
     ),
-    "a second end": (5, '{"end": {"finish_reason": "stop"}}', "behind the end of its call"),
+    "a second end": (5, '{"end": {"finish_reason": "stop"}}', "after the end of its call"),
     "an end that is a list": (4, '{"end": []}', "expected an object"),
     "usage in words": (4, '{"end": {"usage": {"prompt_tokens": "many"}}}', "many"),
     "endless usage": (4, '{"end": {"usage": {"completion_tokens": 1e999}}}', "not below 0, got inf"),
