@@ -479,7 +479,7 @@ def connect(
         env: maps the names of the command's environment variables to the NAMES of the variables that have the values.
         headers: maps the names of HTTP headers to the NAMES of the variables that have the values.
         cwd: the folder that the command starts in.
-        roots: folders that the server is told if it asks where it may work. Nothing forces the server to stay there.
+        roots: folders that the server gets if it asks where it may work. Nothing forces the server to stay there.
         permissions: for this server's tools: a mode, a mapping from the server's names to modes ("*": all others), or a
             callable. Without it, a person is asked about every call, also if the mode of the run is "full".
         include: the only tools to take, by the server's names.

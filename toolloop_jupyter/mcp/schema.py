@@ -375,8 +375,6 @@ class SchemaArguments(JsonArguments):
             if not isinstance(part, Mapping) or part.get("type") not in ("array", "object"):
                 continue
             if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-                made = attempt_call(
-                    parse_arguments, f'{{"it": {value}}}'
-                )  # by the same rules as all arguments
+                made = attempt_call(parse_arguments, f'{{"it": {value}}}')  # by the rules for all arguments
                 if not isinstance(made, Raised) and set(made) == {"it"}:
                     given[key] = made["it"]

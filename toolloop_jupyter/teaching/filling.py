@@ -67,9 +67,8 @@ def role_of(name: str) -> str:
 
 def find(kind: str, text: str) -> list[str]:
     """Return the pieces of a text that match one kind of evidence (a key of PATTERNS), in their order."""
-    text = re.sub(
-        r"\S{300,}", " ", text[:20_000]
-    )  # the time of some patterns grows with the square of a word's length
+    # The time of some patterns grows with the square of a word's length.
+    text = re.sub(r"\S{300,}", " ", text[:20_000])
     hidden = {"path": URL, **dict.fromkeys(("identifier", "name", "term", "word"), f"{QUOTED}|{URL}|{PATH}")}
     matches = re.finditer(PATTERNS[kind], re.sub(hidden.get(kind, "$^"), " ", text))
     found = [next((group for group in match.groups() if group), match.group()) for match in matches]
@@ -138,9 +137,8 @@ class Filler:
 
     def fits(self, schema: Mapping[str, Any], value: Any) -> bool:
         """Return whether a value fits the schema. A pattern that Python cannot read fits every value."""
-        kind = importlib.import_module(
-            "jsonschema"
-        ).Draft202012Validator  # imported late: every notebook imports this module
+        # Imported late, since every notebook imports this module.
+        kind = importlib.import_module("jsonschema").Draft202012Validator
         valid = kind({**schema, "$defs": self.defs}, format_checker=kind.FORMAT_CHECKER).is_valid
         try:
             return bool(valid(value))
@@ -190,9 +188,7 @@ class Filler:
                 dull = DULL | self.skip if kind in ("name", "term", "word") else set()
                 yield [value for value in find(kind, self.prompt) if not {*stems(value)} & dull]
             paths = [path for text in self.results for path in find("path", text) if role == "path" and must]
-            meant = (
-                {*stems(self.prompt)} - DULL - {"src", "py"}
-            )  # for "the test file", found paths with "test" come first
+            meant = {*stems(self.prompt)} - DULL - {"src", "py"}  # "the test file": a path with "test" first
             yield sorted(paths, key=lambda path: -len(meant & {*stems(path)}))
         yield self._recalled(name) if must else ()
 
@@ -206,9 +202,7 @@ class Filler:
     def _made(self, schema: Mapping[str, Any]) -> Iterator[Any]:
         """Yield values made up from the schema."""
         yield from [*(schema[key] for key in ["default"] if key in schema), *schema.get("examples", ())]
-        order = (
-            -1 if any(map(records_in, self.results)) else 1
-        )  # if records were found, the last option comes first
+        order = -1 if any(map(records_in, self.results)) else 1  # with records, the last option comes first
         yield from [*schema.get("enum", [])[::order], None, bool(self.answering and self.results)]
         limits, step = [schema[key] for key in schema if "imum" in key.lower()], schema.get("multipleOf", 1)
         near = (n // step * step + m * step for n in [1, *limits] for m in (0, 1, -1, *range(2, 9)))

@@ -28,7 +28,7 @@ def put(name: str, answers: Answers) -> str:
     """
     if not re.fullmatch(r"[\w.-]+", name):
         raise ValueError(
-            f"a model's name has only letters, digits, '-', '_' and '.'; {name!r} has others; e.g. 'lesson-1'"
+            f"a model's name can only have letters, digits, '-', '_' and '.', not {name!r}; e.g. 'lesson-1'"
         )
     model = f"{PROVIDER}/{name}"
     if model == DEMO_MODEL and model in _named:

@@ -177,7 +177,7 @@ class _ScriptOfRow(ScriptedModel):
 
     def __init__(self, script: ScriptedModel) -> None:
         place = next(number for number in itertools.count() if number not in script.places)
-        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # numbers are used again, since LiteLLM keeps every name that it sees
+        name = f"{script.model.rpartition('/')[2]}-row-{place}"  # used again: LiteLLM keeps each name that it sees
         super().__init__(
             name=name,
             pace=script.pace,

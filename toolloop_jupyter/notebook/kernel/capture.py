@@ -7,8 +7,8 @@ write through a hook looks up the target. Without a target, output goes where it
 removes the hooks. Other code may keep a removed hook (a logging handler keeps a stream); the hook then passes everything on.
 
 A thread that a tool starts without the context has no target. While a single tool runs, each such thread that begins counts as
-that tool's, also after the tool's end. While several tools run side by side, nobody can tell which tool started such a thread, so its
-output is not redirected.
+that tool's, also after the tool's end. While several tools run side by side, nobody can tell which tool started such a thread,
+so its output is not redirected.
 """
 
 from __future__ import annotations

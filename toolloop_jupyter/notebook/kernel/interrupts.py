@@ -47,7 +47,7 @@ class Interrupts:
     """While entered, SIGINT cancels `task`, and does not raise KeyboardInterrupt in the code that happens to run.
 
     The first interrupt cancels. Further ones within `PATIENCE` seconds do nothing, so that they do not disturb the cleanup. If
-    a callback blocks the loop, the first has no effect; the next one then raises KeyboardInterrupt in the callback. Does
+    a callback blocks the loop, the first interrupt has no effect; the next one raises KeyboardInterrupt in the callback. Does
     nothing outside the main thread, since Python handles signals only there.
     """
 
@@ -185,7 +185,7 @@ async def _ignore_repeated_cancel(came_at: float) -> int:
 
 
 async def end_interrupted_cell(error: asyncio.CancelledError) -> None:
-    """Prepare the end of a cell whose run was stopped, and is about to raise `error`."""
+    """Prepare the end of a cell. Its run was stopped, and is about to raise `error`."""
     show_in_one_line(error)
     await _ignore_repeated_cancel(time.monotonic())
 

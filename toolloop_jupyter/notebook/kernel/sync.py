@@ -211,7 +211,7 @@ def nest_loop() -> None:
     with warnings.catch_warnings():
         # nest_asyncio2 warns if nest_asyncio was applied before (Colab does that). The method in question is replaced below.
         warnings.filterwarnings("ignore", "asyncio is already patched", UserWarning)
-        # run_close_loop: a loop that `asyncio.run` makes (in a thread) is closed afterwards, as without nest_asyncio2 (Python >= 3.12).
+        # run_close_loop (Python >= 3.12): a loop that `asyncio.run` makes, in a thread, is closed afterwards, as without nesting.
         nest_asyncio2.apply(loop, run_close_loop=True)
     loop.run_until_complete = functools.partial(_run_until_complete, loop)  # type: ignore[method-assign]
 

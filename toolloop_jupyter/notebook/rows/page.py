@@ -50,7 +50,7 @@ class RowsPageOptions:
     """How the rows are shown and asked about."""
 
     model: str = ""
-    """The model of the rows, which may need LiteLLM's import here; "" for rows that run in an executor."""
+    """The model of the rows. The page says while LiteLLM is imported for it; "" if an executor runs the rows."""
     name: str | None = None
     """The variable that gets the Rows; None if there is none."""
     unattended: Unattended = "deny"

@@ -104,7 +104,7 @@ class ApprovalCard(_Panel):
         hold.begin(only_soon=True)
 
     def came_up(self) -> None:
-        """Called when the card is on the page. Disables Approve for a moment if a click came just before (a double click?)."""
+        """Called when the card is on the page. Disables Approve for a moment if a click came just before: it may be a double click."""
         if self._hold is not None:
             self._hold.came_up()
 
