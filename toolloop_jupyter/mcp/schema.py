@@ -184,8 +184,9 @@ def _read_key(part: str) -> str:
 
 # --- checking a value -------------------------------------------------------------------------------------------
 #
-# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step,
-# pairs of a long list. So each keyword that is tried is counted. A keyword that could take for ever is left to the server.
+# A schema of a few lines can ask for endless work: a pattern that goes back and forth, definitions that double at each step, a
+# comparison of all pairs in a long list. So we count the keywords that are tried. We do not check a keyword that could take for
+# ever; the server checks it.
 
 _Check: TypeAlias = Callable[[Validator, Any, Any, Any], Any]
 """A function that jsonschema calls for one keyword; it returns the errors of the value."""

@@ -18,7 +18,7 @@ from . import registry
 from .filling import AKIN, MISSING, STOP_WORDS, WEAK, Filler, find, parse_json, result_lines, stems
 from .parts import End, ScriptedTurn, call, make_parts, reasoning, text, words
 
-PACE, MOST_CALLS = 0.004, 5  # seconds a word; calls in one turn
+PACE, MOST_CALLS = 0.004, 5  # seconds for each word; the most calls in one turn
 DISCLAIMER = "*This is a demonstration, not a language model: `toolloop/demo` follows a few rules. Choose a real model with `--model`.*"
 WRITERS = {*stems("post write send delete create update comment save remove publish submit")}
 EXPLAIN = re.compile(r"\b(explain|review|summari[sz]e|describe)\b", re.IGNORECASE)

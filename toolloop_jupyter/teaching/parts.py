@@ -42,7 +42,7 @@ class TextPart:
 
 @dataclass(frozen=True)
 class ReasoningPart:
-    """Stream `content` as reasoning; with a `signature` also as thinking blocks, which the provider wants back."""
+    """Stream `content` as reasoning. With a `signature`, also stream thinking blocks, which a provider wants to get back."""
 
     content: str
     pace: float | None = None
@@ -114,7 +114,10 @@ class Deltas:
 
 @dataclass(frozen=True)
 class End:
-    """End the turn with this finish reason of OpenAI's ("length", "content_filter", …) and usage ({"prompt_tokens": …, "completion_tokens": …})."""
+    """End the turn with this `finish_reason` of OpenAI's API ("length", "content_filter", …) and this `usage`.
+
+    `usage` has the form {"prompt_tokens": …, "completion_tokens": …}.
+    """
 
     finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
@@ -138,7 +141,7 @@ class Expect:
 
 @dataclass(frozen=True)
 class ReplyWith:
-    """Compute this part when its turn comes: `function(messages)` returns a text, a part or a list; may be async."""
+    """When this part is played, call `function(messages)`, and play the text, part or list that it returns. May be async."""
 
     function: Callable[[Messages], Any]
 

@@ -50,7 +50,7 @@ _LONGEST_RESULT = 10_000_000
 
 
 class ReplayMismatch(PlainRefusal):
-    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar one."""
+    """The request was not recorded. `difference` says, in a few lines, how it differs from the most similar recorded one."""
 
     def __init__(self, where: str, difference: str, advice: str) -> None:
         super().__init__(f"{where}: {difference}\n{advice}", 400)
@@ -191,7 +191,7 @@ class Recorder(Observer):
         (self._failed.add if result.is_error else self._failed.discard)((result.id, result.output))
 
     async def model_failed(self, error: ModelCallFailed) -> None:
-        """Write a call that failed for good: the deltas that had come, and the error's line."""
+        """Write a model call that failed and is not tried again: the deltas that had come, and the message of the error."""
         if call := self._under_way.pop(_get_task(), None):
             self._try_to_record(call.request, call.deltas, {"error": str(error)})
 
@@ -312,7 +312,7 @@ class Replay(Answers):
         self._next, self.differences = 0, []
 
     def respond(self, request: ProviderRequest) -> AsyncIterator[Delta]:
-        """Answer as in the recorded call that fits. Raises ReplayMismatch if none fits."""
+        """Answer with the recorded call that fits the request. Raises ReplayMismatch if no call fits."""
         tools = None if self.plays_tools else clean([describe_tool(tool) for tool in request.tools])
         now = (clean(request.messages), tools)
         wanted = request.options.get("response_format")

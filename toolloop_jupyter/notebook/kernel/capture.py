@@ -105,7 +105,7 @@ def redirect_tool(target: Target) -> Iterator[None]:
         try:
             yield
         finally:
-            _own_threads_left(redirection)
+            _redirect_threads_left(redirection)
             _entered.remove(redirection)
 
 
@@ -176,7 +176,7 @@ def _install_hooks() -> list[_StreamHook | _MethodHooks]:
         if publisher is not None:
             hooks.append(getattr(publisher.publish, _MARK, None) or _hook_publisher(publisher))
         results: Any = getattr(shell, "displayhook", None)
-        if hasattr(results, "pub_socket"):  # a kernel's; others print
+        if hasattr(results, "pub_socket"):  # the display hook of a kernel; others print
             hooks.append(getattr(results.finish_displayhook, _MARK, None) or _hook_results(results))
             hooks.append(getattr(shell._showtraceback, _MARK, None) or _hook_tracebacks(shell))
         for hook in hooks:
@@ -349,7 +349,7 @@ class _Redirection:
 _entered: list[_Redirection] = []
 _owned: WeakKeyDictionary[threading.Thread, Target] = WeakKeyDictionary()
 """Threads that tools have left behind, with the tools' targets."""
-_NOT_A_TOOLS = (
+_NOT_OF_A_TOOL = (
     "asyncio_",
     "ThreadPoolExecutor",
     "toolloop-late",
@@ -376,11 +376,11 @@ def _find_target_of_thread(thread: threading.Thread) -> Target | None:
     return innermost.target if by_python and thread not in innermost.earlier else None
 
 
-def _own_threads_left(redirection: _Redirection) -> None:
+def _redirect_threads_left(redirection: _Redirection) -> None:
     """Let threads that outlive the tool write to its target, not to a later cell. The hooks stay until these threads end."""
     # A thread of a subclass belongs to a library (tqdm's monitor), and lives as long as the kernel does.
     own = [t for t in threading.enumerate() if type(t) in (threading.Thread, threading.Timer)]
-    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_A_TOOLS)]
+    left = [t for t in own if t not in redirection.earlier and not t.name.startswith(_NOT_OF_A_TOOL)]
     if _find_innermost() is redirection:
         for thread in left:
             if thread.name != TOOL_THREAD:

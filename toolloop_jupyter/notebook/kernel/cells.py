@@ -171,7 +171,7 @@ class Cell:
         with redirect_output(self._target):
             try:
                 yield
-            finally:  # before what the cell prints next
+            finally:  # so that these prints come before what the cell prints next
                 flush(self._target)
 
     @contextmanager

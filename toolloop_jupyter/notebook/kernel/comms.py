@@ -296,7 +296,7 @@ def _holding_back_cells(kernel: Kernel) -> Iterator[None]:
                 getattr(before, "__self__", None) is not kernel
             ):  # true if this callback runs while another callback waits
                 kernel.should_handle = before
-        # Later, when the kernel has put the parent back.
+        # The cells wait a little longer, until the kernel has put the parent back.
         asyncio.get_running_loop().call_later(_WAKE_UP / 10, ended.set)
 
 
@@ -309,7 +309,7 @@ class CardComms:
         self._subshell: str | None = None
         """The subshell in which the card's run waits; None for the main shell."""
         if shells is not None:
-            with suppress(RuntimeError):  # the user's own thread: its cards are served by the main shell
+            with suppress(RuntimeError):  # a thread of the user's code: the main shell serves its cards
                 self._subshell = shells.subshell_id_from_thread_id(get_ident())
 
     def keep_order(self, comm: object) -> None:

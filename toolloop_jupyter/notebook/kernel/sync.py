@@ -47,7 +47,7 @@ _SHUTDOWN_GRACE = 2.0
 
 
 class LoopUnsupported(HarnessError, RuntimeError):
-    """Sync code runs inside a loop that is not asyncio's own, which cannot be entered."""
+    """Sync code was called inside a loop that is not asyncio's own. It cannot wait there for async code."""
 
 
 def run_sync(make: Make[T], *, instead: str = AWAIT_IT) -> T:
@@ -155,7 +155,7 @@ def _turn_running_loop(loop: Any, task: asyncio.Task[object]) -> None:
                 # BaseEventLoop's own, since nest_asyncio may have replaced the method of the loop's class.
                 asyncio.BaseEventLoop._run_once(loop)  # type: ignore[attr-defined]
             except KeyboardInterrupt:
-                continue  # as in _turn_idle_loop
+                continue  # a callback blocked the loop; `Interrupts` has cancelled the task already
             if (
                 loop._stopping
             ):  # the kernel shuts down: a stopping loop does not wait for events, so we wait below
@@ -248,12 +248,12 @@ class StreamRunner:
     """
 
     def __init__(self, *, instead: str = AWAIT_IT) -> None:
-        """`instead`: as for `run_sync`."""
+        """`instead` is the advice in the message of a LoopUnsupported."""
         self._instead = instead
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __call__(self, make: Make[T]) -> T:
-        """Run `make()` to its end and return its result. Raises as `drive` does."""
+        """Run `make()` to its end and return its result. Raises what `drive` raises."""
         try:
             here = asyncio.get_running_loop()
         except RuntimeError:
@@ -331,7 +331,7 @@ class _Loops:
         return self._kept
 
     def get_background(self) -> asyncio.AbstractEventLoop:
-        """Return the loop that runs in a thread of its own."""
+        """Return the loop of the background thread, which is started if it does not run."""
         with self._lock:
             if self._background is None or self._thread is None or not self._thread.is_alive():
                 self._background = asyncio.new_event_loop()

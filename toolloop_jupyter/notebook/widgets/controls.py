@@ -208,7 +208,7 @@ PAUSE = 0.7
 
 
 class Hold:
-    """Disables the allowing buttons of one card for a moment. `show(held)` disables them, or enables them again."""
+    """Holds one card for a moment: its buttons that allow something are disabled. `show(held)` disables or enables them."""
 
     _shown: ClassVar[dict[Hold, None]] = {}
     """The cards that are on the page."""
