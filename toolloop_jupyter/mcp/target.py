@@ -19,6 +19,8 @@ GATEWAY = "litellm_proxy"
 _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """A valid name of a header (RFC 9110, 5.6.2)."""
 _TAKES = 'connect() takes a command ("uvx mcp-server-time"), an address (https://…) or a server object'
+_EXAMPLES = {"env": 'env={"API_TOKEN": "BOARD_TOKEN"}', "headers": 'headers={"Authorization": "BOARD_TOKEN"}'}
+"""What to write for a keyword that takes names of variables."""
 _TITLE = 120
 """The most characters of a command or an address that are shown."""
 
@@ -114,9 +116,6 @@ def _check_server(given: object) -> None:
     name = plain(getattr(given, "__name__", ""))[:80] if callable(given) else ""
     call = f"; if {name}() makes the server, write {name}()" if name else ""
     raise Mistake(f"{_TAKES}; this is a {plain(kind.__name__)[:80]}{call}")
-
-
-_EXAMPLES = {"env": 'env={"API_TOKEN": "BOARD_TOKEN"}', "headers": 'headers={"Authorization": "BOARD_TOKEN"}'}
 
 
 def _fill_in(keyword: str, typed: object, names: Mapping[str, object]) -> dict[str, str]:
