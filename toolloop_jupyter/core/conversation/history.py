@@ -66,7 +66,7 @@ class History:
         self._has_pictures = any("images" in message or _has_parts(message) for message in given)
         """True if there may be pictures in the messages. If False, `for_request` need not search for them."""
         self.family = family
-        """The family of the models that the messages were made for; "" if it is not known."""
+        """The models that can read each other's reasoning, among them the one that wrote these messages; "" if not known."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -119,9 +119,9 @@ class History:
     def change_family(self, family: str) -> None:
         """Continue with a model of `family`. If that is another family, remove the fields that only the previous one can read.
 
-        Reasoning with its signatures goes back to its own provider unchanged. Other providers refuse such fields ("Extra
-        inputs are not permitted"), and LiteLLM (1.110) passes most of them on. If the previous family is not known, the
-        fields stay.
+        Reasoning with its signatures goes back unchanged to the family that wrote it. Other providers refuse such fields
+        ("Extra inputs are not permitted"), and LiteLLM (1.110) passes most of them on. If the previous family is not known,
+        the fields stay.
         """
         before, self.family = self.family, family or self.family
         if before in ("", self.family):

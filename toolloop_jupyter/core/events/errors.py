@@ -165,7 +165,7 @@ class Check:
 
     types: Any = str
     words: str = "text"
-    """The types in words."""
+    """The allowed types in words, for the message."""
     least: int | None = None
     above: int | None = None
     unit: str = ""

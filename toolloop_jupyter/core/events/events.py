@@ -34,8 +34,9 @@ ImageMode: TypeAlias = Literal["auto", "always", "never"]
 FileChangeKind: TypeAlias = Literal["created", "modified", "deleted"]
 ToolStatus: TypeAlias = Literal["done", "failed", "invalid", "refused", "denied", "cancelled"]
 """done: the function returned. failed: it raised, or took too long. invalid: there is no such tool, or the arguments do not
-fit. refused: the loop did not run it (the answer was cut off, a limit was reached, or something changed after the check).
-denied: a person or a policy denied it, or nobody could be asked. cancelled: the turn ended before it ran, or while it ran."""
+fit. refused: the loop did not run the call (the answer was cut off, a limit was reached, or something changed after the
+check). denied: a person or a policy denied the call, or nobody could be asked. cancelled: the turn ended before the call
+ran, or while it ran."""
 
 
 @dataclass(frozen=True)

@@ -54,7 +54,7 @@ class Presenter:
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a turn. `text` is the final or the partial answer, or the error if the model said nothing (as in LiteLLM)."""
+    """The result of a turn. `text` is the final or the partial answer; if the model said nothing, it is the error."""
 
     text: str
     output: Any
@@ -131,7 +131,7 @@ class Result:
     def assert_not_called(
         self, tool: Tool, arguments: Mapping[str, object] | None = None, /, **more: object
     ) -> None:
-        """Check that the model did not call this tool (with these arguments). Raises AssertionError with the calls."""
+        """Check that the model did not call `tool`, or not with these arguments. Raises AssertionError with the calls."""
         __tracebackhide__ = True
         unwanted, name = {**(arguments or {}), **more}, find_name(tool)
         found = [call for call in self.calls if call.name == name and _fits(call, unwanted)]
@@ -213,7 +213,7 @@ ANY: Any = object()
 
 
 class _CheckFailed(AssertionError):
-    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line, as for `HarnessError`."""
+    """An exercise is not done yet. That is no fault of the code, so a notebook shows one line without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"AssertionError: {self}"]

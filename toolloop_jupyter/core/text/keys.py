@@ -78,7 +78,7 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """Find the keys in a text: in a JSON document, in an address, or the text itself if its name says so (`whole`)."""
+    """Find the keys in a text: in a JSON document, in a web address, or the text itself if it has the name of a key (`whole`)."""
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             yield from find_keys("", json.loads(text))
@@ -132,7 +132,7 @@ _NO_KEY = re.compile(
     r"|(?i:[a-z][a-z0-9+.-]*://(?!.*[a-z0-9]{20})[^\s?@]*)"
 )
 """Values that are not hidden, because texts have them for other reasons: a word ("not-needed", "production"), a file's path,
-an address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
+a web address without a user, a query or a long part that may itself be a key. A value that merely begins with a slash may be a
 key: one of 64 base64 texts does."""
 
 

@@ -91,7 +91,7 @@ class ArgumentReader(Protocol):
 
 @dataclass(frozen=True)
 class JsonArguments:
-    """Reads the arguments of a tool that takes JSON, not typed values: all arguments as one mapping."""
+    """Reads the arguments of a tool that takes JSON instead of typed values. All arguments are one mapping."""
 
     tool: str
 

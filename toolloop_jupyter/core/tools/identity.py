@@ -58,7 +58,7 @@ _CONTAINERS = (list, tuple, set, frozenset, dict)
 
 @dataclass(frozen=True)
 class Version:
-    """A function's parts, to be compared by identity, or by value where they are plain."""
+    """The parts of a function. They are compared by identity, and plain values by value."""
 
     parts: tuple[object, ...]
 

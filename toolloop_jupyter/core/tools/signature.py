@@ -65,9 +65,9 @@ async def _ask_nobody(approval: Approval) -> Decision:
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Given to a tool that has a parameter annotated `ToolContext`; the model never sees that parameter.
+    """A tool gets this object if it has a parameter annotated `ToolContext`. The model never sees that parameter.
 
-    `ToolContext()` makes one that reports to nobody, for calling the function by hand.
+    To call the function by hand, give it `ToolContext()`, which reports to nobody.
     """
 
     call_id: str = ""

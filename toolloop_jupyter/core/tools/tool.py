@@ -86,7 +86,7 @@ class Tool:
     function: Function = field(repr=False)
     settings: ToolSettings = field(default=ToolSettings(), repr=False)
     kind: Kind = "sync"
-    """How the function runs. A "sync" one may still return an awaitable (a wrapper of an async function)."""
+    """How the function runs. A "sync" function may still return an awaitable, if it wraps an async function."""
     context_parameter: str | None = field(default=None, repr=False)
     """The name of the parameter that gets a `ToolContext`. The schema does not have it."""
     origin: str = field(default="", repr=False)
@@ -203,7 +203,7 @@ def tool(
     capture_output: bool = False,
     parallel: bool = False,
 ) -> Any:
-    """Mark a function as a tool of this notebook; it stays the function it was.
+    """Mark a function as a tool of this notebook. It can be called as before.
 
     Args:
         function: the function to mark. A bound method comes back as a `functools.partial`, since it cannot have a mark.
