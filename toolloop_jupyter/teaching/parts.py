@@ -229,20 +229,14 @@ def make_parts(content: Content) -> tuple[Part, ...]:
     )
 
 
-<<<<<<< HEAD
 def words(text: str) -> Iterator[str]:
-    """Cut a text after each run of spaces, piece by piece. The joined pieces are the text again."""
+    """Split a text after each run of spaces, piece by piece. The pieces together are the same text."""
     return (found.group() for found in re.finditer(r"\S+\s*|\s+", text))
 
 
 def count_words(text: str) -> int:
     """Count the pieces of `words`."""
     return len(text.split()) + text[:1].isspace()
-=======
-def words(text: str) -> list[str]:
-    """Split a text after each run of spaces. The pieces together are the same text."""
-    return re.findall(r"\S+\s*|\s+", text)
->>>>>>> wc
 
 
 def call(name: str | Callable[..., Any], raw_arguments: str | None = None, /, **arguments: object) -> Call:

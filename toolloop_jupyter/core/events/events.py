@@ -316,14 +316,10 @@ def read_list(value: object) -> list[Any]:
 
 
 def read_content(content: object) -> str:
-<<<<<<< HEAD
-    """The text of a field that should be a text, which a few providers send as a list of parts, or as a number.
+    """Return the text of a field. A few providers send it as a list of parts, or as a number.
 
     "" for data of any other type.
     """
-=======
-    """Return the text of a delta's content. A few providers send it as a list of parts."""
->>>>>>> wa
     if isinstance(content, str):
         return content
     if isinstance(content, int | float) and not isinstance(content, bool):

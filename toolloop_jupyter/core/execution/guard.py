@@ -58,13 +58,8 @@ def unmask(error: BaseException) -> BaseException:
 
 
 def is_interrupt(error: BaseException) -> bool:
-<<<<<<< HEAD
-    """Whether somebody has interrupted: a `KeyboardInterrupt`, or a group of errors with one in it."""
-    if issubclass(type(error), KeyboardInterrupt):
-=======
     """Return whether the error is a `KeyboardInterrupt`, or a group of errors with a `KeyboardInterrupt` in it."""
-    if isinstance(error, KeyboardInterrupt):
->>>>>>> wa
+    if issubclass(type(error), KeyboardInterrupt):
         return True
     return any(map(is_interrupt, _list_inner(error)))
 

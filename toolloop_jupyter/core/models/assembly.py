@@ -263,17 +263,13 @@ class Calls:
             if arguments is not None and not isinstance(arguments, str):
                 arguments = json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
-<<<<<<< HEAD
             index = index if isinstance(index, int) else read_count(index)
-            call_id = "" if call_id is None else str(call_id)  # some servers count
-=======
             call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
->>>>>>> wb
             if whole and self._has(call_id, name, arguments or ""):
                 continue
             call = None if whole else self._find(call_id, index, name, arguments or "")
             if call is None:
-                call = _Call(index=None if whole else fragment.get("index"))
+                call = _Call(index=None if whole or fragment.get("index") is None else index)
                 self._all.append(call)
                 self.has_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call

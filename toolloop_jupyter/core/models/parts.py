@@ -172,13 +172,9 @@ def _write_text(item: object) -> str:
 MOST_NAME = 300
 """Characters of a name; a longer one is cut."""
 MOST_ATTACHED = 100
-<<<<<<< HEAD
-"""Attachments of one message; those after them are counted in one line."""
-_MOST_READ = 1_000
-"""Parts of one delta that are read at all. Many of them may be the same one."""
-=======
 """The most attachments of one message that are kept. Further ones are only counted, in one line."""
->>>>>>> wb
+_MOST_READ = 1_000
+"""The most parts of one delta that are read. Many of them may be the same one."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})

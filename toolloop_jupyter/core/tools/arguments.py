@@ -223,17 +223,10 @@ def _take_default(parameter: Parameter) -> Argument:
         return Argument(parameter, value, passed, MISSING, value)
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
-<<<<<<< HEAD
     else:
         copied = attempt_call(_copy_default, value)  # it may hold a lock, a file, a connection
         if not isinstance(copied, Raised) and copied is not value:
             value, passed = copied, True
-=======
-    elif isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(value, "__dataclass_fields__"):
-        # A value with a lock, a file or a connection inside cannot be copied.
-        with contextlib.suppress(TypeError, ValueError, RecursionError, copy.Error):
-            value, passed = copy.deepcopy(value), True
->>>>>>> wa
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
     return Argument(parameter, value, passed, MISSING, preview(value) if is_shown else MISSING)
 
@@ -349,13 +342,8 @@ def _load(text: str) -> tuple[object, bool]:
     """Return (the value of a JSON text, whether the text is strict JSON). A raw line break in a string is accepted, since
     many models send one.
     """
-<<<<<<< HEAD
-    # There are more values than commas, and than brackets, outside of strings: too many are noticed before they are built.
+    # There are more values than commas, and than brackets, outside of strings. So too many are noticed before they are made.
     if max(map(text.count, _BEFORE_VALUES)) > MOST_VALUES:
-=======
-    # There are more values than commas outside of strings. So too many values are noticed before they are made.
-    if text.count(",") > MOST_VALUES:
->>>>>>> wa
         unquoted = "".join(_ESCAPED.sub("", text).split('"')[::2])
         if max(map(unquoted.count, _BEFORE_VALUES)) > MOST_VALUES:
             levels = itertools.accumulate((c in "[{") - (c in "]}") for c in unquoted[:MOST_VALUES])

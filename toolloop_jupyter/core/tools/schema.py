@@ -127,7 +127,6 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-<<<<<<< HEAD
     """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
     _check_satisfiable(schema)
@@ -177,10 +176,6 @@ def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
     needed += first[:count]
     needed += [node["items"]] if count > len(first) and isinstance(node.get("items"), dict) else []
     return all(_is_satisfiable(part, sure) for part in needed)
-=======
-    """Return the JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
-    return adapter.json_schema(schema_generator=_Generator)
->>>>>>> wa
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:

@@ -274,13 +274,8 @@ def make_tools(functions: Iterable[Function | ToolSource] | ToolSource) -> tuple
     distinct: list[Function] = []
     cause: BaseException | None = None
     for function in _open_sources(functions):
-<<<<<<< HEAD
-        # A bound method is another object each time.
-        if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
-=======
         # Each access to a bound method makes a new object.
-        if any(one is function or (inspect.ismethod(one) and one == function) for one in distinct):
->>>>>>> wa
+        if any(one is function or (type(one) is types.MethodType and one == function) for one in distinct):
             continue
         distinct.append(function)
         made = attempt_call(_make_tool, function)  # an object's attributes are code, and may raise anything
