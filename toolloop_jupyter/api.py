@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypedDict, TypeVar, cast
 
 from typing_extensions import Unpack
 
@@ -51,15 +51,47 @@ T_co = TypeVar("T_co", covariant=True)
 F = TypeVar("F", bound=Callable[..., object])
 
 
-def _with_keywords(function: F) -> F:
+class _OfAllRows(TypedDict, total=False):
+    """The keywords that `amap` and `map` share, beside those of each row. Their names are those of `RowsOptions`."""
+
+    concurrency: int
+    """The number of rows at once; with `executor`, in each worker."""
+    store: str | Path | None
+    """A file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again."""
+    max_cost: float | None
+    """US dollars for all rows together."""
+    on_error: OnError
+    """"stop": no further row begins after a row that failed."""
+    executor: object
+    """A `concurrent.futures.Executor` whose workers run the rows."""
+    variables: Mapping[str, object] | None
+    """Name -> value, for names in the prompt that are no column."""
+
+
+class RowsKeywords(_OfAllRows, Keywords, total=False):
+    """The keywords of `amap` and `map`."""
+
+
+def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
     """Add the shared keywords, with their defaults, to the function's signature, which `help` and Tab show."""
     shared = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=DEFAULTS.get(name), annotation=kind)
-        for name, kind in Keywords.__annotations__.items()
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=defaults.get(name),
+            annotation=getattr(kind, "__forward_arg__", kind),  # as it is written
+        )
+        for name, kind in kinds.__annotations__.items()
     ]
     own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
     function.__signature__ = inspect.Signature([*own, *shared])  # type: ignore[attr-defined]
     return function
+
+
+def _with_keywords_of_rows(function: F) -> F:
+    given = RowsOptions()
+    own = {"concurrency": given.concurrency, "on_error": given.on_error}
+    return _with_keywords(function, RowsKeywords, {**DEFAULTS, **own})
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
@@ -231,19 +263,8 @@ def agent_session(
     return Session(aagent_session(harness, history=history, **keywords))
 
 
-@_with_keywords
-def amap(
-    prompt: str,
-    rows: object,
-    *,
-    concurrency: int = 8,
-    store: str | Path | None = None,
-    max_cost: float | None = None,
-    on_error: OnError = "continue",
-    executor: object = None,
-    variables: Mapping[str, object] | None = None,
-    **keywords: Unpack[Keywords],
-) -> Coroutine[object, None, Rows]:
+@_with_keywords_of_rows
+def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Coroutine[object, None, Rows]:
     """Run the prompt for each row of a table: `await amap("Classify {{text}}", reviews, model=…, output=Label)`.
 
     Args:
@@ -262,40 +283,30 @@ def amap(
     Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Before anything is sent, raises what `aagent`
     raises, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
-    run = _make_rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, keywords)
     return Pending(_collect(run), "amap(…)")
 
 
-@_with_keywords
+@_with_keywords_of_rows
 def map(  # noqa: A001 - it does what Python's `map` does, with a prompt
-    prompt: str,
-    rows: object,
-    *,
-    concurrency: int = 8,
-    store: str | Path | None = None,
-    max_cost: float | None = None,
-    on_error: OnError = "continue",
-    executor: object = None,
-    variables: Mapping[str, object] | None = None,
-    **keywords: Unpack[Keywords],
+    prompt: str, rows: object, **keywords: Unpack[RowsKeywords]
 ) -> Rows:
     """Run the prompt for each row of a table and return the Rows. Works in a notebook cell. See `amap`."""
-    run = _make_rows_run(prompt, rows, locals())
+    run = _make_rows_run(prompt, rows, keywords)
     return kernel.run_sync(lambda: _collect(run), instead="write `await amap(…)`")
 
 
-def _make_rows_run(prompt: str, rows: object, given: dict[str, Any]) -> RowsRun:
-    """Check the arguments of `amap`, and make the run. `given`: name -> value, for each argument."""
+def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun:
+    """Check the arguments of `amap`, and make the run."""
     from .core.models import Answers
     from .teaching import ModelOfRow
 
-    variables = dict(given["variables"] or {})
-    own = ("concurrency", "store", "max_cost", "on_error", "executor")
-    options = RowsOptions(**{name: given[name] for name in own}, variables=variables)
-    keywords = given["keywords"]
-    model = keywords.get("model")
+    given = cast("dict[str, Any]", keywords)
+    own = {name: given.pop(name) for name in _OfAllRows.__annotations__ if name in given}
+    options = RowsOptions(**{**own, "variables": dict(own.get("variables") or {})})
+    model = given.get("model")
     if callable(model) and not isinstance(model, Answers):
-        keywords["model"] = ModelOfRow(model)
+        given["model"] = ModelOfRow(model)
     config = _config(Harness.TOOL_LOOP, keywords)
     ask = live.ask_about_row if NOTEBOOK.can_ask() else None
     return RowsRun(config, prompt, rows, options, ask=ask, presenter=ROWS_PRESENTER)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ..conversation import add_pictures
+from ..conversation import History, add_pictures
 from ..events import (
     Approval,
     Decision,
@@ -53,7 +53,8 @@ async def run_turn(turn: Turn) -> TurnEnd:
     for one in turn.prompt.attached:
         await turn.outlet.emit(one)
     tools = {tool.wire_name: tool for tool in turn.config.tools}
-    forced = ForcedCalls(turn)
+    choice = turn.completion_options[0].get("tool_choice")
+    forced = None if choice in (None, "auto", "none") else ForcedCalls(turn.history, choice)
     while True:
         if end := find_limit(turn):
             return await _close(turn, end)
@@ -66,7 +67,7 @@ async def run_turn(turn: Turn) -> TurnEnd:
             await _answer_call(
                 turn, tools.get(sent.wire_name), sent, _explain_not_run(turn, reply, sent, calls)
             )
-        if end := forced.find_end(calls):
+        if forced is not None and (end := forced.find_end(calls)):
             return await _close(turn, end)
         if (not calls or turn.tools_closed) and (end := _accept(turn, reply, calls)):
             return end
@@ -78,19 +79,19 @@ class ForcedCalls:
     MOST = 3
     """The turn ends when the same call has brought the same result so many times."""
 
-    def __init__(self, turn: Turn) -> None:
-        self._turn = turn
-        self._choice = turn.completion_options[0].get("tool_choice")
+    def __init__(self, history: History, choice: object) -> None:
+        """`choice`: the value of `tool_choice`."""
+        self._history, self._choice = history, choice
         self._counts: Counter[tuple[str, str, str]] = Counter()
         """How often each (tool, arguments, result) has come."""
 
     def find_end(self, calls: Sequence[SentCall]) -> TurnEnd | None:
         """Return the end of the turn if one of `calls` has now brought the same result MOST times; else None."""
-        if self._choice in (None, "auto", "none"):
-            return None
-        history = self._turn.history
         self._counts.update(
-            {(sent.wire_name, str(sent.arguments.stored()), history.answer_of(sent.id)) for sent in calls}
+            {
+                (sent.wire_name, str(sent.arguments.stored()), self._history.answer_of(sent.id))
+                for sent in calls
+            }
         )
         if max(self._counts.values(), default=0) < self.MOST:
             return None
@@ -207,24 +208,21 @@ def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)
-    problem = _explain_fault(turn, reply, is_empty=is_empty)
+    may_be_empty = bool(turn.tool_calls) or turn.config.output is not None
+    problem = ""
+    if reply.finish_reason == "content_filter":
+        problem = "the provider's content filter stopped the answer. Rephrase the prompt."
+    elif is_empty and reply.finish_reason == "length":
+        problem = f"the answer is empty: the token limit was reached before any text. {RAISE}"
+    elif is_empty and not may_be_empty and reply.finish_reason is None:
+        problem = (
+            "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
+        )
+    elif is_empty and not may_be_empty:
+        problem = f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
     if problem and is_empty:
         turn.history.withdraw_question()
     return problem
-
-
-def _explain_fault(turn: Turn, reply: Reply, *, is_empty: bool) -> str:
-    if reply.finish_reason == "content_filter":
-        return "the provider's content filter stopped the answer. Rephrase the prompt."
-    if not is_empty:
-        return ""
-    if reply.finish_reason == "length":
-        return f"the answer is empty: the token limit was reached before any text. {RAISE}"
-    if turn.tool_calls or turn.config.output is not None:
-        return ""
-    if reply.finish_reason is None:
-        return "the server sent no answer at all. Is api_base the address of its API (it often ends in /v1)?"
-    return f"the model sent an empty answer (finish_reason {reply.finish_reason!r}). Run again, or try another model."
 
 
 # --- one call -------------------------------------------------------------------------------------------------

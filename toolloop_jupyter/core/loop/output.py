@@ -13,14 +13,13 @@ from typing import Any
 
 from pydantic import (
     BaseModel,
-    PydanticSchemaGenerationError,
     PydanticUserError,
     TypeAdapter,
     ValidationError,
     create_model,
 )
 
-from ..execution import MISSING, Raised, attempt_call, describe_error
+from ..execution import MISSING, Raised, attempt_call, describe_error, get_message, shorten_repr
 from ..tools import (
     JsonSchema,
     describe_type,
@@ -49,13 +48,18 @@ class Output:
     def __init__(self, kind: Any) -> None:
         """Raises ValueError for something that pydantic cannot describe."""
         self.kind = kind
-        try:
-            self._adapter: TypeAdapter[object] = TypeAdapter(rewrite_annotation(kind))
-            self.schema = describe_type(self._adapter)
-        except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
+        made = attempt_call(_describe, kind)  # the hooks of a person's own class may raise anything
+        if isinstance(made, Raised):
+            said = (
+                get_message
+                if isinstance(made.error, (PydanticUserError, TypeError, NameError))
+                else describe_error
+            )
+            why = (said(made.error).splitlines() or [type(made.error).__name__])[0]
             raise ValueError(
-                f"output={kind!r} cannot be described: {str(error).splitlines()[0]} Use a pydantic model."
+                f"output={shorten_repr(kind, 500)} cannot be described: {why}{'' if why.endswith('.') else '.'} Use a pydantic model."
             ) from None
+        self._adapter, self.schema = made
         self._fields = frozenset(put_object_on_top(self.schema).get("properties", ()))
         if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
             self._fields |= frozenset(kind.model_fields)
@@ -134,6 +138,11 @@ class Output:
     def correction(self, problem: str) -> str:
         """The user message after an answer that did not validate."""
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
+
+
+def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
+    adapter: TypeAdapter[object] = TypeAdapter(rewrite_annotation(kind))
+    return adapter, describe_type(adapter)
 
 
 def _find_candidates(text: str) -> Iterator[object]:

@@ -30,7 +30,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ..events import Fields, is_same_json, make_plain, read_content, read_fields
+from ..events import Fields, is_same_json, make_plain, read_content, read_count, read_fields
 from ..text import (
     LONGEST_ARGUMENTS,
     LONGEST_ID,
@@ -93,7 +93,7 @@ class Assembly:
         Only the first of several choices counts. Returns None for a chunk without it, such as OpenAI's usage-only chunk.
         """
         fields = read_fields(chunk)
-        if (usage := fields.get("usage")) is not None:
+        if read_fields(usage := fields.get("usage")):
             self.usage = usage
         if not SOURCES.isdisjoint(fields):
             self.attachments.take_sources(fields)
@@ -110,14 +110,15 @@ class Assembly:
         """Take in one delta, or a message if `whole`. Returns the (text, reasoning) that can be shown now."""
         fields = read_fields(delta)
         content = fields.get("content")
+        thought = fields.get("reasoning_content")
         text, reasoning = self.words.add(
             content if isinstance(content, str) else read_content(content),
-            fields.get("reasoning_content") or "",
+            "" if thought is None else read_content(thought),
         )
         if refusal := fields.get("refusal"):
-            self.refusal += str(refusal)
+            self.refusal += read_content(refusal)
         if fragments := fields.get("tool_calls"):
-            self.calls.add(fragments, whole=whole)
+            self.calls.add(fragments if isinstance(fragments, list | tuple) else [fragments], whole=whole)
         if legacy := fields.get("function_call"):
             self.calls.add_legacy(legacy)
         own = fields.get("provider_specific_fields")
@@ -252,20 +253,23 @@ class Calls:
         for fragment in map(read_fields, fragments):
             if self.has_too_many:
                 break
+            if not fragment:
+                continue  # no fields: it says nothing
             body = read_fields(fragment.get("function") or fragment.get("custom"))
-            name = (body.get("name") or "").strip()
+            name = read_content(body.get("name")).strip()
             arguments = body.get("arguments")
             if arguments is None:
                 arguments = body.get("input")
             if arguments is not None and not isinstance(arguments, str):
                 arguments = json.dumps(make_plain(arguments))
             call_id, index = fragment.get("id"), fragment.get("index") or 0
+            index = index if isinstance(index, int) else read_count(index)
             call_id = "" if call_id is None else str(call_id)  # some servers send numbers as ids
             if whole and self._has(call_id, name, arguments or ""):
                 continue
             call = None if whole else self._find(call_id, index, name, arguments or "")
             if call is None:
-                call = _Call(index=None if whole else fragment.get("index"))
+                call = _Call(index=None if whole or fragment.get("index") is None else index)
                 self._all.append(call)
                 self.has_too_many = len(self._all) > MOST_CALLS
             self._at_index[index] = call
@@ -375,7 +379,7 @@ def _keep_extra(call: _Call, fragment: Fields, body: Fields) -> None:
         if name not in _READ and name != "provider_specific_fields" and value is not None:
             call.extra[name] = make_plain(value)
     if fields := fragment.get("provider_specific_fields") or body.get("provider_specific_fields"):
-        call.extra.setdefault("provider_specific_fields", {}).update(make_plain(fields))
+        call.extra.setdefault("provider_specific_fields", {}).update(make_plain(read_fields(fields)))
 
 
 def _join_name(call: _Call, name: str, names: Collection[str]) -> str:

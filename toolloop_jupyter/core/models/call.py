@@ -30,6 +30,7 @@ from ..events import (
     Text,
     Usage,
     make_plain,
+    read_count,
     read_fields,
 )
 from ..execution import RunEnded, attempt, get_message
@@ -262,12 +263,12 @@ class ModelCall:
             await self._take(response, whole=True)
             return
         self._under_way = "answering"
-        stream = None if self._is_ours else client.LiteLLMStream(response)
-        breath = client.Breath()
+        # A stream of ours gives the event loop a turn after each chunk.
+        stream, breath = (None, None) if self._is_ours else (client.LiteLLMStream(response), client.Breath())
         try:
             async for chunk in response:
                 await self._take(chunk)
-                if breath.is_due:
+                if breath is not None and breath.is_due:
                     await breath.take()
         finally:
             await client.close_stream(response)
@@ -318,15 +319,16 @@ class ModelCall:
     def _reply(self, seconds: float) -> Reply:
         self._under_way = ""
         assembly, usage = self.assembly, read_fields(self.assembly.usage)
+        cached = read_cached(usage) if usage else (None, None)
         cost = self._cost if self._cost is not None else find_price(self.request.model, assembly.usage)
         # The ids of the conversation's tool calls so far: Anthropic refuses an id that is used twice.
         earlier = self.request.messages if assembly.calls else ()
         ids = {call["id"] for message in earlier for call in message.get("tool_calls") or ()}
-        sent, received = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+        sent, received = (read_count(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
         return Reply(
             message=assembly.message(ids),
             finish_reason=assembly.finish_reason,
-            usage=Usage(max(0, int(sent)), max(0, int(received)), 1 + self._broken, *read_cached(usage)),
+            usage=Usage(sent, received, 1 + self._broken, *cached),
             cost=cost if not self._broken or self.is_free else None,
             known_cost=cost or 0.0,
             refusal=assembly.refusal,

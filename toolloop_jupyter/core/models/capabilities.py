@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -151,7 +152,7 @@ def is_free(model: str) -> bool:
 def find_price(model: str, usage: object) -> float | None:
     """The cost in US dollars, from the usage itself or from LiteLLM's price list; None, not 0, if neither tells it."""
     told = read_fields(usage).get("cost")
-    if isinstance(told, int | float) and not isinstance(told, bool):
+    if isinstance(told, int | float) and not isinstance(told, bool) and 0 <= told < math.inf:
         return float(told)
     if is_free(model):
         return 0.0

@@ -7,7 +7,7 @@ import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 
-from ..events import Attachment, Fields, make_plain, read_fields
+from ..events import Attachment, Fields, make_plain, read_content, read_fields, read_list
 from ..text import cut_half, hide_in_repr
 
 _NAMES = ("think", "thinking", "budget:thinking")
@@ -130,12 +130,13 @@ class ReturnedFields:
 
     def add(self, delta: Fields) -> None:
         """Take in a delta's fields of these kinds."""
-        for block in delta.get("thinking_blocks") or ():
-            self._add_block(make_plain(block))
+        for block in map(make_plain, read_list(delta.get("thinking_blocks"))):
+            if isinstance(block, dict):
+                self._add_block(block)
         for name in ("reasoning_items", "reasoning_details"):
-            if items := delta.get(name):
+            if items := read_list(delta.get(name)):
                 self._lists.setdefault(name, []).extend(map(make_plain, items))
-        for name, value in make_plain(delta.get("provider_specific_fields") or {}).items():
+        for name, value in make_plain(read_fields(delta.get("provider_specific_fields"))).items():
             there = self._provider.get(name)
             if isinstance(there, list) and isinstance(value, list):
                 known = self._in_provider[name]
@@ -151,7 +152,7 @@ class ReturnedFields:
             self._blocks.append(({"type": "thinking", "thinking": ""} if is_thought else block, []))
         if is_thought:
             fields, pieces = self._blocks[-1]
-            pieces.append(str(block.get("thinking") or ""))
+            pieces.append(read_content(block.get("thinking")))
             fields.update({k: v for k, v in block.items() if k not in ("type", "thinking") and v})
         self._is_open = is_thought and not block.get("signature")
 
@@ -172,6 +173,8 @@ MOST_NAME = 300
 """Characters of a name; a longer one is cut."""
 MOST_ATTACHED = 100
 """The most attachments of one message that are kept. Further ones are only counted, in one line."""
+_MOST_READ = 1_000
+"""The most parts of one delta that are read. Many of them may be the same one."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})
@@ -206,13 +209,16 @@ class Attachments:
         Sound comes in pieces. They are joined, and `end` makes one attachment of them.
         """
         content = delta.get("content")
-        for part in content if isinstance(content, list) else ():
-            if is_attached(part):
-                self._add(make_plain(part))
+        attached = list(filter(is_attached, content)) if isinstance(content, list) else []
+        self._left_out += max(0, len(attached) - _MOST_READ)
+        for part in attached[:_MOST_READ]:
+            self._add(make_plain(part))
         fields = read_fields(delta.get("provider_specific_fields"))
         for name in ATTACHED:
             parts = delta.get(name) or fields.get(name)
-            for part in parts if isinstance(parts, list | tuple) else ():
+            listed = parts if isinstance(parts, list | tuple) else ()
+            self._left_out += max(0, len(listed) - _MOST_READ)
+            for part in listed[:_MOST_READ]:
                 kind = _KINDS.get(name) if isinstance(part, str) else None
                 self._add({"type": kind, "url": part} if kind else make_plain(part))
         self.take_sources(fields)

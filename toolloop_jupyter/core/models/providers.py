@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from ..events import Fields
+from ..events import Fields, read_count, read_fields, read_list
 from ..text import hide_in_repr
 from .client import close_stream, is_ready, litellm_loaded, load_litellm
 from .options import is_kept
@@ -248,12 +248,12 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
         async for given in deltas:
             delta, numbers = dict(given), itertools.count()
             finish = delta.pop("finish_reason", None) or finish
-            usage = delta.pop("usage", None) or usage
+            usage = read_fields(delta.pop("usage", None)) or usage
             if "reasoning" in delta and delta.get("reasoning_content") is None:
                 delta["reasoning_content"] = delta.pop("reasoning")
             if fragments := delta.get("tool_calls"):
                 has_calls, delta["tool_calls"] = True, []
-                for one in fragments:
+                for one in map(read_fields, read_list(fragments)):
                     index = next(numbers) if one.get("index") is None else one["index"]
                     delta["tool_calls"].append({"type": "function", **one, "index": index})
             if delta:
@@ -261,7 +261,7 @@ async def _make_chunks(deltas: AsyncIterator[Delta]) -> AsyncIterator[Chunk]:
     finally:
         await close_stream(deltas)
     if usage is not None:
-        total = (usage.get("prompt_tokens") or 0) + (usage.get("completion_tokens") or 0)
+        total = read_count(usage.get("prompt_tokens")) + read_count(usage.get("completion_tokens"))
         yield {**_make_chunk({}), "usage": {"total_tokens": total, **usage}}
     reason = finish if finish in _FINISH_REASONS else "stop"
     yield _make_chunk({}, "tool_calls" if has_calls and reason == "stop" else reason)

@@ -31,6 +31,35 @@ CALM = 60.0
 """After so many seconds without a refusal, N grows faster."""
 
 
+class Turns:
+    """Gives each tool, and the person, to one row at a time."""
+
+    def __init__(self, on_change: Callable[[], object]) -> None:
+        self._on_change = on_change
+        self.asking = 0
+        """The number of rows that wait for a person, or for their turn to ask."""
+        self._tools: dict[object, asyncio.Lock] = {}
+        """Key of a tool's function -> lock. The run keeps the functions alive."""
+        self._person = asyncio.Lock()
+
+    def use_tool(self, function: Callable[..., object]) -> asyncio.Lock:
+        """Return the lock of a tool's function."""
+        return self._tools.setdefault(identify(function), asyncio.Lock())
+
+    @asynccontextmanager
+    async def ask_person(self) -> AsyncIterator[None]:
+        """Wait for the row's turn to ask, and keep it until the person has answered."""
+        self.asking += 1
+        try:
+            if self._person.locked():
+                self._on_change()
+            async with self._person:
+                yield
+        finally:
+            self.asking -= 1
+            self._on_change()
+
+
 class Pace(Gate):
     """The gate of a rows run. All its methods are called on one event loop."""
 
@@ -46,8 +75,6 @@ class Pace(Gate):
         self.under_way = 0
         self.cost = 0.0
         """US dollars so far, as far as the cost is known."""
-        self.asking = 0
-        """The number of rows that wait for a person, or for their turn to ask."""
         self.is_final = False
         """True if a call was refused for a reason that holds for all other calls, too."""
         self._resume_at = 0.0
@@ -55,9 +82,12 @@ class Pace(Gate):
         """The number of calls that were under way when the last pause began and have not ended yet."""
         self._pauses = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._tools: dict[object, asyncio.Lock] = {}
-        """Key of a tool's function -> lock. The run keeps the functions alive."""
-        self._person = asyncio.Lock()
+        self._turns = Turns(on_change)
+
+    @property
+    def asking(self) -> int:
+        """The number of rows that wait for a person, or for their turn to ask."""
+        return self._turns.asking
 
     @property
     def pause(self) -> float:
@@ -137,16 +167,7 @@ class Pace(Gate):
     def use_tool(
         self, function: Callable[..., object], *, parallel: bool
     ) -> AbstractAsyncContextManager[object]:
-        return nullcontext() if parallel else self._tools.setdefault(identify(function), asyncio.Lock())
+        return nullcontext() if parallel else self._turns.use_tool(function)
 
-    @asynccontextmanager
-    async def ask_person(self) -> AsyncIterator[None]:
-        self.asking += 1
-        try:
-            if self._person.locked():
-                self._on_change()
-            async with self._person:
-                yield
-        finally:
-            self.asking -= 1
-            self._on_change()
+    def ask_person(self) -> AbstractAsyncContextManager[object]:
+        return self._turns.ask_person()

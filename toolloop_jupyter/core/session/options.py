@@ -170,7 +170,8 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_names(permissions, tools)
     model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
     route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
-    check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
+    if given := options.completion_kwargs:
+        check_completion_options(given, gateway=route.model.startswith(PROXY))
     for one in (route, *fallbacks):
         base = keywords.get("api_base") if one.has_own_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
