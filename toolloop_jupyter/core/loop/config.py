@@ -82,7 +82,7 @@ class Route:
 
     @property
     def family(self) -> str:
-        """The models that can read this one's reasoning: all Claudes or all Geminis, wherever they run, else its provider's."""
+        """A name for the models that can read each other's reasoning: "claude", "gemini" (wherever they run), or a provider."""
         name = self.model.lower()
         return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
 

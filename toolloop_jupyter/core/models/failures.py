@@ -1,4 +1,4 @@
-"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no key.
+"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no API key.
 
 The errors are LiteLLM's, or those of models of ours. LiteLLM's are recognised by the names of their classes, so that LiteLLM
 need not be loaded.
@@ -122,7 +122,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
 
 
 def _read_text(error: BaseException) -> str:
-    """An error's text; of a long one its beginning and its end."""
+    """Return an error's text; if it is long, only its beginning and its end."""
     text, half = get_message(error), MOST_READ // 2
     return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
@@ -137,7 +137,7 @@ def _get_kind(error: BaseException) -> str:
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """A provider's text without keys: those of runs, of `secrets` and of the environment, and all texts that look like keys."""
+    """Hide API keys in a provider's text: those of runs, of `secrets`, of the environment, and texts that look like keys."""
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
@@ -310,7 +310,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _name_provider(model: str) -> str:
-    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
+    """The provider of a model. If the name has none ("claude-sonnet-4-6"), LiteLLM's price list says it."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")
