@@ -59,6 +59,15 @@ class RowLike(Protocol):
     def seconds(self) -> float: ...
 
 
+class SpeedLike(Protocol):
+    """What the page reads of a `core.rows.RowsSpeed`."""
+
+    @property
+    def rate(self) -> float: ...
+    @property
+    def pause(self) -> float: ...
+
+
 class ProgressLike(Protocol):
     """What the page reads of a `core.rows.RowsProgress`."""
 
@@ -79,15 +88,13 @@ class ProgressLike(Protocol):
     @property
     def cost(self) -> float: ...
     @property
-    def rate(self) -> float: ...
-    @property
     def seconds(self) -> float: ...
+    @property
+    def speed(self) -> SpeedLike: ...
     @property
     def left(self) -> float | None: ...
     @property
     def last(self) -> Sequence[RowLike]: ...
-    @property
-    def pause(self) -> float: ...
     @property
     def message(self) -> str: ...
 
@@ -152,14 +159,14 @@ def _tell_counts(progress: ProgressLike, waiting: str = "waiting") -> list[str]:
 
 
 def _tell_pace(progress: ProgressLike) -> list[str]:
-    facts = [f"{progress.rate:.3g} rows/s"] if progress.rate else []
+    facts = [f"{progress.speed.rate:.3g} rows/s"] if progress.speed.rate else []
     facts += [money(progress.cost)] if progress.cost else []
     facts.append(duration(progress.seconds, whole=True))
     return facts + ([f"{duration(progress.left, whole=True)} left"] if progress.left else [])
 
 
 def _tell_pause(progress: ProgressLike) -> str:
-    pause = f"paused for {duration(progress.pause, whole=True)}" if progress.pause else ""
+    pause = f"paused for {duration(progress.speed.pause, whole=True)}" if progress.speed.pause else ""
     return ": ".join(filter(None, (pause, shorten(progress.message, 300))))
 
 
