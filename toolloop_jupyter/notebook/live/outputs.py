@@ -102,7 +102,7 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """The outputs so far, in order. With `items`, a generator's last items follow, for a call without a result."""
+        """The outputs so far, in order. With `items`, a generator's last items follow, for a call that has returned no value."""
         with self._lock:
             parts: list[tuple[str, object]] = [
                 (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
