@@ -1,6 +1,6 @@
-"""LiteLLM's agent API for the Tool Loop: arguments -> Session.
+"""LiteLLM's agent API for the Tool Loop: checks the arguments and makes the sessions.
 
-The names and keywords are those of `litellm.agent` & co. (1.110), so code moves by changing an import. Unlike
+The names and keywords are those of LiteLLM's agent API (1.110), so existing code only has to change an import. Unlike
 LiteLLM's, the sync functions work inside a notebook cell, and `sandbox` may be left out.
 """
 
@@ -73,7 +73,7 @@ class RowsKeywords(_OfAllRows, Keywords, total=False):
 
 
 def _with_keywords(function: F, kinds: type = Keywords, defaults: Mapping[str, object] = DEFAULTS) -> F:
-    """Show the shared keywords, with their defaults, in the function's signature (help, Tab)."""
+    """Add the shared keywords, with their defaults, to the function's signature, which `help` and Tab show."""
     shared = [
         inspect.Parameter(
             name,
@@ -95,11 +95,11 @@ def _with_keywords_of_rows(function: F) -> F:
 
 
 _AWAIT_SESSION = "write `async with aagent_session(…)`"
-"""The advice where sync code cannot wait."""
+"""The advice to a person whose sync code cannot wait for a coroutine."""
 
 
 class _Notebook(Host):
-    """The host of this process, a kernel or a terminal: its loop, its cells, and the person in front of them."""
+    """Connects runs with this process, a kernel or a terminal: with its event loop, its cells and its user."""
 
     def run_sync(self, make: Callable[[], Coroutine[object, None, T]]) -> T:
         return kernel.run_sync(make, instead=_AWAIT_SESSION)
@@ -110,7 +110,7 @@ class _Notebook(Host):
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
         if kernel.get_shell() is None:
             return nullcontext()
-        return kernel.running_in_cell(may_be_cleared=not may_ask)  # the decisions stay
+        return kernel.running_in_cell(may_be_cleared=not may_ask)  # a person's decisions stay in the cell
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
         if kernel.get_shell() is not None:
@@ -156,11 +156,11 @@ class _Notebook(Host):
 
 
 NOTEBOOK = _Notebook()
-"""The host of all runs of this process."""
+"""The `Host` of all runs of this process."""
 
 
 class _RowsInNotebook(RowsPresenter):
-    """Shows many rows as a block of the notebook."""
+    """Shows a `Rows` in a cell of the notebook."""
 
     def display(self, rows: Rows) -> None:
         live.display_rows(rows)
@@ -193,7 +193,7 @@ def _config(harness: object, keywords: Keywords) -> Config:
 
 
 class _Collected(Protocol[T_co]):
-    """A turn, or the rows of a table: `collect` runs it to its end."""
+    """A turn or a rows run; `collect` runs it to its end."""
 
     @property
     def model(self) -> str: ...
@@ -208,7 +208,7 @@ def _begin_turn(harness: object, prompt: Given, keywords: Keywords, *, streamed:
 
 
 def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
-    """Run the turn, or the rows, to the end. In a notebook, a line is shown while the run waits for LiteLLM's import."""
+    """Run the turn, or the rows, to the end. In a notebook, show a message while the run waits for LiteLLM's import."""
     return turn.collect() if kernel.get_shell() is None else live.say_loading(turn.model, turn.collect)
 
 
@@ -216,13 +216,13 @@ def _collect(turn: _Collected[T]) -> Coroutine[object, None, T]:
 def aagent(
     harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Coroutine[object, None, Result] | AsyncEventStream:
-    """Run one prompt: `await aagent(...)` gives a Result, `async for event in aagent(..., stream=True)` its events.
+    """Run one prompt. `await aagent(...)` returns a Result; `async for event in aagent(..., stream=True)` yields the events.
 
     The prompt is a text, or a list: `["What is odd here?", figure, Path("report.pdf")]`. A list may have texts, pictures, paths of
-    files, parts of a message, and other values, which become text as a tool's result does.
+    files, OpenAI content parts, and other values. Other values become text in the same way as a tool's result.
 
-    Raises before anything starts: ValueError, TypeError, CapabilityUnsupported, OptionsMismatch, ToolDefinitionError.
-    Awaiting raises OutputInvalid (with `.raw` and `.result`) for an answer that never fitted `output=`.
+    Before anything starts, raises ValueError, TypeError, CapabilityUnsupported, OptionsMismatch or ToolDefinitionError.
+    Awaiting raises OutputInvalid (with `.raw` and `.result`) if no answer fitted `output=`.
     """
     turn = _begin_turn(harness, prompt, keywords, streamed=stream)
     return turn if stream else Pending(_collect(turn), "aagent(…)")
@@ -249,7 +249,8 @@ def aagent_session(
 ) -> AsyncSession:
     """A conversation of many turns: `async with aagent_session(...) as s: await s.arun("…")`.
 
-    `history` continues a conversation in OpenAI format (ours); HistoryInvalid says what is wrong with one.
+    `history`: the messages of an earlier conversation, in OpenAI format, which the session continues. LiteLLM has no such
+    keyword. Raises HistoryInvalid, which says what is wrong with the messages.
     """
     return AsyncSession(_config(harness, keywords), history)
 
@@ -270,16 +271,17 @@ def amap(prompt: str, rows: object, **keywords: Unpack[RowsKeywords]) -> Corouti
         prompt: a text. `{{name}}` stands for a column, or, if there is no such column, for one of `variables`. In a table of
             texts, `{{row}}` stands for the text.
         rows: a pandas or polars DataFrame, or an iterable of dicts or texts. Each row is read when it is needed.
-        concurrency: the number of rows at once; with `executor`, in each worker.
+        concurrency: how many rows run at once; with `executor`, how many in each worker.
         store: a file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again.
         max_cost: US dollars for all rows together. `timeout`, `max_turns` and the limits in `options` are for one row.
-        on_error: "stop": no further row begins after a row that failed.
-        executor: a `concurrent.futures.Executor` (a process pool, loky, Dask's `Client.get_executor()`) whose workers run rows.
+        on_error: "stop" begins no further row after a row that failed; "continue" goes on.
+        executor: a `concurrent.futures.Executor` whose workers run the rows: a process pool, loky, Dask's
+            `Client.get_executor()`.
         variables: name -> value, for names in the prompt that are no column.
         model: as for `aagent`, or a function that takes the row (column -> cell) and returns a ScriptedModel.
 
-    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Raises what `aagent` raises before anything is
-    sent, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
+    Returns a `Rows`. A row that fails raises nothing: it is in `rows.failed`. Before anything is sent, raises what `aagent`
+    raises, and ArgumentInvalid for a name in the prompt that is neither a column nor a variable.
     """
     run = _make_rows_run(prompt, rows, keywords)
     return Pending(_collect(run), "amap(…)")
@@ -311,7 +313,7 @@ def _make_rows_run(prompt: str, rows: object, keywords: RowsKeywords) -> RowsRun
 
 
 def load(path: str | Path, *, repair: bool = False) -> list[dict[str, Any]]:
-    """The conversation in a file written by `session.save(path)`, to give back as `agent_session(history=…)`.
+    """Read the messages that `session.save(path)` has written. `agent_session(…, history=load(path))` continues with them.
 
     The file may also hold a bare list of OpenAI messages. `repair` makes an invalid conversation valid, changing as little
     as possible. Raises HistoryInvalid if the file holds no conversation, or one that no provider would accept.

@@ -42,7 +42,7 @@ _REFUSALS = frozenset({401, 403, 404, 429})
 MOST = 600
 """Characters of a provider's own error text that are shown."""
 MOST_READ = 20_000
-"""Characters of it that are read at all: a server may answer with megabytes."""
+"""Characters of such a text that are read at all, since a server may answer with megabytes."""
 
 
 _NO_STREAM = (r"\bstream", r"\bnot\b|n't|cannot|unsupported|disable|must be verified")
@@ -76,13 +76,13 @@ def read_retry_after(error: BaseException) -> float | None:
 
 
 def read_status(error: BaseException) -> int | None:
-    """The HTTP status that a request was answered with; None where there was no answer."""
+    """The HTTP status of the answer to a request; None if there was no answer."""
     status = error.status if isinstance(error, ProviderError) else getattr(error, "status_code", None)
     return status if isinstance(status, int) else None
 
 
 def is_cut(error: BaseException) -> bool:
-    """Whether the server may have worked on a request without an answer: none came in time, or the connection broke.
+    """True if the server may have worked on a request whose answer did not come: after a timeout, or a broken connection.
 
     False for a request that was refused, or for which there was no connection at all. LiteLLM (1.110) has one class for both
     kinds of failed connections; the cause (an error of httpx, requests or aiohttp) tells which it is.
@@ -100,7 +100,7 @@ def is_cut(error: BaseException) -> bool:
 
 
 def is_final(error: BaseException) -> bool:
-    """Whether another try would fail in the same way: the request itself is refused, perhaps in the middle of the stream."""
+    """True if another try would fail, too, since the request itself is refused (perhaps in the middle of the stream)."""
     cause = getattr(error, "original_exception", None) or error
     if isinstance(cause, ProviderError):
         return cause.is_final
@@ -142,7 +142,7 @@ def redact(text: str, secrets: Iterable[object] = ()) -> str:
 
 
 def list_secrets(request: Request) -> list[object]:
-    """The texts among the request's secrets that must not be shown. The gateway's tags may be."""
+    """The texts in the request's secrets that must not be shown. The gateway's tags, which are in them, may be shown."""
     return [text for name, value in request.secrets.items() for text in find_keys(name, value)]
 
 
@@ -250,7 +250,7 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
             return happened, behind
         return happened, _advise("MidStreamFallbackError" if broke else cause, "" if broke else text, request)
     status = getattr(error, "status_code", None)
-    if kind == "APIError" and status in _REFUSALS:  # for some providers LiteLLM has no class of its own
+    if kind == "APIError" and status in _REFUSALS:  # LiteLLM's only class for some providers
         kind = EXCEPTIONS[status]
     advice = _advise(kind, text, request)
     if advice == _UNREACHED_ADVICE:
@@ -260,14 +260,14 @@ def explain(error: BaseException, request: Request) -> tuple[str, str]:
 
 def log_unexpected(error: BaseException) -> str:
     """Log the traceback of a turn's unexpected error; returns one line about the error. Both without keys."""
-    lines = attempt_call(traceback.format_exception, error)  # runs the error's own code, for its notes
+    lines = attempt_call(traceback.format_exception, error)  # this runs code of the error's class
     told = describe_error(error) if isinstance(lines, Raised) else "".join(lines)
     logging.getLogger(__name__).error("a turn ended in an error that nobody expected\n%s", hide(told))
     return hide(describe_error(error))
 
 
 def _find_own_words(error: BaseException | None) -> str:
-    """The message of a ScriptedModel or a Replay to the person, unchanged, or ""."""
+    """Find the message that a ScriptedModel or a Replay has for the person, unchanged; "" if there is none."""
     for _ in range(8):
         if isinstance(error, PlainRefusal):
             return get_message(error)

@@ -35,7 +35,7 @@ KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
 """Takes a row that has ended."""
 
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
-"""Asks a person about a call of a row. Takes the approval, the row's number and the number of rows. Only one is called at a time."""
+"""Asks a person about a tool call of a row. Takes (approval, the row's number, the number of rows). Called for one at a time."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
 
 @dataclass(eq=False)
 class RowHost(Host):
-    """The host of one row. It passes everything on to the host of all rows, and asks about calls by `ask_row` if there is one."""
+    """The `Host` of one row. It passes everything on to the host of all rows, but asks about tool calls by `ask_row` if given."""
 
     outer: Host
     row: int
@@ -88,7 +88,7 @@ class RowHost(Host):
 
 
 def configure_row(config: Config, job: Job, host: Host) -> Config:
-    """Make the configuration of one row's session. A model that plays a script plays it from its beginning."""
+    """Make the configuration of one row's session. A model with a script begins it anew for each row."""
     route, *fallbacks = (_begin_route(one, job) for one in (config.route, *config.fallbacks))
     return dataclasses.replace(config, route=route, fallbacks=tuple(fallbacks), host=host)
 
@@ -102,8 +102,8 @@ def _begin_route(route: Route, job: Job) -> Route:
 def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEventStream | Row:
     """Return the stream of one row, which has not started yet.
 
-    If the person's function cannot make the row's model, return the failed row. A tool that a person allows "for the session" is
-    allowed in all rows that share `allowed`.
+    If the person's function for `model=` fails, return the row as a failed one. A tool that a person allows "for the session"
+    is allowed in all rows that share `allowed`.
     """
     made = attempt_call(configure_row, config, job, host)
     if isinstance(made, Raised):
@@ -131,7 +131,7 @@ async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -
 
 
 def _explain_end(result: Result, config: Config) -> str | None:
-    """Say why a run has no valid answer; None if it has one.
+    """Say why a row's run has no valid answer; None if it has a valid one.
 
     With `on_limit="answer"`, an answer that was given at a limit is valid.
     """

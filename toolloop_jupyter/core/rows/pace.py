@@ -22,13 +22,13 @@ FINAL = frozenset({401, 402, 403, 404})
 OUT_OF_QUOTA = ("insufficient_quota", "exceeded your current quota", "billing")
 """Texts (in lower case) in the message of a 429 that does not go away after a pause."""
 LONGEST_PAUSE = 30.0
-"""The longest pause in seconds, if the provider does not say how long to wait."""
+"""The longest pause in seconds, if the provider asks for none."""
 MOST_PAUSES = 8
-"""After so many pauses without an answer between them, the next refusal ends the run."""
+"""After so many pauses in a row, with no answered call between them, the next refusal ends the run."""
 GROWTH = 0.25
-"""When as many calls have been answered as may be under way at once, that number grows by this; after `CALM`, it grows by one."""
+"""N calls may be under way at once. After N more answers, N grows by GROWTH; if `CALM` has passed, it grows by one."""
 CALM = 60.0
-"""Seconds without a refusal, after which the concurrency grows faster."""
+"""After so many seconds without a refusal, N grows faster."""
 
 
 class Turns:
@@ -76,7 +76,7 @@ class Pace(Gate):
         self.cost = 0.0
         """US dollars so far, as far as the cost is known."""
         self.is_final = False
-        """Whether a call was refused for a reason that holds for all other calls, too."""
+        """True if a call was refused for a reason that holds for all other calls, too."""
         self._resume_at = 0.0
         self._older = 0
         """The number of calls that were under way when the last pause began and have not ended yet."""
@@ -111,7 +111,7 @@ class Pace(Gate):
         try:
             await turn
         except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it got its turn and was cancelled at the same moment
+            if turn.done() and not turn.cancelled():  # cancelled just after it got its turn
                 self.under_way -= 1
                 self._let_in()
             raise

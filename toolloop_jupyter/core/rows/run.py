@@ -49,7 +49,7 @@ class RowsRun:
         """Check everything. Nothing is sent before `collect`.
 
         `config`: the configuration of each row, made by `build_config`. Its `timeout` and its limits are for one row.
-        `ask`: asks a person in place of the host. While it waits, other rows go on.
+        `ask`: asks a person, in place of the host. While a row waits for the person, other rows go on.
         Raises ArgumentInvalid or ArgumentTypeInvalid for `rows` that cannot be read, for a name in the prompt that is neither
         a column nor one of `variables`, and for invalid options. Raises ValueError if a call needs an approval and nobody can
         be asked.

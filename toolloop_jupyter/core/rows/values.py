@@ -42,7 +42,7 @@ class Row:
     seconds: float = 0.0
     """The seconds of its run."""
     from_store: bool = False
-    """Whether the row was taken from the store and not run now."""
+    """True if the row was taken from the store and not run now."""
 
     @property
     def cost(self) -> float | None:
@@ -51,7 +51,7 @@ class Row:
 
     @property
     def tokens(self) -> int:
-        """Tokens of all its model calls, sent and received."""
+        """Tokens of all model calls of the row, sent and received."""
         return 0 if self.result is None else self.result.usage.total_tokens
 
     @property

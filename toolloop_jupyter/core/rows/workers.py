@@ -1,7 +1,7 @@
-"""Runs rows in the worker processes of an executor: sends chunks of rows, and gets lines of JSON, as a store has them.
+"""Runs rows in the worker processes of an executor. Sends chunks of rows; each row comes back as one line of JSON.
 
 A worker runs its chunk on an event loop of its own, and builds the run's configuration again. Functions and classes are sent
-to it; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as the row has
+to the worker; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as the row has
 ended. A worker on another machine cannot connect to this process, so its rows come back with their chunk.
 """
 
@@ -62,7 +62,7 @@ class Workers:
     """Runs rows in the workers of an executor."""
 
     def __init__(self, executor: Any, config: Config, concurrency: int, max_cost: float | None) -> None:
-        """Pack all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names a part that cannot be sent."""
+        """Pickle all that the workers need. Raises ArgumentInvalid or ArgumentTypeInvalid, which names what cannot be sent."""
         if not isinstance(executor, Executor):
             hint = "; write client.get_executor()" if hasattr(executor, "get_executor") else ""
             raise ArgumentTypeInvalid(
@@ -180,9 +180,9 @@ class Workers:
     async def _run_chunk(
         self, chunk: Sequence[Job], address: object, receipt: Receipt, lost: int = 0
     ) -> None:
-        """Run one chunk. If its worker is lost, run the rows that have not come back again, the last time each one alone.
+        """Run one chunk. If its worker dies, run again the rows that have not come back; the last time, run each row alone.
 
-        `lost`: how often a worker of these rows was lost before.
+        `lost`: how often a worker of these rows has died before.
         """
         jobs = [job for job in chunk if job.number not in receipt.told]
         if not jobs or self._over.is_set():
@@ -208,7 +208,7 @@ class Workers:
                 receipt.take(json.dumps(encode_row(Row(job.number, job.key, {}, None, why))))
 
     async def _submit(self, jobs: Sequence[Job], address: object) -> Outcome:
-        """Run rows in a worker, and return their lines, or the exception."""
+        """Run rows in a worker. The Outcome has their lines, or the exception."""
         sent = [job if self._takes_rows else dataclasses.replace(job, input={}) for job in jobs]
         packed = attempt_call(self._pickler.dumps, sent)
         if isinstance(packed, Raised):
@@ -230,7 +230,7 @@ class Workers:
     def _renew(self, broken: Executor) -> None:
         """Replace a broken pool by a new one of the same kind. Dask's executor is kept, since its cluster has other workers."""
         if broken is not self._executor:
-            return  # another of its chunks has done it already
+            return  # the end of another chunk has replaced it already
         loky: Any = sys.modules.get("loky")
         pool: Any = broken
         if loky is not None and type(pool).__module__.startswith("loky"):
@@ -241,17 +241,17 @@ class Workers:
 
 
 def _is_lost(error: BaseException | None) -> bool:
-    """Whether the error means that a worker has died, and not that the work has failed."""
+    """True if the error means that a worker has died, and not that the work has failed."""
     return isinstance(error, BrokenExecutor) or type(error).__module__.startswith("distributed")
 
 
 class Receipt:
-    """Takes the lines of rows that come back from workers. A second line of the same row is ignored."""
+    """Takes the finished rows that workers send back, each as one line of JSON. If a row comes twice, the second is ignored."""
 
     def __init__(
         self, keep: Callable[[Mapping[str, Any]], Awaitable[None]], fail: Callable[[str], object]
     ) -> None:
-        """`keep` is called with each line. `fail` is called with the reason if no more rows can be run."""
+        """`keep` is called with the data of each line. `fail` is called with the reason if no more rows can be run."""
         self.told: set[int] = set()
         """The numbers of the rows that have come back."""
         self.fail = fail
@@ -280,7 +280,7 @@ class Receipt:
 
 
 class _Mailbox:
-    """Receives the lines of rows that workers on this machine have finished."""
+    """Receives the finished rows of workers on this machine, each as one line of JSON."""
 
     def __init__(self, receipt: Receipt) -> None:
         self._receipt, key = receipt, os.urandom(32)

@@ -1,4 +1,4 @@
-"""LiteLLM's keywords of a run, checked once, before the run starts, and made into its Config."""
+"""Checks LiteLLM's keywords of a run, once, before the run starts, and makes a Config of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Keywords(TypedDict, total=False):
     """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
 
     sandbox: object
-    """The folder whose changed files are reported: `sandbox.local(path)`, LiteLLM's own, a path or None. Confines nothing."""
+    """The folder whose changed files are reported: a path, `sandbox.local(path)` or LiteLLM's. It does not confine the tools."""
     model: object
     """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
     api_key: str | None
@@ -79,7 +79,7 @@ class Keywords(TypedDict, total=False):
     instructions: str | None
     """The system message."""
     tools: Sequence[Callable[..., Any]]
-    """Python functions; one that cannot be described to a model raises ToolDefinitionError."""
+    """Python functions. A function that cannot be described to a model raises ToolDefinitionError."""
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
@@ -89,16 +89,16 @@ class Keywords(TypedDict, total=False):
     output: object
     """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
     max_turns: int | None
-    """Tool calls in one turn."""
+    """The most tool calls in one turn."""
     timeout: float | None
-    """Seconds for one turn."""
+    """The most seconds for one turn."""
     metadata: Mapping[str, object] | None
     """Goes to the gateway's spend logs."""
     options: object
     """`ToolLoopOptions`."""
     install: bool
     observer: Observer | None
-    """Ours: watches the loop's steps."""
+    """Watches the loop's steps. LiteLLM has no such keyword."""
 
 
 DEFAULTS: Keywords = {
@@ -132,7 +132,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Our options, made from LiteLLM's if need be. Raises OptionsMismatch for the options of another harness."""
+    """Return our ToolLoopOptions, made from LiteLLM's if these are given. Raises OptionsMismatch for the options of another harness."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
@@ -152,7 +152,7 @@ def _make_options(options: object) -> ToolLoopOptions:
 
 
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
-"""The keywords that `CHECKS` describes."""
+"""The keywords that `check_values` checks."""
 
 
 def build_config(**keywords: Unpack[Keywords]) -> Config:

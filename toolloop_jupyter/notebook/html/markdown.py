@@ -1,8 +1,8 @@
-"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or lies.
+"""Model text as safe HTML: CommonMark with tables and strikethrough, and nothing that loads, runs or deceives.
 
-Raw HTML is text. Links go to http, https and mailto only and show where they lead; images become links, since a
-fetched picture carries data away. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
-table of contents. All text keeps its dollars apart from MathJax except in formulas.
+Raw HTML is shown as text. Links go to http, https and mailto only, and show where they lead. Images become links, since
+fetching a picture can send data to its server. Headings are not `<h1>` to `<h6>`, which JupyterLab would put into the notebook's
+table of contents. Dollars outside of formulas are hidden from MathJax.
 """
 
 from __future__ import annotations
@@ -142,8 +142,8 @@ def _normalize_link(url: str) -> str:
 def markdown_html(text: str, *, streaming: bool = False) -> str:
     """Safe HTML of markdown `text`.
 
-    While `streaming`, code has one colour and formulas are shown as source; the finished text has both. A fence counts as code
-    before it is closed.
+    While `streaming`, code has one colour and formulas are shown as source; in the finished text, code is in colour and formulas
+    are typeset. A fence counts as code before it is closed.
     """
     if len(text) > LONGEST:
         return f'<pre style="{CODE}">{esc(text)}</pre>'
@@ -151,10 +151,10 @@ def markdown_html(text: str, *, streaming: bool = False) -> str:
 
 
 def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | None:
-    """(the complete part, the rest) of a text that is being written; None while no part is complete.
+    """Split a text that is being written into (its complete part, the rest); None while no part is complete.
 
-    All blocks but the last are complete, once they have `enough` characters. A block of more than `longest` characters is cut at
-    the end of a line; if it was code, the rest begins as code.
+    All Markdown blocks but the last are complete, if they have `enough` characters. If they do not, and the text has more than
+    `longest` characters, the text is split at the end of a line. If that line is in code, the rest begins with a new fence.
     """
     ends = [match.end() for match in re.finditer("\n", text)]
     if len(text) < enough or not ends:
@@ -229,7 +229,7 @@ _ENVIRONMENTS = frozenset(
     gather* split equation equation* multline multline*
     """.split()  # noqa: SIM905 - as above
 )
-_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # the end of a line first: the letters behind it are letters
+_MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 _ROW = "\\\\"
 # "\\[9999em]" is a gap of that height; a column's specification may hold lengths and repetitions.
@@ -287,7 +287,7 @@ def _is_money(content: str) -> bool:
 
 
 def add_math(md: MarkdownIt) -> None:
-    """Teach a parser the formula delimiters: tokens `math` with `.content` and `.meta["display"]`."""
+    """Make a parser recognise formulas: as tokens `math` with `.content` and `.meta["display"]`."""
     md.inline.ruler.before("escape", "math", _read_inline)
     md.block.ruler.before("fence", "math_block", _read_block, {"alt": ["paragraph", "blockquote", "list"]})
 
@@ -321,8 +321,8 @@ def _read_inline(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - ma
     return False
 
 
-def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - as above
-    """A formula on lines of its own. Its lines may look like items of a list."""
+def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -> bool:  # noqa: N803, FBT001 - markdown-it calls it so
+    """Read a formula on lines of its own. Its lines may look like items of a list."""
     if state.sCount[startLine] - state.blkIndent >= 4:
         return False
     first = state.getLines(startLine, startLine + 1, state.blkIndent, False).strip()
@@ -355,12 +355,12 @@ def _read_block(state: StateBlock, startLine: int, endLine: int, silent: bool) -
 # --- code in colour: Pygments' tokens as a few classes that `style` gives a light and a dark colour ---
 
 LONGEST_CODE = 20_000
-"""Characters; longer code stays in one colour, so that a huge result costs no time."""
+"""Characters. Longer code stays in one colour, so that a huge result costs no time."""
 _LONGEST_LINE = 1_000
 """Characters of a line. Some lexers need time in proportion to the square of a line's length."""
 
-# A fixed set: names come from the model, unknown ones would make Pygments search all installed plugins, and some
-# of its five hundred lexers take very long on text made for that.
+# A fixed set, because the model writes the names. An unknown name would make Pygments search all installed plugins, and some
+# of its five hundred lexers take very long for a text that was made for that.
 _LANGUAGES = """
 python py python3 py3 pycon json bash sh shell zsh console yaml toml ini cfg sql postgresql javascript js typescript ts
 html xml css diff c cpp c++ java go golang rust rs r julia ruby rb dockerfile docker make makefile tex latex
@@ -402,7 +402,7 @@ def highlight(code: str, language: str = "") -> str:
     if name not in _KNOWN or len(code) > LONGEST_CODE or max(map(len, code.split("\n"))) > _LONGEST_LINE:
         return esc(code)
     tokens = list(_find_lexer(name).get_tokens(code))
-    if tokens and not code.endswith("\n"):  # most lexers want one, and are given it
+    if tokens and not code.endswith("\n"):  # Pygments has added a newline for the lexer
         tokens[-1] = (tokens[-1][0], tokens[-1][1].removesuffix("\n"))
     parts = []
     for css, run in groupby(tokens, lambda token: _find_class(token[0])):
