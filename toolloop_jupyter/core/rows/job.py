@@ -221,6 +221,8 @@ class RowTasks:
         while self._streams and not self._state.is_cut:
             await self._state.wait_for_change()
         if self._streams:
+            for stream in self._streams.values():
+                stream.cancel()
             await asyncio.wait(self._streams, timeout=STOP_WAIT)
 
     async def _run_row(self, stream: AsyncEventStream, job: Job, keep: KeepRow) -> None:
@@ -229,8 +231,3 @@ class RowTasks:
     def _is_full(self) -> bool:
         asking = self._pace.asking
         return self.running - asking >= self._concurrency or asking >= MOST_ASKING
-
-    def cut(self) -> None:
-        """Cancel the rows under way."""
-        for stream in self._streams.values():
-            stream.cancel()

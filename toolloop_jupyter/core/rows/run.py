@@ -112,7 +112,7 @@ class RowsRun:
         return Rows(
             tally.list_in_order(),
             self.progress,
-            tuple(tally.cut),
+            tally.list_cut(),
             self._state.message,
             tally.table,
             self._presenter,
@@ -211,10 +211,7 @@ class RowsRun:
 
     def _end(self, message: str, *, cut: bool = False) -> None:
         """Begin no further row. `message` says why; only the first message is kept. `cut`: cancel the rows under way, too."""
-        cuts_now = cut and not self._state.is_cut
         self._state.end(message, cut=cut)
-        if cuts_now and isinstance(self._runner, RowTasks):
-            self._runner.cut()
         self._tell()
 
     def _wake(self) -> None:

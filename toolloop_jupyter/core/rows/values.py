@@ -158,6 +158,10 @@ class Tally:
         """Number -> row, in the order of the table."""
         return dict(sorted(self.ended.items()))
 
+    def list_cut(self) -> tuple[Row, ...]:
+        """The rows that were cut, in the order of the table."""
+        return tuple(sorted(self.cut, key=lambda row: row.number))
+
     def _find_rate(self) -> float:
         """Rows per second: of the newest RATE_OF rows, or of all rows if there are fewer. Rows from the store do not count."""
         since = self._ends[0] if len(self._ends) == RATE_OF else self.began
@@ -235,7 +239,8 @@ class Rows(Sequence[Row]):
     progress: RowsProgress = RowsProgress()
     """The progress of the run when this value was made."""
     cut: tuple[Row, ...] = field(default=(), repr=False)
-    """Rows that were under way when the run was stopped. They are not in `ended`; their cost is in `cost`."""
+    """Rows that were under way when the run was stopped, in the order of the table. They are not in `ended`; their cost is in
+    `cost`."""
     message: str = ""
     """Why the run ended early, in one line; "" if it ran to its end."""
     table: Table | None = field(default=None, repr=False, compare=False)
