@@ -242,8 +242,10 @@ def _check_settings(settings: ToolSettings, name: str | None, description: objec
     problems = []
     if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
         problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    numbers = (("timeout", settings.timeout, "seconds"), ("max_result", settings.max_result, "characters"))
-    value: object
+    numbers: tuple[tuple[str, Any, str], ...] = (
+        ("timeout", settings.timeout, "seconds"),
+        ("max_result", settings.max_result, "characters"),
+    )
     for keyword, value, unit in numbers:
         if value is not None and not (isinstance(value, Real) and float(value) > 0):
             problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {shorten_repr(value, 500)}")
