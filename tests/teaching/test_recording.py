@@ -601,3 +601,34 @@ async def test_a_call_that_the_recording_does_not_have(tmp_path: Path) -> None:
         "RecordingError: lesson.jsonl has no result of this call of double"
     )
     assert asked == ["Answered from lesson.jsonl; nothing runs."]
+
+
+OF_OTHER_TYPES = {
+    "a text for calls": {"role": "assistant", "tool_calls": "f()"},
+    "a number among the calls": {"role": "assistant", "tool_calls": [5]},
+    "a call without a function": {"role": "assistant", "tool_calls": [{"id": "c1"}]},
+    "arguments as an object": {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": "f", "arguments": {}}}],
+    },
+    "a number for a name": {
+        "role": "assistant",
+        "tool_calls": [{"function": {"name": 5, "arguments": "{}"}}],
+    },
+    "a number for a text": {"role": "user", "content": 5},
+    "a text among the parts": {"role": "user", "content": ["x"]},
+    "a list for a role": {"role": ["user"], "content": "x"},
+}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [*({"sent": message} for message in OF_OTHER_TYPES.values()), {"end": {"finish_reason": ["stop"]}}],
+)
+def test_a_message_of_other_types(tmp_path: Path, line: dict[str, Any]):
+    """A message or an end that holds other types than one of a run is refused with its line, before anything is played."""
+    lines = [{"toolloop-recording": 1}, {"call": 1}, line, {"end": {"finish_reason": "stop"}}]
+    path = tmp_path / "r.jsonl"
+    path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
+    with pytest.raises(RecordingError, match="line 3 is no line of a recording"):
+        Replay(path)

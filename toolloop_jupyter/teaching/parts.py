@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel
 
 from ..core.events import HarnessError, read_list
-from ..core.execution import attempt, describe_error
+from ..core.execution import attempt, describe_error, shorten_repr
 from ..core.models import Delta, PlainRefusal, ProviderError
 
 Messages: TypeAlias = list[dict[str, Any]]
@@ -225,7 +225,7 @@ def make_parts(content: Content) -> tuple[Part, ...]:
         return (ReplyWith(content),)
     raise ScriptError(
         f"a turn is a text, a part such as call('f', x=1), a function of the messages, or a list of these, "
-        f"not {content!r}"
+        f"not {shorten_repr(content, 500)}"
     )
 
 

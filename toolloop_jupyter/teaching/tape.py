@@ -177,16 +177,39 @@ def _take_line_of(call: Call, entry: JsonObject) -> None:
     if "tool" in entry:
         call.tools.append(_read_object(entry["tool"]))
     elif "sent" in entry:
-        call.messages.append(_read_object(entry["sent"]))
+        call.messages.append(_read_message(entry["sent"]))
         if entry.get("failed") is True:
             call.failed.add(name_result(call.messages[-1]))
     elif "delta" in entry:
         call.deltas.append((_read_number(entry["at"]), _read_object(entry["delta"])))
     else:
         call.end, call.is_whole = _read_object(entry["end"]), True
+        _check_type(call.end, "finish_reason", str)
         usage = _read_object(call.end.get("usage", {}))
         for number in (call.end.get("status", 0), *map(usage.get, _COUNTED, (0, 0, 0))):
             _read_number(number)
+
+
+def _read_message(value: object) -> JsonObject:
+    """A message, whose texts, parts and calls have their types: whoever reads it later need not ask."""
+    message = _read_object(value)
+    _check_type(message, "role", str)
+    _check_type(message, "content", str, list)
+    _check_type(message, "tool_calls", list)
+    _check_type(message, "tool_call_id", str)
+    for part in message["content"] if isinstance(message.get("content"), list) else ():
+        _read_object(part)
+    for one in message.get("tool_calls") or ():
+        function = _read_object(_read_object(one)["function"])
+        _check_type(function, "name", str)
+        _check_type(function, "arguments", str)
+    return message
+
+
+def _check_type(holder: ReadObject, name: str, *types: type) -> None:
+    value = holder.get(name)
+    if value is not None and type(value) not in types:
+        raise TypeError(f"{name} is {value!r:.60}")
 
 
 def _read_object(value: object) -> JsonObject:

@@ -385,6 +385,14 @@ class TestRefused:
         """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
         assert refusal(kind(), lambda: 1)[0] == f"{kind.__name__}: to look at it raised Oddity: boom"
 
+    @pytest.mark.parametrize(
+        "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
+    )
+    def test_a_setting_of_another_type(self, settings):
+        """A setting of `@tool` that is no text, or no number above 0, is refused where it is written."""
+        with pytest.raises(ToolDefinitionError, match=f"@tool: {next(iter(settings))} "):
+            tool(**settings)
+
     def test_a_default_that_cannot_be_copied(self):
         """If a default's own code raises while it is copied, the call gets the default itself."""
         default = UncopiedDefault(a=1)

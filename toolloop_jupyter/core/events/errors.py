@@ -26,7 +26,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..execution import is_exactly
+from ..execution import is_exactly, shorten_repr
 from ..text import hide, hide_suspected, list_some, plain
 from .events import ImageMode
 
@@ -178,16 +178,20 @@ class Check:
             if is_exactly(value, *self.choices):
                 return None
             words = " or ".join(", ".join(f'"{choice}"' for choice in self.choices).rsplit(", ", 1))
-            return ArgumentInvalid(f"{name} must be {words}, got {value!r}")
+            return ArgumentInvalid(f"{name} must be {words}, got {shorten_repr(value, 500)}")
         if value is None and self.or_none:
             return None
         if not isinstance(value, self.types) or (isinstance(value, bool) and self.types is not bool):
             words = f"{self.words} or None" if self.or_none else self.words
-            return ArgumentTypeInvalid(f"{name} must be {words}, got {type(value).__name__} {value!r:.60}")
+            return ArgumentTypeInvalid(
+                f"{name} must be {words}, got {type(value).__name__} {shorten_repr(value, 60)}"
+            )
         if self.least is not None and not value >= self.least:
-            return ArgumentInvalid(f"{name} must be >= {self.least}, got {value!r}")
+            return ArgumentInvalid(f"{name} must be >= {self.least}, got {shorten_repr(value, 500)}")
         if self.above is not None and not value > self.above:
-            return ArgumentInvalid(f"{name} must be > {self.above}{self.unit}, got {value!r}")
+            return ArgumentInvalid(
+                f"{name} must be > {self.above}{self.unit}, got {shorten_repr(value, 500)}"
+            )
         return None
 
 

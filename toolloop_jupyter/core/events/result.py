@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ..execution import shorten_repr
 from ..text import hide, hide_in_repr, make_wire_name
 from .approval import Approval, Decision
 from .events import (
@@ -109,7 +110,11 @@ class Result:
         """
         __tracebackhide__ = True  # pytest then shows the line of the test, and no line of this file
         if arguments is not None and not isinstance(arguments, Mapping):
-            raise TypeError(hide(f"write assert_called(tool, name=value, times=count), not {arguments!r}"))
+            raise TypeError(
+                hide(
+                    f"write assert_called(tool, name=value, times=count), not {shorten_repr(arguments, 500)}"
+                )
+            )
         wanted, name = {**(arguments or {}), **more}, find_name(tool)
         named = [call for call in self.calls if call.name == name]
         fitting = [call for call in named if _fits(call, wanted)]
@@ -231,7 +236,9 @@ def find_name(tool: Tool) -> str:
     name = getattr(mark, "name", None) or getattr(tool, "__name__", None)
     if not isinstance(name, str):
         raise TypeError(
-            hide(f"name the tool, or give its function: assert_called('search_code'), not {tool!r}")
+            hide(
+                f"name the tool, or give its function: assert_called('search_code'), not {shorten_repr(tool, 500)}"
+            )
         )
     return name
 

@@ -59,7 +59,7 @@ def check_policy(policy: object) -> None:
             )
         if policy not in _STRICTNESS:
             raise ValueError(
-                f"permissions must be 'full', 'ask', or a mapping of tool names to them, got {policy!r}"
+                f"permissions must be 'full', 'ask', or a mapping of tool names to them, got {shorten_repr(policy, 500)}"
             )
         return
     if isinstance(policy, Mapping):
@@ -73,7 +73,9 @@ def check_policy(policy: object) -> None:
                 raise ValueError(f"permissions[{name!r}] must be 'full', 'ask' or 'deny', got {given}")
         return
     if not callable(policy):
-        raise ValueError(f"permissions must be 'full', 'ask', a mapping or a callable, got {policy!r}")
+        raise ValueError(
+            f"permissions must be 'full', 'ask', a mapping or a callable, got {shorten_repr(policy, 500)}"
+        )
 
 
 def check_names(policy: object, tools: Sequence[Tool]) -> None:

@@ -149,7 +149,7 @@ _FAMILIES: tuple[tuple[Option, re.Pattern[str]], ...] = tuple(
 PROXY = "litellm_proxy/"
 """The beginning of each name of a gateway's model group."""
 _KEYWORDS = "completion_kwargs"
-_ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
+ENVELOPE = ("extra_body", "extra_headers", "extra_query", "headers")
 """Options that hold a part of the request: its body, headers or query. None of them may be inside another of them."""
 _HEADERS_ELSEWHERE = frozenset(
     {"custom-llm-provider", "host", "x-forwarded-host", "x-litellm-disable-callbacks", "x-litellm-model"}
@@ -177,7 +177,7 @@ def is_of_route(name: str) -> bool:
     A fallback model of another provider gets no such option.
     """
     option = find_option(name)
-    return name in (*_ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
+    return name in (*ENVELOPE, *_OF_ROUTE) or (option is not None and option.kind is Kind.DIRECT)
 
 
 _OF_ROUTE = (
@@ -244,7 +244,7 @@ def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tup
     """Yield (where, name, value) of each option; for a gateway, also of the options in the body, the query and the headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
-        if gateway and name in _ENVELOPE and isinstance(value, Mapping):
+        if gateway and name in ENVELOPE and isinstance(value, Mapping):
             yield from ((str(name), str(key), item) for key, item in value.items())
 
 
@@ -253,7 +253,7 @@ def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> 
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS
-    if within and name in _ENVELOPE:
+    if within and name in ENVELOPE:
         return _ON_GATEWAY
     option = find_option(name)
     if option is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from ..events import CapabilityUnsupported, FileChange, FileChangeKind, SandboxError
-from ..execution import attempt
+from ..execution import attempt, shorten_repr
 
 SKIPPED = {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".ipynb_checkpoints"}
 SKIPPED |= {".mypy_cache", ".pytest_cache", ".ruff_cache"}
@@ -83,7 +83,7 @@ def make_sandbox(sandbox: object) -> Sandbox:
     if isinstance(sandbox, str | os.PathLike):
         return LocalSandbox(sandbox)
     raise TypeError(
-        f"sandbox must be sandbox.local(path), a path or None, got {type(sandbox).__name__} {sandbox!r}"
+        f"sandbox must be sandbox.local(path), a path or None, got {type(sandbox).__name__} {shorten_repr(sandbox, 500)}"
     )
 
 

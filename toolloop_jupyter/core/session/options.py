@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
 from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch, check_values
+from ..execution import shorten_repr
 from ..loop import (
     ApprovalHandler,
     Config,
@@ -21,7 +22,7 @@ from ..loop import (
     find_fallbacks,
     find_route,
 )
-from ..models import PROXY, check_completion_options, explain_switch, is_ours
+from ..models import ENVELOPE, PROXY, check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
 from .files import make_sandbox
 
@@ -59,7 +60,9 @@ def require_tool_loop(harness: object) -> None:
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = str(harness).strip().upper().replace("-", "_")
         hint = f" Did you mean Harness.{wanted}?" if wanted in Harness.__members__ else ""
-        raise TypeError(f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {harness!r}.{hint}")
+        raise TypeError(
+            f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {shorten_repr(harness, 500)}.{hint}"
+        )
     if harness.name != "TOOL_LOOP":
         raise CapabilityUnsupported(
             f"toolloop_jupyter runs Harness.TOOL_LOOP only; use litellm.aagent(Harness.{harness.name}, …, stream=True) "
@@ -143,12 +146,32 @@ def _make_options(options: object) -> ToolLoopOptions:
                 f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
             )
         options = ToolLoopOptions(completion_kwargs=given)
+    options = replace(options, completion_kwargs=_copy_options(options.completion_kwargs))
     tries = options.completion_kwargs.get("num_retries")
     if tries is not None and (not isinstance(tries, int) or tries < 0):
         raise ValueError(
-            f"num_retries must be a whole number >= 0, got {tries!r}; write completion_kwargs={{'num_retries': 2}}"
+            f"num_retries must be a whole number >= 0, got {shorten_repr(tries, 500)}; write completion_kwargs={{'num_retries': 2}}"
         )
     return options
+
+
+def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
+    """A copy of `completion_kwargs`: what is checked is what is sent. Raises ArgumentTypeInvalid."""
+    copied = dict(given)
+    for name, value in copied.items():
+        if type(name) is not str:
+            raise ArgumentTypeInvalid(
+                f"a name in completion_kwargs must be plain text, got {shorten_repr(name)} of type {type(name).__name__}"
+            )
+        if name not in ENVELOPE or value is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise ArgumentTypeInvalid(
+                f"{name} in completion_kwargs must be a mapping of names to values, got {type(value).__name__}; "
+                f"write {name}={{'NAME': 'VALUE'}}"
+            )
+        copied[name] = dict(value)
+    return copied
 
 
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
@@ -177,6 +200,8 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
             raise ValueError(wrong)
     output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
+    if observer is not None and not isinstance(observer, Observer):
+        raise ArgumentTypeInvalid(f"observer must be an Observer or None, got {type(observer).__name__}")
     return Config(
         route=route,
         fallbacks=fallbacks,

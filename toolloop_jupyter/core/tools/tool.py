@@ -16,6 +16,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal, TypeVar, overload
 
 from ..events import ToolDefinitionError, freeze
@@ -220,12 +221,15 @@ def tool(
             time, also if it is async: functions of a notebook share its variables.
     """
     settings = ToolSettings(permissions, timeout, thread, max_result, capture_output, parallel)
-    _check_settings(settings, name)
+    _check_settings(settings, name, description)
+    description = None if description is None else str.__str__(description)
     name = None if name is None else str.__str__(name)  # an exact str: a subclass may equal anything
 
     def mark(marked: Function) -> Function:
         if not callable(marked):
-            raise ToolDefinitionError([f"@tool marks functions, got {marked!r}; settings are given by name"])
+            raise ToolDefinitionError(
+                [f"@tool marks functions, got {shorten_repr(marked, 500)}; settings are given by name"]
+            )
         if inspect.ismethod(marked) or inspect.isbuiltin(marked):
             marked = functools.partial(marked)
         setattr(marked, _MARK, _Mark(settings, name, description))
@@ -234,17 +238,22 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _check_settings(settings: ToolSettings, name: str | None) -> None:
+def _check_settings(settings: ToolSettings, name: str | None, description: object) -> None:
     problems = []
     if (own := settings.permissions) is not None and not is_exactly(own, "full", "ask"):
         problems.append(f'@tool: permissions must be "full" or "ask" as plain text, got {shorten_repr(own)}')
-    numbers = (("timeout", settings.timeout, "seconds"), ("max_result", settings.max_result, "characters"))
+    numbers: tuple[tuple[str, Any, str], ...] = (
+        ("timeout", settings.timeout, "seconds"),
+        ("max_result", settings.max_result, "characters"),
+    )
     for keyword, value, unit in numbers:
-        if value is not None and not value > 0:
-            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {value!r}")
+        if value is not None and not (isinstance(value, Real) and float(value) > 0):
+            problems.append(f"@tool: {keyword} is in {unit} and more than 0, got {shorten_repr(value, 500)}")
     given: object = name
     if given is not None and not (isinstance(given, str) and str.__str__(given).strip()):
         problems.append(f"@tool: name must be some text, got {name!r}")
+    if description is not None and not isinstance(description, str):
+        problems.append(f"@tool: description must be text, got {shorten_repr(description)}")
     if problems:
         raise ToolDefinitionError(problems)
 
@@ -329,7 +338,7 @@ def _make_tool(function: Function) -> Tool:
     given: object = function
     if not callable(given):
         hint = ": the function itself, without quotes" if isinstance(given, str) else ""
-        raise ToolDefinitionError([f"a tool is a function{hint}, got {given!r}"])
+        raise ToolDefinitionError([f"a tool is a function{hint}, got {shorten_repr(given, 500)}"])
     mark = _get_mark(function)
     name = mark.name or get_python_name(function)
     if name == "<lambda>":
