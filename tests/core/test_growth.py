@@ -21,6 +21,7 @@ from toolloop_jupyter.core.events.errors import HistoryInvalid
 from toolloop_jupyter.core.events.events import ToolCall, ToolResult
 from toolloop_jupyter.core.models.assembly import Assembly, split_objects
 from toolloop_jupyter.core.text import bounds
+from toolloop_jupyter.core.tools import arguments
 from toolloop_jupyter.core.tools import messages as complaints
 from toolloop_jupyter.core.tools.arguments import SentArguments, parse_arguments
 from toolloop_jupyter.core.tools.messages import InvalidArguments
@@ -435,6 +436,16 @@ SHAPES = {
     "objects": {"items": [{"n": 1} for _ in range(bounds.MOST_VALUES // 3 - 5)]},
     "wrong values": {"items": ["x"] * (bounds.MOST_VALUES - 5)},
 }
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 60 + "]" * 60, '{"a":' * 60 + "1" + "}" * 60], ids=["lists", "objects"]
+)
+def test_too_many_nested_values_are_not_built(text, monkeypatch):
+    """Text with more lists or objects than are taken is refused before a decoder reads it, also where it has few commas."""
+    monkeypatch.setattr(arguments, "_DECODER", None)
+    with pytest.raises(InvalidArguments, match="more than 10,000 values"):
+        parse_arguments('{"a": [' + ",".join([text] * (bounds.MOST_VALUES // 50)) + "]}")
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import builtins
 import gc
+import sys
 
 import pytest
 from pydantic import BaseModel, field_validator
@@ -41,6 +42,18 @@ class NoNotes(Exception):
     @property
     def __notes__(self):
         raise Panic
+
+
+class Liar(Exception):
+    """An error that raises when it is asked for its class, as each `isinstance` does."""
+
+    __class__ = property(lambda self: sys.exit(9))
+
+
+class Claims(Exception):
+    """An error that says that it is an interrupt."""
+
+    __class__ = KeyboardInterrupt
 
 
 class Clock(asyncio.CancelledError):
@@ -132,6 +145,8 @@ RAISED = [
     (Mute, "Mute: <without a text: SystemExit>"),
     (lambda: OddNotes("n"), "OddNotes: n"),
     (lambda: NoNotes("n"), "NoNotes: n"),
+    (Liar, "MaskedError: an error of the class Liar, which says that it is another one"),
+    (Claims, "MaskedError: an error of the class Claims, which says that it is another one"),
 ]
 # Of a task that a tool has made itself, asyncio lets SystemExit out of the loop, and forgets what a cancelled one raised.
 NOT_IN_A_TASK = [

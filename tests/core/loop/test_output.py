@@ -399,3 +399,29 @@ def test_an_output_that_cannot_be_described():
     """A class that pydantic knows nothing of is refused before anything starts."""
     with pytest.raises(ValueError, match="cannot be described"):
         Output(object())
+
+
+class Endless(BaseModel):
+    other: Endless
+
+
+class HookRaises:
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source, handler):
+        raise SystemExit(2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"),
+    [
+        (Endless, "no value can satisfy Endless: each one needs another one inside it."),
+        (Literal[()], "cannot be empty"),
+        (HookRaises, "SystemExit: 2."),
+        (Annotated[int, Field(gt=5, lt=3)], "no value can satisfy"),
+    ],
+)
+def test_a_type_that_cannot_be_described(kind, why):
+    """A type that no value satisfies, or whose own code raises anything, is refused before the run, and the reason is said."""
+    with pytest.raises(ValueError, match="cannot be described") as caught:
+        Output(kind)
+    assert why in str(caught.value)

@@ -12,6 +12,7 @@ from support.servers import answer, failure
 from toolloop_jupyter import Harness, ToolLoopOptions, aagent, aagent_session
 from toolloop_jupyter.core.models.client import load_litellm
 from toolloop_jupyter.core.models.options import Kind, check_completion_options, find_option
+from toolloop_jupyter.core.session.options import build_config
 
 KEY = "sk-gateway-0123456789"
 ROUTES = {"gateway": "litellm_proxy/coder", "direct": "openai/stub"}
@@ -325,3 +326,48 @@ def test_what_the_proxy_bans_from_a_body_does_not_reach_it():
     for name in banned - managed:
         with pytest.raises(ValueError, match=f"^{name} in extra_body is refused: "):
             check_completion_options({"extra_body": {name: "x"}}, gateway=True)
+
+
+class Elsewhere(str):
+    """A name that reads as a harmless one."""
+
+    __slots__ = ()
+
+    def __str__(self):
+        return "temperature"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"extra_headers": "X-A: b"}, "extra_headers in completion_kwargs must be a mapping"),
+        ({"extra_body": [("model", "other")]}, "extra_body in completion_kwargs must be a mapping"),
+        ({Elsewhere("fallbacks"): ["other"]}, "a name in completion_kwargs must be plain text"),
+        ({1: 2}, "a name in completion_kwargs must be plain text"),
+    ],
+)
+def test_names_and_envelopes_of_another_type(given, said):
+    """What is no plain name, or no mapping where one is needed, is refused before the run, and cannot pass as something else."""
+    with pytest.raises(TypeError, match=said):
+        build_config(model="openai/m", options=ToolLoopOptions(completion_kwargs=given))
+
+
+def test_options_are_sent_as_they_were_checked():
+    """A mapping that changes after the check, or says something else at the second look, changes nothing."""
+
+    class Second(dict):
+        def items(self):
+            return [("temperature", 0), ("fallbacks", ["other"])]
+
+    given = Second(temperature=1)
+    body = {"a": 1}
+    given["extra_body"] = body
+    config = build_config(model="openai/m", options=ToolLoopOptions(completion_kwargs=given))
+    given["fallbacks"], body["model"] = ["other"], "other"
+    assert config.options.completion_kwargs == {"temperature": 1, "extra_body": {"a": 1}}
+
+
+def test_an_observer_of_another_class():
+    """What is no Observer is refused before the run."""
+    with pytest.raises(TypeError, match="observer must be an Observer or None, got int"):
+        build_config(model="openai/m", observer=5)

@@ -18,6 +18,7 @@ import pytest
 from pydantic import BaseModel
 
 import toolloop_jupyter as tl
+from support.servers import answer, failure
 from toolloop_jupyter import amap
 from toolloop_jupyter.core.loop.spending import Spending
 from toolloop_jupyter.core.rows import RowsOptions, RowsRun, workers
@@ -240,6 +241,28 @@ async def test_the_demonstration_model(pool):
     rows = await amap("Say hello to {{row}}", ["Ada", "Ben"], model="toolloop/demo", executor=pool)
     assert rows.failed == []
     assert {row.result.model for row in rows} == {"toolloop/demo"}
+
+
+async def test_a_fallback_in_a_worker_has_the_runs_key(pool, serve):
+    """A worker asks the second model at the run's address with the run's key, and no row shows the key."""
+    server = serve(
+        lambda received: failure(400, "no") if received.body["model"] == "first" else answer("Second.")
+    )
+    key = "sk-run-4711-0815-abcdef"
+    rows = await amap(
+        "{{row}}",
+        ["a", "b", "c"],
+        model="openai/first",
+        api_base=server.base_url,
+        api_key=key,
+        options=tl.ToolLoopOptions(fallback=["openai/second"]),
+        executor=pool,
+    )
+    assert [(row.answer, row.error) for row in rows] == [("Second.", None)] * 3
+    asked = {(one.body["model"], one.headers["authorization"]) for one in server.requests}
+    assert asked == {("first", f"Bearer {key}"), ("second", f"Bearer {key}")}
+    assert key not in repr(rows)
+    assert key not in str([row.result for row in rows])
 
 
 async def test_failures_and_limits(pool):

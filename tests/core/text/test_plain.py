@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolloop_jupyter.core.text.plain import settle_lines
+from toolloop_jupyter.core.text.plain import join_surrogates, settle_lines
 
 
 @pytest.mark.parametrize(
@@ -54,3 +54,9 @@ def test_long_bars_are_quick():
     began = time.process_time()
     assert settle_lines("".join(f"\r{n}/100000" for n in range(100_000))) == "99999/100000"
     assert time.process_time() - began < 3
+
+
+@given(st.text(st.sampled_from("a\u00e9\U0001f600\ud83d\ude00\udbff\udc00"), max_size=12))
+def test_halves_of_characters_are_joined_or_replaced(text):
+    """Two halves become their character, and a half that is alone one replacement character, as Python's codecs do it."""
+    assert join_surrogates(text) == text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")

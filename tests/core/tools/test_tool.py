@@ -71,6 +71,59 @@ class Holder(BaseModel):
     x: Nothing | None = None
 
 
+class Endless(BaseModel):
+    other: tuple[Endless, int]
+
+
+class EndlessList(BaseModel):
+    items: Annotated[list[EndlessList], Field(min_length=1)] | Endless
+
+
+class Tree(BaseModel):
+    leaves: list[Tree]
+    first: Tree | None
+    exactly: Annotated[int, Field(ge=5, le=5)]
+
+
+class Oddity(BaseException):
+    """What Rust code raises (pyo3's PanicException) is no Exception either."""
+
+
+def raise_oddity(*_, **__):
+    raise Oddity("boom")
+
+
+class HookRaises:
+    __get_pydantic_core_schema__ = classmethod(raise_oddity)
+
+
+class JsonHookRaises:
+    __get_pydantic_core_schema__ = classmethod(lambda cls, source, handler: handler(int))
+    __get_pydantic_json_schema__ = classmethod(raise_oddity)
+
+
+class AttributesRaise:
+    __getattr__ = raise_oddity
+
+    def __call__(self, x: int = 1): ...
+
+
+class SignatureRaises:
+    __signature__ = property(raise_oddity)
+
+    def __call__(self, x: int = 1): ...
+
+
+class ClassRaises:
+    __class__ = property(raise_oddity)
+
+    def __call__(self, x: int = 1): ...
+
+
+class UncopiedDefault(dict):
+    __iter__ = items = keys = raise_oddity
+
+
 class TestSpec:
     def test_is_in_openais_format(self):
         """The description that goes to the model has name, description and parameters."""
@@ -281,7 +334,22 @@ class TestRefused:
 
     @pytest.mark.parametrize(
         "kind",
-        [NoReturn, list[NoReturn], dict[str, NoReturn], type[int] | type[str], list[type[int] | type[str]]],
+        [
+            NoReturn,
+            list[NoReturn],
+            dict[str, NoReturn],
+            type[int] | type[str],
+            list[type[int] | type[str]],
+            Literal[()],
+            list[Literal[()]],
+            Endless,
+            Endless | None,
+            dict[str, list[Endless]],
+            Annotated[list["EndlessList"], Field(min_length=1)],
+            Annotated[int, Field(gt=5, lt=3)],
+            Annotated[float, Field(ge=5, lt=5)] | None,
+            list[Annotated[str, Field(min_length=5, max_length=2)]],
+        ],
         ids=repr,
     )
     def test_a_type_that_no_value_satisfies(self, kind):
@@ -293,6 +361,46 @@ class TestRefused:
         (problem,) = refusal(work)
         assert problem.startswith("work: parameter 'x': ")
         assert "cannot be described to a model" in problem
+
+    def test_a_type_that_refers_to_itself(self):
+        """A recursive model that a finite value fits is described."""
+
+        def work(x: Tree): ...
+
+        assert one(work).bind({"x": {"leaves": [], "first": None, "exactly": 5}}).kwargs["x"].exactly == 5
+
+    @pytest.mark.parametrize("kind", [HookRaises, list[JsonHookRaises], "raise_oddity()"], ids=repr)
+    def test_an_annotation_that_raises_anything(self, kind):
+        """The code of an annotation's class may raise what is no Exception: the tool is refused, and the parameter is named."""
+
+        def work(y: int, x=None): ...
+
+        work.__annotations__["x"] = kind
+        (problem,) = refusal(work)
+        assert problem.startswith("work: parameter 'x': ")
+        assert "Oddity: boom" in problem
+
+    @pytest.mark.parametrize("kind", [AttributesRaise, SignatureRaises, ClassRaises])
+    def test_an_object_whose_attributes_raise_anything(self, kind):
+        """A callable object whose attributes raise is refused by its type's name, beside the other tools' problems."""
+        assert refusal(kind(), lambda: 1)[0] == f"{kind.__name__}: to look at it raised Oddity: boom"
+
+    @pytest.mark.parametrize(
+        "settings", [{"description": 5}, {"timeout": "1"}, {"timeout": float("nan")}, {"max_result": [1]}]
+    )
+    def test_a_setting_of_another_type(self, settings):
+        """A setting of `@tool` that is no text, or no number above 0, is refused where it is written."""
+        with pytest.raises(ToolDefinitionError, match=f"@tool: {next(iter(settings))} "):
+            tool(**settings)
+
+    def test_a_default_that_cannot_be_copied(self):
+        """If a default's own code raises while it is copied, the call gets the default itself."""
+        default = UncopiedDefault(a=1)
+
+        def work(x=default):
+            return x
+
+        assert one(work).bind("{}").run() is default
 
     def test_a_class_that_the_annotation_cannot_see(self):
         """A postponed annotation of a class inside a function: one clear line, no NameError (C09)."""

@@ -1,4 +1,4 @@
-"""The only data that crosses rooms: events, approvals, results, requests, and who observes a run."""
+"""The data that the subpackages exchange: events, approvals, results, requests. And the observers of a run."""
 
 from .approval import Approval, DecidedBy, Decision, Scope, freeze, is_same_json, thaw
 from .errors import (
@@ -45,7 +45,9 @@ from .events import (
     Usage,
     make_plain,
     read_content,
+    read_count,
     read_fields,
+    read_list,
 )
 from .observer import (
     Gate,
@@ -118,6 +120,8 @@ __all__ = [
     "is_same_json",
     "make_plain",
     "read_content",
+    "read_count",
     "read_fields",
+    "read_list",
     "thaw",
 ]

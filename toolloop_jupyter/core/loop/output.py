@@ -1,7 +1,7 @@
-"""Structured output: ask the model for it, read it from the answer, explain the faults of an answer.
+"""Structured output: asks the model for it, reads it from the answer, and explains the faults of an answer.
 
-If the model takes `response_format` together with tools, its answer is JSON. If not (`models.takes_response_format` tells),
-the model works as usual, and at the end a user message asks it for the JSON.
+A model that takes `response_format` together with tools (see `models.takes_response_format`) answers in JSON. Any other model
+works as usual, and at the end a user message asks it for the JSON.
 """
 
 from __future__ import annotations
@@ -13,14 +13,13 @@ from typing import Any
 
 from pydantic import (
     BaseModel,
-    PydanticSchemaGenerationError,
     PydanticUserError,
     TypeAdapter,
     ValidationError,
     create_model,
 )
 
-from ..execution import MISSING, Raised, attempt_call, describe_error
+from ..execution import MISSING, Raised, attempt_call, describe_error, get_message, shorten_repr
 from ..tools import (
     JsonSchema,
     describe_type,
@@ -32,11 +31,11 @@ from ..tools import (
 
 _FENCE = re.compile(r"```[\w-]*\s*\n?(.*?)(?:```|\Z)", re.DOTALL)
 _THINK = re.compile(r"^.*</think(?:ing)?>", re.DOTALL)
-"""Up to the last closing tag; the opening one may be in the model's prompt template."""
+"""A thought, up to its last closing tag. The opening tag may be missing, since some prompt templates end with it."""
 _OPENING = re.compile(r"[{\[]")
 MOST_ERRORS = 8
 MOST_TRIES = 200
-"""Places in an answer that are tried as the beginning of JSON: so reading a hostile answer stays cheap."""
+"""The most places in an answer that are tried as the beginning of JSON, so that a hostile answer costs little time."""
 
 
 class OutputProblem(ValueError):
@@ -49,13 +48,18 @@ class Output:
     def __init__(self, kind: Any) -> None:
         """Raises ValueError for something that pydantic cannot describe."""
         self.kind = kind
-        try:
-            self._adapter: TypeAdapter[object] = TypeAdapter(rewrite_annotation(kind))
-            self.schema = describe_type(self._adapter)
-        except (PydanticSchemaGenerationError, PydanticUserError, TypeError, NameError) as error:
+        made = attempt_call(_describe, kind)  # the hooks of a person's own class may raise anything
+        if isinstance(made, Raised):
+            said = (
+                get_message
+                if isinstance(made.error, (PydanticUserError, TypeError, NameError))
+                else describe_error
+            )
+            why = (said(made.error).splitlines() or [type(made.error).__name__])[0]
             raise ValueError(
-                f"output={kind!r} cannot be described: {str(error).splitlines()[0]} Use a pydantic model."
+                f"output={shorten_repr(kind, 500)} cannot be described: {why}{'' if why.endswith('.') else '.'} Use a pydantic model."
             ) from None
+        self._adapter, self.schema = made
         self._fields = frozenset(put_object_on_top(self.schema).get("properties", ()))
         if isinstance(kind, type) and issubclass(kind, BaseModel) and self._fields:
             self._fields |= frozenset(kind.model_fields)
@@ -67,8 +71,8 @@ class Output:
         """The value of `response_format`.
 
         A plain model is sent as its class, as LiteLLM's own loop does. A type that strict mode refuses (by OpenAI's rules:
-        free-form dicts, `default`) is sent as a schema of ours, with strict off if it cannot be met. A type that is not an
-        object is wrapped in one, since all providers want an object.
+        free-form dicts, `default`) is sent as a schema of ours, with `strict` off if even that schema does not fit. A type that
+        is not an object is wrapped in one, since all providers want an object.
         """
         if isinstance(self.kind, type) and issubclass(self.kind, BaseModel) and is_plain(self.schema):
             return self.kind
@@ -82,7 +86,7 @@ class Output:
         }
 
     def read(self, text: str) -> object:
-        """The validated value from a model's answer: bare JSON, fenced, in prose, or in the shape of a tool call.
+        """Return the validated value in a model's answer. Finds JSON that is alone, fenced, in prose, or in the form of a tool call.
 
         Raises OutputProblem with the validation errors of the most likely candidate.
         """
@@ -97,14 +101,14 @@ class Output:
                 return self._validate(candidate)
             except ValidationError as error:
                 problems.append(_explain(error))
-        try:  # a text, a date, one of several words
+        try:  # an answer that is no JSON may fit, too: a text, a date, one of several words
             return self._validate(cleaned)
         except ValidationError:
             raise OutputProblem(problems[0] if problems else "no JSON was found in the answer") from None
 
     def _validate(self, candidate: object) -> object:
         """The validated value. Raises ValidationError, or OutputProblem for any other error of a person's own validator."""
-        # As JSON: so a strict model takes a date's text, and an array for a tuple.
+        # Validated as JSON: then a strict pydantic model takes a date's text, and an array for a tuple.
         value = attempt_call(self._adapter.validate_json, json.dumps(candidate))
         if not isinstance(value, Raised):
             return value
@@ -134,6 +138,11 @@ class Output:
     def correction(self, problem: str) -> str:
         """The user message after an answer that did not validate."""
         return f"Your answer did not validate: {problem}\nAnswer again, with the corrected JSON only."
+
+
+def _describe(kind: Any) -> tuple[TypeAdapter[object], JsonSchema]:
+    adapter: TypeAdapter[object] = TypeAdapter(rewrite_annotation(kind))
+    return adapter, describe_type(adapter)
 
 
 def _find_candidates(text: str) -> Iterator[object]:
@@ -227,12 +236,12 @@ def put_object_on_top(schema: JsonSchema) -> JsonSchema:
 
 
 def can_be_strict(schema: JsonSchema) -> bool:
-    """Whether strict mode can express the whole cleaned schema."""
+    """True if strict mode can express the whole cleaned schema."""
     return not any(_is_free_form(node) or _NOT_STRICT & set(node) for node in walk_schema(schema))
 
 
 def is_plain(schema: JsonSchema) -> bool:
-    """Whether LiteLLM may convert the model's class itself. It always sets strict, so the schema must fit strict mode."""
+    """True if LiteLLM may convert the pydantic class itself. LiteLLM always sets `strict`, so the schema must fit that."""
     return (
         "$ref" not in schema
         and can_be_strict(schema)

@@ -1,4 +1,4 @@
-"""One model call, to a model of ours or through LiteLLM: capabilities, assembly of the message, retries, failures."""
+"""One model call, through LiteLLM or to a model that Python code answers: capabilities, message, retries, failures."""
 
 from .assembly import Assembly, new_call_id, split_objects
 from .call import ModelCall
@@ -12,6 +12,7 @@ from .capabilities import (
 from .client import await_litellm, leave_out_price_list, litellm_loaded, load_litellm, start_loading
 from .failures import log_unexpected, redact
 from .options import (
+    ENVELOPE,
     MANAGED,
     PROXY,
     check_completion_options,
@@ -37,6 +38,7 @@ from .providers import (
 )
 
 __all__ = [
+    "ENVELOPE",
     "MANAGED",
     "PROXY",
     "Answers",

@@ -1,16 +1,17 @@
-"""LiteLLM's keywords of a run, checked once, before the run starts, and made into its Config."""
+"""Checks LiteLLM's keywords of a run, once, before the run starts, and makes a Config of them."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, TypedDict
 
 from typing_extensions import Unpack
 
 from ..events import ArgumentTypeInvalid, CapabilityUnsupported, Observer, OptionsMismatch, check_values
+from ..execution import shorten_repr
 from ..loop import (
     ApprovalHandler,
     Config,
@@ -21,7 +22,7 @@ from ..loop import (
     find_fallbacks,
     find_route,
 )
-from ..models import PROXY, check_completion_options, explain_switch, is_ours
+from ..models import ENVELOPE, PROXY, check_completion_options, explain_switch, is_ours
 from ..tools import make_tools
 from .files import make_sandbox
 
@@ -52,14 +53,16 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Accept `Harness.TOOL_LOOP`, ours or LiteLLM's (whose Harness has the same members).
+    """Accept `Harness.TOOL_LOOP` of our enum, or of LiteLLM's, which has the same members.
 
     Raises TypeError for a value that is no Harness, CapabilityUnsupported for another member.
     """
     if not isinstance(harness, Enum) or harness.name not in Harness.__members__:
         wanted = str(harness).strip().upper().replace("-", "_")
         hint = f" Did you mean Harness.{wanted}?" if wanted in Harness.__members__ else ""
-        raise TypeError(f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {harness!r}.{hint}")
+        raise TypeError(
+            f"harness must be Harness.TOOL_LOOP, got {type(harness).__name__} {shorten_repr(harness, 500)}.{hint}"
+        )
     if harness.name != "TOOL_LOOP":
         raise CapabilityUnsupported(
             f"toolloop_jupyter runs Harness.TOOL_LOOP only; use litellm.aagent(Harness.{harness.name}, …, stream=True) "
@@ -71,7 +74,7 @@ class Keywords(TypedDict, total=False):
     """The keywords that `agent`, `aagent`, `agent_session` and `aagent_session` share."""
 
     sandbox: object
-    """The folder whose changed files are reported: `sandbox.local(path)`, LiteLLM's own, a path or None. Confines nothing."""
+    """The folder whose changed files are reported: a path, `sandbox.local(path)` or LiteLLM's. It does not confine the tools."""
     model: object
     """LiteLLM's model name, `litellm_proxy/<group>`, "toolloop/demo", or a ScriptedModel."""
     api_key: str | None
@@ -79,7 +82,7 @@ class Keywords(TypedDict, total=False):
     instructions: str | None
     """The system message."""
     tools: Sequence[Callable[..., Any]]
-    """Python functions; one that cannot be described to a model raises ToolDefinitionError."""
+    """Python functions. A function that cannot be described to a model raises ToolDefinitionError."""
     skills: Sequence[object]
     disable_tools: Sequence[object]
     permissions: object
@@ -89,16 +92,16 @@ class Keywords(TypedDict, total=False):
     output: object
     """A pydantic model (or dataclass, list, union …) that the final answer must fit."""
     max_turns: int | None
-    """Tool calls in one turn."""
+    """The most tool calls in one turn."""
     timeout: float | None
-    """Seconds for one turn."""
+    """The most seconds for one turn."""
     metadata: Mapping[str, object] | None
     """Goes to the gateway's spend logs."""
     options: object
     """`ToolLoopOptions`."""
     install: bool
     observer: Observer | None
-    """Ours: watches the loop's steps."""
+    """Watches the loop's steps. LiteLLM has no such keyword."""
 
 
 DEFAULTS: Keywords = {
@@ -108,7 +111,7 @@ DEFAULTS: Keywords = {
     "permissions": "full",
     "install": False,
 }
-"""The default values of keywords; the default of all others is None."""
+"""Keyword -> default value. Keywords that are not in this dict have the default None."""
 
 
 def _check_supported(keywords: Keywords) -> None:
@@ -132,7 +135,7 @@ def _check_supported(keywords: Keywords) -> None:
 
 
 def _make_options(options: object) -> ToolLoopOptions:
-    """Our options, made from LiteLLM's if need be. Raises OptionsMismatch for the options of another harness."""
+    """Return our ToolLoopOptions, made from LiteLLM's if these are given. Raises OptionsMismatch for the options of another harness."""
     if options is None:
         options = ToolLoopOptions()
     elif not isinstance(options, ToolLoopOptions):
@@ -143,16 +146,36 @@ def _make_options(options: object) -> ToolLoopOptions:
                 f"{type(options).__name__} cannot be used with Harness.TOOL_LOOP; use ToolLoopOptions(completion_kwargs=…)"
             )
         options = ToolLoopOptions(completion_kwargs=given)
+    options = replace(options, completion_kwargs=_copy_options(options.completion_kwargs))
     tries = options.completion_kwargs.get("num_retries")
     if tries is not None and (not isinstance(tries, int) or tries < 0):
         raise ValueError(
-            f"num_retries must be a whole number >= 0, got {tries!r}; write completion_kwargs={{'num_retries': 2}}"
+            f"num_retries must be a whole number >= 0, got {shorten_repr(tries, 500)}; write completion_kwargs={{'num_retries': 2}}"
         )
     return options
 
 
+def _copy_options(given: Mapping[str, object]) -> dict[str, object]:
+    """A copy of `completion_kwargs`: what is checked is what is sent. Raises ArgumentTypeInvalid."""
+    copied = dict(given)
+    for name, value in copied.items():
+        if type(name) is not str:
+            raise ArgumentTypeInvalid(
+                f"a name in completion_kwargs must be plain text, got {shorten_repr(name)} of type {type(name).__name__}"
+            )
+        if name not in ENVELOPE or value is None:
+            continue
+        if not isinstance(value, Mapping):
+            raise ArgumentTypeInvalid(
+                f"{name} in completion_kwargs must be a mapping of names to values, got {type(value).__name__}; "
+                f"write {name}={{'NAME': 'VALUE'}}"
+            )
+        copied[name] = dict(value)
+    return copied
+
+
 _PLAIN = ("instructions", "api_base", "max_turns", "timeout", "metadata", "on_approval")
-"""The keywords that `CHECKS` describes."""
+"""The keywords that `check_values` checks."""
 
 
 def build_config(**keywords: Unpack[Keywords]) -> Config:
@@ -170,12 +193,15 @@ def build_config(**keywords: Unpack[Keywords]) -> Config:
     check_names(permissions, tools)
     model, where = keywords.get("model"), (keywords.get("api_key"), keywords.get("api_base"), facts)
     route, fallbacks = find_route(model, *where), find_fallbacks(options.fallback, model, *where)
-    check_completion_options(options.completion_kwargs, gateway=route.model.startswith(PROXY))
+    if given := options.completion_kwargs:
+        check_completion_options(given, gateway=route.model.startswith(PROXY))
     for one in (route, *fallbacks):
         base = keywords.get("api_base") if one.has_own_options else None
         if not is_ours(one.model) and (wrong := explain_switch(one.model, base)):
             raise ValueError(wrong)
     output, observer, sandbox = keywords.get("output"), keywords.get("observer"), keywords.get("sandbox")
+    if observer is not None and not isinstance(observer, Observer):
+        raise ArgumentTypeInvalid(f"observer must be an Observer or None, got {type(observer).__name__}")
     return Config(
         route=route,
         fallbacks=fallbacks,

@@ -1,8 +1,8 @@
-"""Parameters -> a pydantic validator for the whole call, and the JSON schema that the model gets.
+"""Make, from parameters, a pydantic validator for a whole call, and the JSON schema that the model gets.
 
-Pydantic validates a stand-in function that has only keyword-only parameters: the one shape that takes every name
-(`model_config`, `schema`, `self`, `_x`), describes any mix of positional-only and keyword-only parameters, and
-reports all bad arguments at once, without ever calling the tool.
+Pydantic validates calls of a stand-in function, never of the tool. This function has keyword-only parameters only. They can
+have any name (`model_config`, `schema`, `self`, `_x`) and can stand for any mix of positional-only and keyword-only
+parameters, and pydantic reports all bad arguments at once.
 """
 
 from __future__ import annotations
@@ -21,23 +21,22 @@ from pydantic_core import SchemaError, to_jsonable_python
 from pydantic_core.core_schema import EnumSchema, IsSubclassSchema, UnionSchema
 
 from ..events import ToolDefinitionError
-from ..execution import MISSING, Raised, attempt_call
-from .signature import Parameter
+from ..execution import MISSING, Raised, attempt_call, describe_error, get_message
+from .signature import Parameter, show_annotation
 
 JsonSchema: TypeAlias = dict[str, Any]
 JsonNode: TypeAlias = Mapping[str, Any]
 """A schema that is only read."""
 Validator: TypeAlias = TypeAdapter[Any]
 
-# An annotation's own hooks (`__get_pydantic_core_schema__`) may raise the first five.
-_HOOK_ERRORS = (TypeError, ValueError, NameError, AttributeError, RecursionError)
-_SCHEMA_ERRORS = (*_HOOK_ERRORS, PydanticUserError, PydanticUndefinedAnnotation, SchemaError)
+_SAY_IT_ALL = (TypeError, ValueError, NameError, AttributeError, RecursionError)
+"""Errors whose text needs no name before it."""
 _NAMED_SCHEMAS = ("properties", "$defs", "patternProperties")
 _LISTED_SCHEMAS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLE_SCHEMAS = ("items", "additionalProperties", "not", "contains", "propertyNames")
 _SAYS_A_TYPE = {"type", "anyOf", "allOf", "enum", "$ref", "not"}
 _OF_A_TYPE = {"items": "array", "properties": "object"}
-"""Keywords that say the type where nothing else does."""
+"""Keyword -> the type of a schema that has this keyword and names no type."""
 _JSON_TYPES = {str: "string", bool: "boolean", int: "integer", float: "number", type(None): "null"}
 
 _ANY_OBJECT, _ANY_ARRAY = {"type": "object", "additionalProperties": True}, {"type": "array", "items": {}}
@@ -49,7 +48,7 @@ _ANY_VALUE: JsonSchema = {
         {"type": "null"},
     ]
 }
-"""Any JSON value, spelled out: LiteLLM 1.110 makes of an empty schema "an object" for Gemini (seen)."""
+"""Any JSON value, written out: for Gemini, LiteLLM 1.110 turns an empty schema into one for an object."""
 
 
 class _Generator(GenerateJsonSchema):
@@ -57,7 +56,7 @@ class _Generator(GenerateJsonSchema):
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default", "skipped-discriminator"}  # noqa: RUF012
 
     def enum_schema(self, schema: EnumSchema) -> JsonSchema:
-        """Refuse an Enum without members, which no value satisfies, wherever it stands."""
+        """Refuse an Enum without members, at any depth: no value satisfies it."""
         made: JsonSchema = super().enum_schema(schema)
         if made.get("enum") == []:
             name = made.get("title", "an Enum")
@@ -65,43 +64,45 @@ class _Generator(GenerateJsonSchema):
         return made
 
     def union_schema(self, schema: UnionSchema) -> JsonSchema:
-        """Refuse a union of nothing that JSON has."""
+        """Refuse a union whose members all have no JSON form."""
         made: JsonSchema = super().union_schema(schema)
         if made.get("anyOf") == []:
             raise TypeError("no value that JSON has satisfies it")
         return made
 
     def is_subclass_schema(self, schema: IsSubclassSchema) -> JsonSchema:
-        """Refuse `type[...]`: pydantic describes it as any value, and takes none that JSON has."""
+        """Refuse `type[...]`: pydantic describes it as any value, but accepts no JSON value for it."""
         return self.handle_invalid_for_json_schema(schema, "a class")
 
 
 def build_schema(label: str, module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
-    """The validator of a call's arguments and their JSON schema.
+    """Return (the validator of a call's arguments, their JSON schema).
 
-    The validator takes a dict by schema names and returns one by Python names. Raises ToolDefinitionError that
-    names each parameter whose annotation has no schema.
+    The validator takes a dict by the schema's names and returns one by the function's own names. Raises
+    ToolDefinitionError, which names each parameter whose annotation has no schema.
     """
-    try:
-        return _build(module, parameters)
-    except _SCHEMA_ERRORS as error:
-        whole = f"{label}: {_take_first_sentence(error)}"
+    made = attempt_call(
+        _build, module, parameters
+    )  # the hooks of an annotation's own class may raise anything
+    if not isinstance(made, Raised):
+        return made
     problems = []
     for parameter in parameters:
-        try:
-            _build(module, [parameter])
-        except _SCHEMA_ERRORS as error:
+        alone = attempt_call(_build, module, [parameter])
+        if isinstance(alone, Raised):
             problems.append(
-                f"{label}: parameter {parameter.name!r}: {inspect.formatannotation(parameter.annotation)} "
-                f"cannot be described to a model ({_take_first_sentence(error)}); take plain data instead "
+                f"{label}: parameter {parameter.name!r}: {show_annotation(parameter.annotation)} "
+                f"cannot be described to a model ({_take_first_sentence(alone.error)}); take plain data instead "
                 "(str, int, list[...], a pydantic model), "
                 f"or fill it yourself with functools.partial(..., {parameter.name}=...)"
             )
-    raise ToolDefinitionError(problems or [whole])
+    raise ToolDefinitionError(problems or [f"{label}: {_take_first_sentence(made.error)}"]) from made.error
 
 
 def _take_first_sentence(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    is_of_pydantic = isinstance(error, (PydanticUserError, PydanticUndefinedAnnotation, SchemaError))
+    said = get_message(error) if is_of_pydantic or type(error) in _SAY_IT_ALL else describe_error(error)
+    return (said.strip() or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
 
 
 def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, JsonSchema]:
@@ -126,8 +127,55 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
-    return adapter.json_schema(schema_generator=_Generator)
+    """Return the JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
+    schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
+    _check_satisfiable(schema)
+    return schema
+
+
+_BOUNDS = [("minimum", "maximum"), ("minLength", "maxLength"), ("minItems", "maxItems")]
+_BOUNDS += [("minProperties", "maxProperties")]
+
+
+def _check_satisfiable(schema: JsonSchema) -> None:
+    """Raise TypeError if the schema has a part that no value fits: a minimum above its maximum, or a model that must have
+    another model of its own class inside.
+    """
+    definitions: dict[str, JsonSchema] = schema.get("$defs", {})
+    sure: set[str] = set()  # the definitions that a finite value fits
+    while more := {name for name in definitions.keys() - sure if _is_satisfiable(definitions[name], sure)}:
+        sure |= more
+    if endless := sorted(definitions.keys() - sure):
+        raise TypeError(f"no value can satisfy {endless[0]}: each one needs another one inside it")
+    for node in walk_schema(schema):
+        if not _is_satisfiable(node, sure):
+            raise TypeError(f"no value can satisfy {json.dumps(node)[:200]}")
+
+
+def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
+    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits."""
+    if "$ref" in node:
+        return str(node["$ref"]).rpartition("/")[2] in sure
+    if any(low in node and high in node and node[low] > node[high] for low, high in _BOUNDS):
+        return False
+    least, most = node.get("exclusiveMinimum"), node.get("exclusiveMaximum")
+    low, high = node.get("minimum", least), node.get("maximum", most)
+    if (
+        low is not None
+        and high is not None
+        and (low > high or (low == high and (least, most) != (None, None)))
+    ):
+        return False
+    for key in ("anyOf", "oneOf"):
+        if key in node and not any(_is_satisfiable(part, sure) for part in node[key]):
+            return False
+    needed = list(node.get("allOf", ()))
+    named = node.get("properties", {})
+    needed += [named[name] for name in node.get("required", ()) if name in named]
+    first, count = node.get("prefixItems", []), node.get("minItems", 0)
+    needed += first[:count]
+    needed += [node["items"]] if count > len(first) and isinstance(node.get("items"), dict) else []
+    return all(_is_satisfiable(part, sure) for part in needed)
 
 
 def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
@@ -148,7 +196,7 @@ def _finish(schema: JsonSchema, parameters: Sequence[Parameter]) -> JsonSchema:
 
 
 def find_default_json(parameter: Parameter) -> object:
-    """The parameter's default as JSON, or MISSING when there is none or it is no JSON value."""
+    """Return the parameter's default as JSON; MISSING if it has no default or the default has no JSON form."""
     default, info = parameter.default, parameter.field
     if info is not None and not info.is_required() and not info.default_factory:
         default = info.default
@@ -159,7 +207,7 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """JSON has no NaN and no infinities (pydantic leaves them in): their names, which a float field reads again."""
+    """Return JSON data with names for NaN and infinities. JSON has no such numbers, but a float field reads their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -171,7 +219,7 @@ def make_strict_json(value: object) -> object:
 
 
 def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -> JsonSchema:
-    """A copy of a JSON schema in which `change` has made each schema anew, the inner ones first.
+    """Return a copy of a JSON schema in which each schema is replaced by `change(schema)`, inner ones first.
 
     A property whose name is a keyword of JSON Schema is not taken for that keyword.
     """
@@ -189,7 +237,7 @@ def map_schema(schema: JsonSchema, change: Callable[[JsonSchema], JsonSchema]) -
 
 
 def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
-    """All schemas inside a JSON schema, for reading; the schema itself comes last."""
+    """List all schemas inside a JSON schema, only to be read. The schema itself comes last."""
     found: list[JsonSchema] = []
 
     def note(node: JsonSchema) -> JsonSchema:
@@ -201,7 +249,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """The schema that `$ref` refers to, with the keys beside `$ref`; the schema itself if it has no known `$ref`."""
+    """Return the schema that `$ref` refers to, with the keywords beside `$ref`; `schema` itself without a known `$ref`."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -209,10 +257,10 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """A given schema of an object (a server's), in the form that the schema of a function has. It allows the same values."""
+    """Bring a server's schema of an object into the form of a function's schema. It still allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
-    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # its older name
+    if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name
         renamed["$defs"] = renamed.pop("definitions")
         renamed = map_schema(renamed, _rename_definitions)
     known = {f"#/$defs/{name}" for name in renamed.get("$defs", ())}
@@ -232,8 +280,8 @@ def _rename_definitions(node: JsonSchema) -> JsonSchema:
 
 def _clean(node: JsonSchema) -> JsonSchema:
     """Change one schema of pydantic's, in place, to a form that strict providers take. The schemas inside it are cleaned already."""
-    node.pop("title", None)  # made from the name: says nothing new
-    if node.get("type") == "object":  # types with fields that take more say so themselves
+    node.pop("title", None)  # pydantic makes it from the name; it says nothing new
+    if node.get("type") == "object":  # a type with fields that allows more of them says so itself
         node.setdefault("additionalProperties", "properties" not in node)
     return _adapt(node)
 
@@ -243,7 +291,7 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if node.get("default", MISSING) is None:
         del node["default"]  # says no more than "not required", and some providers refuse it
     if "oneOf" in node and "anyOf" not in node:
-        # A tagged union; not every provider knows the tag, and the members carry it.
+        # A tagged union: not every provider knows `discriminator`, and each member has its tag.
         node["anyOf"] = node.pop("oneOf")
         node.pop("discriminator", None)
     if "const" in node:
@@ -253,9 +301,9 @@ def _adapt(node: JsonSchema) -> JsonSchema:
     if "(?" in (pattern := node.get("pattern", "")) or "\\p" in pattern.replace("\\\\", ""):
         del node[
             "pattern"
-        ]  # some providers refuse lookarounds and kinds of letters; the arguments' check has it
+        ]  # some providers refuse lookarounds and classes such as \p{L}; validation still checks the pattern
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
-        if isinstance(node.get(exclusive), bool):  # the older way: a mark beside the limit
+        if isinstance(node.get(exclusive), bool):  # the older way: true or false beside the limit
             is_exclusive = node.pop(exclusive)
             if is_exclusive and limit in node:
                 node[exclusive] = node.pop(limit)
@@ -296,8 +344,8 @@ def _say_type_of_enum(node: JsonSchema) -> None:
 def _inline_definitions(schema: JsonSchema) -> JsonSchema:
     """Put definitions that are used once where they are used; keep the others as `$defs`.
 
-    So nothing grows, whatever the models look like, and most schemas need no `$ref` at all. This ends: a recursive
-    definition that the schema uses has at least two uses, so it is kept.
+    So no schema grows, and most schemas need no `$ref` at all. The work ends for recursive definitions, too: such a
+    definition has at least two uses, so it is kept.
     """
     definitions: dict[str, JsonSchema] = schema.pop("$defs", {})
     if not definitions:

@@ -1,0 +1,98 @@
+"""What a server writes in a field that should hold something else: the answer is read all the same, and no error of ours leaves."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from toolloop_jupyter import Harness, aagent_session
+from toolloop_jupyter.core.conversation import history
+from toolloop_jupyter.core.models.assembly import Assembly
+from toolloop_jupyter.core.models.capabilities import find_price
+from toolloop_jupyter.teaching.parts import deltas
+from toolloop_jupyter.teaching.scripted import ScriptedModel
+
+VALUES = {
+    "number": 5,
+    "true": True,
+    "text": "x",
+    "list": [1],
+    "lists": [[]],
+    "object": {"a": 1},
+    "null": [None],
+}
+FIELDS = [
+    "content",
+    "reasoning_content",
+    "thinking_blocks",
+    "reasoning_items",
+    "provider_specific_fields",
+    "images",
+    "annotations",
+    "audio",
+    "refusal",
+    "tool_calls",
+    "function_call",
+    "citations",
+    "usage",
+    "finish_reason",
+]
+OF_A_CALL = ["index", "id", "type", "name", "arguments", "provider_specific_fields", "extra_content"]
+
+
+def look() -> str:
+    """Look."""
+    return "seen"
+
+
+def in_a_call(name, value):
+    function = {"name": "look", "arguments": "{}"}
+    call = {"index": 0, "id": "c1", "function": function}
+    (function if name in function else call)[name] = value
+    return {"tool_calls": [call]}
+
+
+WRONG = {f"{name} {kind}": {name: value} for name in FIELDS for kind, value in VALUES.items()}
+WRONG |= {
+    f"call's {name} {kind}": in_a_call(name, value) for name in OF_A_CALL for kind, value in VALUES.items()
+}
+WRONG |= {
+    f"{name} in a thought {kind}": {"thinking_blocks": [{"type": "thinking", "thinking": "t", name: value}]}
+    for name in ("type", "thinking", "signature")
+    for kind, value in VALUES.items()
+}
+WRONG |= {
+    f"tokens {kind}": {"usage": {"prompt_tokens": value, "prompt_tokens_details": value}}
+    for kind, value in {**VALUES, "NaN": float("nan"), "infinite": float("inf"), "below 0": -5}.items()
+}
+
+
+@pytest.mark.parametrize("delta", WRONG.values(), ids=WRONG)
+async def test_a_field_of_another_type_ends_nothing(delta):
+    """Whatever a field of a delta holds, the rest of the answer counts, and the conversation is valid and can be saved."""
+    model = ScriptedModel(deltas([delta, {"content": "Text."}]), "Next.")
+    session = aagent_session(Harness.TOOL_LOOP, model=model, tools=[look])
+    result = await session.arun("Go.")
+    assert (result.stop_reason, result.error) == ("done", None)
+    assert result.text.endswith(("Text.", "Next."))
+    assert result.usage.input_tokens >= 0
+    messages = await session.history()
+    assert history.validate(messages) == []
+    json.dumps(messages, allow_nan=False)
+
+
+def test_text_in_another_form_is_read():
+    """A thought in parts, a number as text, and a lone call without a list around it are read, not dropped."""
+    assembly = Assembly({"look"})
+    assert assembly.add({"reasoning_content": [{"text": "So "}, {"text": "far."}]}) == ("", "So far.")
+    assert assembly.add({"content": 42}) == ("42", "")
+    assembly.add({"tool_calls": in_a_call("id", 7)["tool_calls"][0]})
+    (call,) = assembly.message()["tool_calls"]
+    assert (call["id"], call["function"]["name"]) == ("7", "look")
+
+
+@pytest.mark.parametrize("cost", [float("nan"), float("inf"), -1.0, True, "x"])
+def test_a_cost_that_is_none(cost):
+    """A server's cost that is no amount is unknown: it must not pass below a limit, nor lower what was spent."""
+    assert find_price("toolloop/replay-x", {"cost": cost}) is None
