@@ -52,10 +52,10 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 class _OfAllRows(TypedDict, total=False):
-    """The keywords that `amap` and `map` share, beside those of each row. Their names are those of `RowsOptions`."""
+    """The keywords of `amap` and `map` for all rows together. `RowsOptions` has fields of the same names."""
 
     concurrency: int
-    """The number of rows at once; with `executor`, in each worker."""
+    """How many rows run at once; with `executor`, how many in each worker."""
     store: str | Path | None
     """A file that keeps each finished row. The next run takes finished rows from it, and runs failed ones again."""
     max_cost: float | None
@@ -232,7 +232,7 @@ def aagent(
 def agent(
     harness: object, prompt: Given, *, stream: bool = False, **keywords: Unpack[Keywords]
 ) -> Result | EventStream:
-    """Run one prompt and return its Result, or with `stream=True` an iterator of its events. Works in a notebook cell.
+    """Run one prompt and return its Result; with `stream=True`, return an iterator over its events. Works in a notebook cell.
 
     Raises what `aagent` raises.
     """

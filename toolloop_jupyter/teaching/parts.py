@@ -235,7 +235,7 @@ def words(text: str) -> Iterator[str]:
 
 
 def count_words(text: str) -> int:
-    """Count the pieces of `words`."""
+    """Return how many pieces `words` makes of a text."""
     return len(text.split()) + text[:1].isspace()
 
 

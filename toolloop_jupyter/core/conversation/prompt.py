@@ -214,7 +214,7 @@ class _Writer:
             self._draw_parts(value, name)
 
     def _draw(self, value: object, name: str) -> bool:
-        """If the value is a picture, write it and return True; else return False. Raises ArgumentInvalid if it cannot be drawn."""
+        """Write the value if it is a picture, and return whether it was. Raises ArgumentInvalid if it cannot be drawn."""
         found = attempt_call(lambda: find_figure(value) is not None or is_drawable(value))
         if found is not True:
             return False
@@ -316,7 +316,7 @@ def _make_plain(name: str) -> str:
 
 
 def _read_part(given: Mapping[str, object]) -> Part:
-    """Return a copy of a part that a person wrote. Raises ArgumentInvalid if it is no JSON data or lacks what its type needs."""
+    """Copy a part that a person wrote. Raises ArgumentInvalid if it is no JSON data or lacks what its type needs."""
     kind = _get_kind(given)
     written = attempt_call(lambda: json.dumps(given, allow_nan=False))
     part = json.loads(written) if isinstance(written, str) and not is_deeper(given) else {}
@@ -377,7 +377,7 @@ def _detect_kind(data: bytes) -> Literal["picture", "pdf", "wav", "mp3", "text",
 
 
 def leave_out_parts(content: object, line: str) -> object:
-    """Return a message's content with `line` for each picture, file or sound. "{}" in it becomes "picture", "file" or "sound"."""
+    """Return a message's content with `line` for each part that is no text. "{}" in it becomes "picture", "file" or "sound"."""
     if not isinstance(content, list) or not list_needs(content):
         return content
     words = {"image_url": "picture", "file": "file", "input_audio": "sound"}

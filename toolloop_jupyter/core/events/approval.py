@@ -80,7 +80,7 @@ class Approval:
     editable: bool = field(default=True, compare=False, repr=False)
     """True if the tool can get edited arguments; False for a request of LiteLLM's own stream."""
     number: int = field(default=0, compare=False)
-    """The number of the tool call in its turn, from 1; 0 if it has none. A question has the number of the call that asks it."""
+    """The number of the tool call in its turn, from 1; 0 if it has none. A question has the number of its call."""
     _state: dict[str, Any] = field(
         default_factory=lambda: {"lock": threading.Lock()}, compare=False, repr=False
     )
@@ -96,7 +96,7 @@ class Approval:
         by: DecidedBy = "stream",
         scope: Scope = "call",
     ) -> None:
-        """Let the call run with the arguments shown, or with edited `arguments`. A scope that is not in `scopes` counts as "call".
+        """Let the call run as shown, or with edited `arguments`. A scope that is not in `scopes` counts as "call".
 
         Raises ValueError, and decides nothing, if the arguments do not validate, or `scope` or `by` is not a known word.
         May be called from any thread.

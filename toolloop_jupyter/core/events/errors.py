@@ -61,7 +61,7 @@ class OptionsMismatch(HarnessError):
 
 
 class ArgumentInvalid(HarnessError, ValueError):
-    """An argument has an impossible value. It is always one line: a traceback of `%xmode Verbose` would show every argument."""
+    """An argument has an impossible value. Shown as one line: a traceback of `%xmode Verbose` shows every argument."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"ValueError: {self}"]

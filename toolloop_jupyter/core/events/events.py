@@ -22,7 +22,7 @@ class Attachment:
     name: str
     """A description in one line."""
     address: str = field(default="", repr=False)
-    """Its data address (`data:image/png;base64,…`), or "". A picture of the prompt has the address of a small copy, for people."""
+    """Its data address (`data:image/png;base64,…`), or "". For a picture of the prompt, that of a small copy, for people."""
     is_sent: bool = False
     """True for a part of the prompt. These events come before those for parts of the answer."""
 
@@ -88,7 +88,7 @@ class Reasoning:
 
 @dataclass(frozen=True)
 class ToolCall:
-    """The model calls a tool. The event comes before validation: `input` has the arguments as sent, {} if they were no object."""
+    """The model calls a tool. `input` has the arguments before validation, as sent; {} if they were no JSON object."""
 
     id: str
     name: str
@@ -97,7 +97,7 @@ class ToolCall:
     """The tool's name for the model. It differs from `name` if providers do not take `name`."""
     input: Mapping[str, object]
     builtin: bool = True
-    """True if the tool belongs to one of LiteLLM's other harnesses. Always False in the Tool Loop; LiteLLM's default is True."""
+    """True if one of LiteLLM's other harnesses brings the tool (LiteLLM's default). Always False in the Tool Loop."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class ToolResult:
 
     @property
     def edited(self) -> Mapping[str, object] | None:
-        """The arguments as a person edited them (`output` tells the model so); None if nobody did, or if the call did not run."""
+        """The arguments as a person edited them (`output` says so); None if nobody did, or if the call did not run."""
         return self.decision.arguments if self.ran and self.decision is not None else None
 
     @property
@@ -154,7 +154,7 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Compaction:
-    """The conversation was shortened. LiteLLM has this event for its other harnesses; its Tool Loop, and ours, never send it."""
+    """The conversation was shortened. The event is for LiteLLM's other harnesses; its Tool Loop, and ours, never send it."""
 
     tokens_before: int | None = None
     tokens_after: int | None = None
@@ -174,14 +174,14 @@ class Retry:
     wait: float = 0.0
     """Seconds until the next try."""
     of_answer: bool = False
-    """True if the model call itself succeeded, but its answer was not accepted (`error` says why). The next answer is a new text."""
+    """True if the call itself succeeded, but its answer was not accepted (see `error`). The next answer is a new text."""
     model: str = ""
     """The model that is asked from now on (a `fallback`); "" if the same model is asked again."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """One model call, tool call or wait for approval on the run's time line, in seconds since the turn began. Not in LiteLLM."""
+    """One model call, tool call or wait for approval, in seconds since the turn began. LiteLLM has no such class."""
 
     kind: Literal["model", "tool", "approval"]
     name: str
@@ -217,7 +217,7 @@ class Request:
         return str(given.get("api_base") or given.get("base_url") or "")
 
     def keywords(self) -> dict[str, object]:
-        """Return the keyword arguments for `acompletion`. Without tools, all about tools is left out: providers refuse an empty list."""
+        """Return the keyword arguments for `acompletion`. Without tools, `tools` and its options are left out."""
         tools = {"tools": self.tools} if self.tools else {}
         options = self.options
         if not tools:
@@ -303,7 +303,7 @@ _NO_NUMBER = 10**300
 
 
 def read_count(value: object) -> int:
-    """A number of tokens, as a server tells it; 0 for what is no such number."""
+    """Return the number of tokens that a server sent; 0 if `value` is no such number."""
     if isinstance(value, str) and value.isascii() and value.isdigit():
         value = float(value)
     is_number = isinstance(value, int | float) and 0 <= value < _NO_NUMBER
@@ -311,14 +311,14 @@ def read_count(value: object) -> int:
 
 
 def read_list(value: object) -> list[Any]:
-    """The items of a field that should be a list; [] for data of any other type."""
+    """Return the items of a field that should be a list; [] for data of any other type."""
     return list(value) if isinstance(value, list | tuple) else []
 
 
 def read_content(content: object) -> str:
     """Return the text of a field. A few providers send it as a list of parts, or as a number.
 
-    "" for data of any other type.
+    Returns "" for data of any other type.
     """
     if isinstance(content, str):
         return content

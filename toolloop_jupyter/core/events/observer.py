@@ -68,7 +68,7 @@ class Observer:
         """A tool call has its `result`: what the function returned, or why it did not run."""
 
     def output(self, call: ToolCall, kind: str, payload: Any) -> None:
-        """The tool has printed a text or displayed a MIME bundle. May be called from the tool's thread, and after the call's end."""
+        """The tool has printed a text or displayed a MIME bundle. May come from the tool's thread, and after the call's end."""
 
     def item(self, call: ToolCall, item: object) -> None:
         """A generator tool has made one more item. May be called from the tool's thread."""
@@ -150,7 +150,7 @@ class Host(Presenter):
         return lambda make: loop.run_until_complete(make())
 
     def attend(self, *, may_ask: bool) -> AbstractAsyncContextManager[object]:
-        """Return a context for one turn. In a notebook, clicks and interrupts arrive inside it. `may_ask`: a person may be asked."""
+        """Return a context for one turn, in which a notebook gets clicks and interrupts. `may_ask`: a person may be asked."""
         return nullcontext()
 
     async def stopped(self, error: asyncio.CancelledError) -> None:
@@ -178,5 +178,5 @@ class Host(Presenter):
         return PrintKeeper()
 
     def name_code(self, traceback: str) -> str:
-        """Return the traceback with names that a person knows for code without a file. A notebook puts in the names of its cells."""
+        """Return the traceback with known names for code without a file. A notebook puts in the names of its cells."""
         return traceback

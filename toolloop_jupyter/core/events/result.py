@@ -85,7 +85,7 @@ class Result:
 
     @property
     def tool_results(self) -> list[ToolResult]:
-        """The results, one for each of `calls`, in the same order. The `.value` of each is the object that the function returned."""
+        """The results, one for each of `calls`, in the same order. `.value` is the object that the function returned."""
         return [event for event in self.events if isinstance(event, ToolResult)]
 
     @property

@@ -47,11 +47,11 @@ def attempt_call(code: Callable[..., T], *arguments: object) -> T | Raised:
 
 
 class MaskedError(Exception):
-    """Stands for an error whose `__class__` is not its class: each `isinstance` would run code of its own."""
+    """Stands for an error whose `__class__` is not its class. `isinstance` would run code of such an error."""
 
 
 def unmask(error: BaseException) -> BaseException:
-    """The error; a MaskedError in the place of one whose `__class__` is not its class, or raises."""
+    """Return the error; or a MaskedError, if the error's `__class__` is not its class or raises."""
     if attempt_call(getattr, error, "__class__") is type(error):
         return error
     return MaskedError(f"an error of the class {type(error).__name__}, which says that it is another one")
@@ -77,7 +77,7 @@ def _list_inner(error: BaseException) -> tuple[BaseException, ...]:
 
 
 def is_exactly(value: object, *texts: str) -> bool:
-    """Return whether the value is one of these texts. Only a `str` is compared: the `==` of another class may be always true."""
+    """Return whether the value is one of these texts. Only a `str` is compared: another class may equal anything."""
     return type(value) is str and value in texts
 
 

@@ -229,7 +229,7 @@ KEPT_BYTES = 100_000_000
 MOST_ITEMS = 1_000_000
 """A generator that gives more items than this is ended."""
 _BREATH = 100
-"""After so many items of an async generator, other tasks may run: a generator that awaits nothing would block the event loop."""
+"""After so many items of an async generator, other tasks may run. A generator that awaits nothing would block them."""
 
 
 class FirstItems(list[Any]):

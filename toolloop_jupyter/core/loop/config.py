@@ -82,7 +82,7 @@ class Route:
 
     @property
     def family(self) -> str:
-        """The models that can read this one's reasoning: all Claudes or all Geminis, wherever they run, else its provider's."""
+        """A name for the models that can read each other's reasoning: "claude", "gemini" (wherever they run), or a provider."""
         name = self.model.lower()
         return next((one for one in ("claude", "gemini") if one in name), name.partition("/")[0])
 
@@ -138,7 +138,7 @@ def find_fallbacks(
     api_base: str | None,
     metadata: Mapping[str, object],
 ) -> tuple[Route, ...]:
-    """The routes of the models to ask if `first` fails. Only models of the same provider get the run's address and key.
+    """Return the routes of `models`, which are asked if `first` fails. Only models of the same provider get the run's address and key.
 
     Raises the errors of `find_route`.
     """
@@ -158,7 +158,7 @@ def _find_provider(model: object) -> str:
 
 
 def read_gateway(api_base: str | None = None, api_key: str = "") -> tuple[str, str]:
-    """(address, key) of LiteLLM's gateway: those given, else LITELLM_PROXY_API_BASE and LITELLM_PROXY_API_KEY, else ""."""
+    """Return (address, key) of LiteLLM's gateway. For `api_base` and `api_key` not given, read LITELLM_PROXY_API_BASE and _KEY."""
     base = api_base or os.environ.get("LITELLM_PROXY_API_BASE") or ""
     return base.strip().rstrip("/"), api_key or os.environ.get("LITELLM_PROXY_API_KEY", "").strip()
 

@@ -98,8 +98,8 @@ class ForcedCalls:
         shown = self._choice if isinstance(self._choice, str) else "a named tool"
         return TurnEnd(
             "runtime_error",
-            f"tool_choice ({shown}) makes the model call a tool in every answer, so it cannot end, and the same call has brought "
-            f"the same result {self.MOST} times. Leave it out (completion_kwargs={{'tool_choice': 'auto'}}).",
+            f"tool_choice ({shown}) makes the model call a tool in every answer, so the turn cannot end. The same call has brought "
+            f"the same result {self.MOST} times. Leave tool_choice out (completion_kwargs={{'tool_choice': 'auto'}}).",
         )
 
 
@@ -141,7 +141,7 @@ def _explain_not_run(turn: Turn, reply: Reply, sent: SentCall, calls: Sequence[S
 
 
 def _accept_call_as_answer(turn: Turn, tools: Mapping[str, Tool], calls: Sequence[SentCall]) -> bool:
-    """Read the output from the arguments of a call of an unknown tool: some models answer so. False if they are no output."""
+    """Read the output from the arguments of a call of an unknown tool: some models answer so. Returns False if it cannot."""
     output = turn.config.output
     if output is None or len(calls) != 1 or calls[0].wire_name in tools:
         return False
@@ -204,7 +204,7 @@ def _note_silence(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str | 
 
 
 def _find_fault(turn: Turn, reply: Reply, calls: Sequence[SentCall]) -> str:
-    """Say why a reply without tool calls is no answer; "" if it is one. If the reply is empty, the history loses its question."""
+    """Say why a reply without tool calls is no answer; else "". If the reply is empty, the history loses its question."""
     if calls:
         return ""
     is_empty = not ((reply.message.get("content") or "").strip() or reply.attachments)

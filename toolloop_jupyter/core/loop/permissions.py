@@ -146,7 +146,7 @@ async def _call(policy: Callable[[PolicyCall], object], call: BoundCall) -> tupl
 
 
 def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
-    """(mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
+    """Return (mode, why) for an answer of a policy. An answer that means no mode counts as "ask", and `why` says so."""
     why = f"{said} {shorten_repr(answer)}"
     mode = read_mode(answer)
     if mode is None:
@@ -155,9 +155,9 @@ def _read_answer(answer: object, said: str) -> tuple[Mode, str]:
 
 
 async def find_mode(policy: object, call: BoundCall) -> tuple[Mode, str]:
-    """(mode, why) for a validated call: the strictest of the run's policy and the tool's own setting.
+    """Return (mode, why) for a call with valid arguments: the stricter of the run's policy and the tool's own setting.
 
-    A policy callable that raises (KeyboardInterrupt ends the run), or answers something else than a mode or a bool, means "ask".
+    A policy callable that raises (KeyboardInterrupt ends the run), or answers neither a mode nor a bool, means "ask".
     """
     if isinstance(policy, str):
         mode, why = _read_answer(policy, "permissions are")

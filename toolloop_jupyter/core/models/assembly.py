@@ -248,7 +248,7 @@ class Calls:
     def add(self, fragments: Sequence[object], *, whole: bool = False) -> None:
         """Take in the fragments of one delta, or the calls of a `whole` message.
 
-        Each call of a whole message is a call of its own, unless it repeats a known one (same id, name and arguments).
+        Each call of a whole message is a new call, unless it repeats a known call (same id, name and arguments).
         """
         for fragment in map(read_fields, fragments):
             if self.has_too_many:

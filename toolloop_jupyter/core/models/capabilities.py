@@ -57,7 +57,7 @@ def takes_tool_choice_none(model: str, tools: Sequence[object]) -> bool:
 
 
 def _find_place(model: str) -> tuple[str, str] | None:
-    """(name, provider) of a model, as LiteLLM reads its name; None if LiteLLM knows no provider for it."""
+    """Return (name, provider) of a model, as LiteLLM reads `model`; None if LiteLLM knows no provider for it."""
     litellm = load_litellm()
     try:
         name, where, _, _ = litellm.get_llm_provider(model)
@@ -90,7 +90,7 @@ _POINTS: tuple[Fields, ...] = (
 def find_cache_marks(
     model: str, given: Mapping[str, object], list_messages: Callable[[], Iterable[Fields]] = list
 ) -> dict[str, object]:
-    """The completion options that let a provider cache the beginning of a request for the next one; {} if none are needed.
+    """Return the completion options that let a provider cache the beginning of a request; {} if none are needed.
 
     LiteLLM (1.110) marks the messages of a direct route if it gets `enable_prompt_caching`. A gateway does not take that option
     from its clients. So a gateway gets the marks themselves, if the name of its group has "claude" in it, or if the user
@@ -177,7 +177,7 @@ def choose_picture_place(
 ) -> PicturePlace | None:
     """Return the message in which the model gets pictures that tools return: "tool" or "user"; None if it gets none.
 
-    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know gateway groups and servers of one's own; for these,
+    `wish` "auto" asks LiteLLM's `supports_vision`, which does not know a gateway's groups and private servers; for these,
     "always" says that the model can see. `answers`: the object that answers, if it is Python code; its `takes_images`
     counts instead of `supports_vision`.
     """
@@ -201,7 +201,7 @@ _SUPPORTS = {
     "PDF files": "supports_pdf_input",
     "sound": "supports_audio_input",
 }
-"""Kinds of content in a prompt, beside text -> LiteLLM's function that says whether a model takes it."""
+"""Kind of content in a prompt -> the function of LiteLLM that says whether a model takes this content."""
 
 
 def find_untaken(model: str, needs: Iterable[str], wish: ImageMode = "auto") -> list[str]:

@@ -38,7 +38,7 @@ pydantic model. Both take another second, most of it for a tokenizer."""
 
 
 def load_litellm() -> ModuleType:
-    """Import litellm (seconds, the first time) and return the module.
+    """Import litellm, which takes seconds the first time, and return the module.
 
     Sets `LITELLM_LOCAL_MODEL_COST_MAP=True` before the import, if the user has not set it. Without it, the import fetches a
     price list from the network, and offline waits for it (seen on 1.110.2).

@@ -1,4 +1,4 @@
-"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no key.
+"""Errors of model calls: whether another try may help, and one line that says what to set. The line contains no API key.
 
 The errors are LiteLLM's, or those of models of ours. LiteLLM's are recognised by the names of their classes, so that LiteLLM
 need not be loaded.
@@ -122,7 +122,7 @@ def find_refused_option(error: BaseException, sent: Mapping[str, object]) -> str
 
 
 def _read_text(error: BaseException) -> str:
-    """An error's text; of a long one its beginning and its end."""
+    """Return an error's text; if it is long, only its beginning and its end."""
     text, half = get_message(error), MOST_READ // 2
     return text if len(text) <= MOST_READ else f"{text[:half]} … {text[-half:]}"
 
@@ -137,7 +137,7 @@ def _get_kind(error: BaseException) -> str:
 
 
 def redact(text: str, secrets: Iterable[object] = ()) -> str:
-    """A provider's text without keys: those of runs, of `secrets` and of the environment, and all texts that look like keys."""
+    """Hide API keys in a provider's text: those of runs, of `secrets`, of the environment, and texts that look like keys."""
     return hide_suspected(text, (*map(str, secrets), *find_environment_keys()))
 
 
@@ -159,7 +159,7 @@ _BAD_KEY = re.compile(r"control character|[Ii]llegal header value|Invalid header
 
 
 def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
-    """The advice for an error of the provider behind a gateway, if it differs from that without a gateway; else ""."""
+    """Advise on an error of the provider behind a gateway, if a gateway makes the advice different; else return ""."""
     if not request.model.startswith(PROXY) or not _BEHIND.search(text):
         return ""
     if kind in _REFUSED:
@@ -172,7 +172,7 @@ def _advise_behind_gateway(kind: str, text: str, request: Request) -> str:
 
 
 def _explain_unsendable(text: str, request: Request) -> str:
-    """The fault of an address or a key that kept the request from being sent, or ""."""
+    """Explain the fault in the address or the key that kept the request from being sent; "" if there is none."""
     if "://" not in (base := request.address or "://"):
         return f"The address {base!r} has no http:// or https:// in front: set api_base to 'http://{base}' or 'https://{base}'."
     if _BAD_KEY.search(text):
@@ -181,7 +181,7 @@ def _explain_unsendable(text: str, request: Request) -> str:
 
 
 def _advise(kind: str, text: str, request: Request) -> str:
-    """What to set or try, by the class of the error (LiteLLM's names) and its text."""
+    """Say what to set or to try. `kind`: the name of LiteLLM's class for the error; `text`: its message."""
     model, gateway = request.model, request.model.startswith(PROXY)
     if is_ours(model):
         return ""  # these models say themselves what to do
@@ -225,7 +225,7 @@ def _name_host(request: Request) -> str:
 
 
 def explain(error: BaseException, request: Request) -> tuple[str, str]:
-    """(what happened, what to do) for an error of a model call. Each is one line, except the words of our own models."""
+    """Return (what happened, what to do) for an error of a model call. Both are one line, unless a model of ours has written them."""
     if said := _find_own_words(error):
         return redact(plain(said), list_secrets(request)), ""
     if isinstance(error, TooManyCalls):
@@ -286,9 +286,9 @@ _COMMON = "openai anthropic gemini azure mistral groq ollama openrouter litellm_
 
 
 def explain_first_mistake(model: str, text: str) -> tuple[str, str] | None:
-    """(what happened, what to do) for the two first mistakes with a real model: no key, or a name without a known provider.
+    """Return (what happened, what to do) for two beginners' mistakes: no API key, or a model's name without a known provider.
 
-    None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
+    Returns None for any other error. `text` is the provider's error. No request has been sent in either case. LiteLLM (1.110) explains
     these mistakes in a paragraph that names six variables, as an `InternalServerError` or as an `APIConnectionError`,
     depending on the provider.
     """
@@ -310,7 +310,7 @@ def name_key_variable(model: str) -> str:
 
 
 def _name_provider(model: str) -> str:
-    """The provider of a model; for a name without one ("claude-sonnet-4-6"), by LiteLLM's price list."""
+    """The provider of a model. If the name has none ("claude-sonnet-4-6"), LiteLLM's price list says it."""
     if "/" in model:
         return model.split("/", 1)[0]
     litellm = sys.modules.get("litellm")

@@ -33,7 +33,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class Option:
-    """The kind of an option and, if it is refused, the reason and what to write instead."""
+    """The kind of an option. For a refused option, `instead` has the reason and what to write instead."""
 
     kind: Kind
     instead: str = ""
@@ -241,7 +241,7 @@ def proxy_in_use() -> bool:
 
 
 def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tuple[str, str, object]]:
-    """(where, name, value) of each option; for a gateway run, also of those inside its body, query and headers."""
+    """Yield (where, name, value) of each option; for a gateway, also of the options in the body, the query and the headers."""
     for name, value in options.items():
         yield _KEYWORDS, str(name), value
         if gateway and name in _ENVELOPE and isinstance(value, Mapping):
@@ -249,7 +249,7 @@ def _list_given(options: Mapping[str, object], *, gateway: bool) -> Iterator[tup
 
 
 def _explain_refusal(where: str, name: str, value: object, *, gateway: bool) -> str:
-    """Why an option is refused, and what to write instead; "" if it is allowed."""
+    """Say why an option is refused, and what to write instead; "" if the option is allowed."""
     if where in ("extra_headers", "headers"):
         return _ON_GATEWAY if name.strip().lower() in _HEADERS_ELSEWHERE else ""
     within = where != _KEYWORDS

@@ -174,7 +174,7 @@ MOST_NAME = 300
 MOST_ATTACHED = 100
 """The most attachments of one message that are kept. Further ones are only counted, in one line."""
 _MOST_READ = 1_000
-"""The most parts of one delta that are read. Many of them may be the same one."""
+"""The most parts of one delta that are read. A part may come many times, and counts each time."""
 
 _DATA = re.compile(r"data:([a-z]+/[a-z0-9.+-]{1,60});base64,", re.IGNORECASE)
 _WORDS = frozenset({"text", "thinking", "reasoning", "refusal", "tool_use", "tool_call", "output_text"})

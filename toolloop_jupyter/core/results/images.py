@@ -72,7 +72,7 @@ def is_drawable(value: object) -> bool:
 
 
 def read_picture(value: object) -> bytes:
-    """Return the picture of a value that `is_drawable`, as bytes; b"" if its method fails or gives no picture. Never raises."""
+    """Return the picture of a value that `is_drawable`, as bytes; b"" if its method gives none. Never raises."""
     if isinstance(value, (bytes, bytearray)):
         return bytes(value)
     if _is_plotly(value):

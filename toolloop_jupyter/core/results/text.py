@@ -120,7 +120,7 @@ class _Reader:
         self.seen = 0
         self.left_out = 0
         self.fault = ""
-        """The name of the exception that the value's own code raised, if any. If a part of the value raises, the text in its place says so."""
+        """The name of the exception that the value's own code raised, if any. A part that raises is replaced by a note."""
         self._inside: set[int] = set()
 
     def read(self, value: object, depth: int = 0) -> object:
@@ -222,7 +222,7 @@ def _read_model(model: BaseModel) -> object:
 
 
 def _describe_object(value: object) -> str:
-    """Return text for an object without a JSON form: its `str` or `repr`; else Markdown, LaTeX, HTML, SVG or a picture; else its type."""
+    """Return text for an object without a JSON form: `str` or `repr`; else Markdown, LaTeX, HTML, SVG, a picture; else its type."""
     if isinstance(value, BaseException):
         return explain_error(value)
     kind = type(value)

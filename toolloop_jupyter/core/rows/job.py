@@ -1,4 +1,4 @@
-"""One row: its job, the session that runs it, the `Row` that this gives, and the tasks that run many rows here."""
+"""One row (its job, the session that runs it, the `Row` that comes out), and the tasks that run many rows in this process."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MOST_ASKING = 100
 """If so many rows wait for a person, no further row begins."""
 
 KeepRow: TypeAlias = Callable[[Row], Awaitable[None]]
-"""Takes a row that has ended."""
+"""Keeps a row that has ended: writes it to the store, and counts it."""
 
 AskRow: TypeAlias = Callable[[Approval, int, "int | None"], Awaitable[None]]
 """Asks a person about a tool call of a row. Takes (approval, the row's number, the number of rows). Called for one at a time."""
@@ -113,7 +113,7 @@ def begin_row(config: Config, job: Job, host: Host, allowed: Allowed) -> AsyncEv
 
 
 async def finish_row(stream: AsyncEventStream | Row, job: Job, config: Config) -> Row:
-    """Run a row to its end. If it fails, the returned Row has an error. A row that has failed already is returned."""
+    """Run a row to its end. The Row has an error if the run fails. If `stream` is a Row, which has failed already, return it."""
     if isinstance(stream, Row):
         return stream
     began, result, error = time.monotonic(), None, None
@@ -153,26 +153,26 @@ def _explain_end(result: Result, config: Config) -> str | None:
 
 
 class RunState:
-    """Whether a run goes on. All parts of the run share it, and wait for its next change."""
+    """The state of a run: it goes on, begins no further row, or is cut. All parts of the run share this object."""
 
     def __init__(self) -> None:
         self.message = ""
-        """Why the run ends early, in one line; "" if it does not."""
+        """Why the run ends early, in one line; "" as long as it goes on."""
         self.is_stopping = False
-        """Whether no further row begins."""
+        """True if no further row begins."""
         self.is_cut = False
-        """Whether the rows under way are cancelled, too."""
+        """True if the rows under way are cancelled, too."""
         self._changed = asyncio.Event()
 
     def end(self, message: str, *, cut: bool) -> None:
-        """Begin no further row. Only the first message is kept. `cut`: cancel the rows under way, too."""
+        """Begin no further row. `message` says why; only the first one is kept. `cut`: cancel the rows under way, too."""
         self.message = self.message or " ".join(hide(message).split())
         self.is_stopping = True
         self.is_cut = self.is_cut or cut
         self.wake()
 
     def wake(self) -> None:
-        """Wake the part that waits for a change: another row may begin now, or the run ends."""
+        """Wake the code that waits for a change: another row may begin now, or the run ends."""
         self._changed.set()
 
     async def wait_for_change(self) -> None:
@@ -200,7 +200,7 @@ class RowTasks:
         keep: KeepRow,
         on_change: Callable[[], object],
     ) -> None:
-        """Run all rows of `jobs`, or those that have begun when the run stops. `on_change`: `running` has changed."""
+        """Run all rows of `jobs`, or those that have begun when the run stops. `on_change` is called when `running` changes."""
 
         def take_out(task: asyncio.Task[None]) -> None:
             del self._streams[task]

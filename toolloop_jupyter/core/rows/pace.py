@@ -1,4 +1,4 @@
-"""The gate that all rows of a run share. It limits their speed and their cost, and gives tools and the person to one row at a time.
+"""The gate that all rows of a run share. It limits their speed and their cost, and lets one row at a time call a tool or ask the person.
 
 The speed follows TCP's control of congestion. If the provider refuses a call because calls come too fast (429, 529), all rows
 pause for as long as the provider asks, and the number of calls at once is halved. Each answered call then lets the number grow
@@ -32,7 +32,7 @@ CALM = 60.0
 
 
 class Turns:
-    """Gives each tool, and the person, to one row at a time."""
+    """Lets only one row at a time call a tool, and only one ask the person."""
 
     def __init__(self, on_change: Callable[[], object]) -> None:
         self._on_change = on_change
@@ -143,7 +143,7 @@ class Pace(Gate):
     def _slow_down(self, wait: float | None, *, is_older: bool, is_last: bool) -> float | None:
         """Pause all rows, and return the seconds of the pause; None if there were too many pauses.
 
-        `is_older`: whether the call was under way when the last pause began. Such a call does not halve the concurrency again.
+        `is_older`: True if the call was under way when the last pause began. Such a call does not halve the concurrency again.
         """
         if not (self.pause or is_older):
             self._older = self.under_way

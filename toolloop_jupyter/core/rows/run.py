@@ -130,9 +130,9 @@ class RowsRun:
     async def collect(self) -> Rows:
         """Run all rows and return them. A second call raises HarnessError.
 
-        If the call is cancelled, it stops the rows under way and then raises CancelledError; `.rows` has the rows that have
-        ended. A failure that ends the whole run (a refused key, a store that cannot be written) raises nothing;
-        `.rows.message` tells it. Raises ArgumentInvalid for a store that cannot be opened.
+        If `collect` is cancelled, it stops the rows under way and raises CancelledError; `.rows` has the rows that have ended.
+        A failure that ends the whole run (a refused API key, a store that cannot be written) raises nothing; `.rows.message`
+        tells it. Raises ArgumentInvalid for a store that cannot be opened.
         """
         if self._main is not None:
             raise HarnessError("these rows have been run already: make another run of them")
@@ -215,7 +215,7 @@ class RowsRun:
         self._tell()
 
     def _wake(self) -> None:
-        """Another row may begin now. Report the progress."""
+        """Wake the code that begins the next row, and report the progress."""
         self._state.wake()
         self._tell()
 

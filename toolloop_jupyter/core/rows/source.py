@@ -1,4 +1,4 @@
-"""The rows of a run that have to be run: read from the table, with their prompts and keys, without the rows that a store has."""
+"""Reads the rows of a table, fills in their prompts, makes their keys, and leaves out the rows that the store has."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _NOT_OF_THE_ANSWER = frozenset(
         "base_url",
     ]
 )
-"""Options of a model call that do not change its question: they say how and where the call is made."""
+"""Options of a model call that are no part of the question: they say how and where the call is made."""
 
 
 class KeyMaker:
     """Makes the keys of a run's rows. Rows with the same key have the same answer.
 
     A key is a hash of the model, the instructions, the tools' names and schemas, the schema of `output`, the completion options
-    and the filled prompt. It leaves limits out, since a finished row has met none.
+    and the filled prompt. It leaves limits out, since a finished row has reached none.
     """
 
     def __init__(self, config: Config) -> None:
@@ -69,7 +69,7 @@ class RowSource:
     def __init__(
         self, config: Config, table: Table, prompt: RowPrompt, store: Store | None, ask: AskRow | None
     ) -> None:
-        """`ask`: asks a person in place of the configuration's host."""
+        """`ask`: asks a person, in place of the host of `config`."""
         self._config, self._table, self._prompt, self._store, self._ask = config, table, prompt, store, ask
         self._keys = KeyMaker(config)
         self.again = 0

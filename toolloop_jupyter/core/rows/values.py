@@ -19,7 +19,7 @@ from .table import Table
 
 SHOWN_LAST = 3
 RATE_OF = 50
-"""The rate is measured over this many of the newest rows."""
+"""The number of newest rows of which the rate is measured."""
 
 OnError = Literal["continue", "stop"]
 
@@ -163,7 +163,7 @@ class Tally:
         return tuple(sorted(self.cut, key=lambda row: row.number))
 
     def _find_rate(self) -> float:
-        """Rows per second, over the newest rows, or since the beginning as long as there are few. Rows from the store do not count."""
+        """Rows per second: of the newest RATE_OF rows, or of all rows if there are fewer. Rows from the store do not count."""
         since = self._ends[0] if len(self._ends) == RATE_OF else self.began
         seconds = (self._ends[-1] if self._ends else self.began) - since
         return (len(self._ends) - (len(self._ends) == RATE_OF)) / seconds if seconds > 0 else 0.0
@@ -188,7 +188,7 @@ class Tally:
 
 
 class RowsWatcher:
-    """Watches a rows run. Its methods are called on the run's event loop and must be quick. In this class they do nothing."""
+    """Watches a rows run. The methods are called on the run's event loop and must be quick. In this class they do nothing."""
 
     def row_ended(self, row: Row) -> None:
         """Called when a row has ended, in the order in which rows end. `changed` is called right after it."""

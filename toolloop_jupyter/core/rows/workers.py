@@ -1,7 +1,7 @@
 """Runs rows in the worker processes of an executor. Sends chunks of rows; each row comes back as one line of JSON.
 
 A worker runs its chunk on an event loop of its own, and builds the run's configuration again. Functions and classes are sent
-to the worker; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as the row has
+to the worker; pydantic's validators and a notebook's kernel cannot be. A worker on this machine sends each row as soon as it has
 ended. A worker on another machine cannot connect to this process, so its rows come back with their chunk.
 """
 
@@ -40,7 +40,7 @@ MOST_CHUNKS = 256
 MOST_LOST = 3
 """A row has failed when its worker was lost so many times. The last time, the row is sent alone."""
 KeepLine: TypeAlias = Callable[[Mapping[str, Any], Job], Awaitable[None]]
-"""Takes the line of a row that has ended, and the row's job."""
+"""Takes the data of a row that a worker has run (one line of JSON), and the row's job."""
 _KEYWORDS = ("instructions", "permissions", "on_approval", "max_turns", "timeout", "sandbox")
 """Fields of the configuration that are sent to a worker unchanged."""
 
@@ -125,7 +125,8 @@ class Workers:
     ) -> None:
         """Run all rows of `jobs`, or those that workers have begun when the run stops.
 
-        `keep` is called with each row's line and job. If no more rows can be run, the run ends. `on_change`: `running` has grown.
+        `keep` is called with the data and the job of each row. If no more rows can be run, the run ends. `on_change` is called
+        when `running` grows.
         """
         work = asyncio.ensure_future(self._run(jobs, keep, state, on_change))
         work.add_done_callback(lambda _: state.wake())

@@ -52,7 +52,7 @@ class Capabilities:
 
 
 def require_tool_loop(harness: object) -> None:
-    """Accept `Harness.TOOL_LOOP`, ours or LiteLLM's (whose Harness has the same members).
+    """Accept `Harness.TOOL_LOOP` of our enum, or of LiteLLM's, which has the same members.
 
     Raises TypeError for a value that is no Harness, CapabilityUnsupported for another member.
     """
@@ -108,7 +108,7 @@ DEFAULTS: Keywords = {
     "permissions": "full",
     "install": False,
 }
-"""The default values of keywords; the default of all others is None."""
+"""Keyword -> default value. Keywords that are not in this dict have the default None."""
 
 
 def _check_supported(keywords: Keywords) -> None:

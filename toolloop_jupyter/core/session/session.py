@@ -104,7 +104,7 @@ class Channel:
         """True if the task has begun. A task that is cancelled earlier never runs its first line."""
 
     def checkpoint(self) -> None:
-        """Raise CancelledError if the turn has to stop. Code in the turn may have caught an earlier one."""
+        """Raise CancelledError if the turn has to stop. Code in the turn may have caught an earlier CancelledError."""
         if self.reason is not None:
             raise asyncio.CancelledError
 
@@ -321,7 +321,7 @@ class AsyncSession:
 
     @property
     def cost(self) -> float | None:
-        """US dollars of all turns; None if the cost of one is not known."""
+        """US dollars of all turns; None if the cost of a turn is not known."""
         costs = [result.cost for result in self.results]
         return None if None in costs else sum(cost for cost in costs if cost is not None)
 
@@ -414,7 +414,7 @@ class AsyncSession:
 
 
 class AsyncEventStream:
-    """Async iterator over the events of one turn; the last one is `Done`. `.result` is set with it.
+    """Async iterator over the events of one turn. `Done` is the last event; `.result` is set with it.
 
     With `permissions="ask"` and no `on_approval`, answer each `Approval` before you ask for the next event. An Approval that
     is not answered by then is denied (LiteLLM's rule).

@@ -12,7 +12,7 @@ MOST_CALLS = 1_000
 LONGEST_ARGUMENTS = 1_000_000
 """The most characters of one tool call's arguments. The longest answers of today's models have fewer."""
 MOST_VALUES = 10_000
-"""The most JSON values, at all depths, in one tool call's arguments. So many block the loop for less than 50 ms (measured: 35)."""
+"""The most JSON values in one tool call's arguments. So many block the loop for less than 50 ms (measured: 35)."""
 DEEPEST = 100
 """The most levels of nesting. Pydantic's serialiser stops at 255 levels, Python's recursion soon after."""
 LONGEST_ID = 50_000

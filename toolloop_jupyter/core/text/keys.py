@@ -50,7 +50,7 @@ def names_key(name: str) -> bool:
 
 
 def holds_key(name: str, value: object) -> bool:
-    """Return whether an option must not be shown: its name or a name in its value is that of a key, or an address has a password."""
+    """Return whether an option must not be shown: it has the name of a key, or such a name or a password in its value."""
     return names_key(name) or next(find_keys(name, value), None) is not None
 
 
@@ -78,7 +78,7 @@ def find_keys(name: str, value: object) -> Iterator[str]:
 
 
 def _find_in_text(text: str, *, whole: bool) -> Iterator[str]:
-    """Find the keys in a text: in a JSON document, in a web address, or the text itself if it has the name of a key (`whole`)."""
+    """Find the keys in a text: in its JSON, in a web address, or the text itself if it has the name of a key (`whole`)."""
     if whole and text.startswith("{"):
         with contextlib.suppress(ValueError, RecursionError):
             yield from find_keys("", json.loads(text))
@@ -111,7 +111,7 @@ def find_environment_keys() -> Iterator[str]:
 
 @functools.lru_cache(maxsize=1)
 def _find_litellm_keys(_names: int, /) -> tuple[str, ...]:
-    """Return the names of keys in the module `litellm`. It has thousands of names, so they are cached until their number changes."""
+    """Return the names of keys in the module `litellm`. Cached until the number of its names, some thousands, changes."""
     return tuple(name for name in list(vars(sys.modules.get("litellm", sys))) if name.endswith("_key"))
 
 

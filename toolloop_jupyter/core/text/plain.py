@@ -74,7 +74,7 @@ def join_surrogates_in(value: Any) -> Any:
 
 
 def cut_half(text: str) -> tuple[str, str]:
-    """Return (text, half). `half` is the first half of a surrogate pair at the end of `text`; its second half is still to come."""
+    """Return (text, half): `half` is half of a surrogate pair at the end; its second half comes in the next delta."""
     whole, half = (text[:-1], text[-1]) if "\ud800" <= text[-1:] <= "\udbff" else (text, "")
     return join_surrogates(whole), half
 
@@ -93,7 +93,7 @@ def settle_lines(text: str) -> str:
 
 
 def make_wire_name(name: str, taken: Collection[str] = ()) -> str:
-    """Make a name that providers take: `größe` -> `grosse`, `fs.read` -> `fs_read`. A name that is too long, empty or in `taken` gets a hash."""
+    """Make a name that providers take: `größe` -> `grosse`. A name that is too long, empty or in `taken` gets a hash."""
     if name not in taken and WIRE_NAME.fullmatch(name):
         return name
     letters = unicodedata.normalize("NFKD", name.replace("ß", "ss"))

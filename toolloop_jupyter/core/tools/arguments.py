@@ -194,7 +194,7 @@ class Arguments:
         return made
 
     def _validate(self, given: JsonObject) -> JsonObject:
-        """Return the values by the function's own names. Texts in `given` that should be lists or objects are decoded in place."""
+        """Return the values by the function's own names. JSON texts in `given` may be decoded, in place (`_decode_texts`)."""
         values = self._check(given)
         if isinstance(values, ValidationError) and _decode_texts(given, values.errors(include_url=False)):
             values = self._check(given)
@@ -224,7 +224,7 @@ def _take_default(parameter: Parameter) -> Argument:
     if parameter.field is not None:
         value, passed = parameter.field.get_default(call_default_factory=True), True
     else:
-        copied = attempt_call(_copy_default, value)  # it may hold a lock, a file, a connection
+        copied = attempt_call(_copy_default, value)  # copying fails for a lock, a file, a connection in it
         if not isinstance(copied, Raised) and copied is not value:
             value, passed = copied, True
     is_shown = is_plain(value) or find_default_json(parameter) is not MISSING
@@ -232,7 +232,7 @@ def _take_default(parameter: Parameter) -> Argument:
 
 
 def _copy_default(value: object) -> object:
-    """A copy of a default that a call could change; other values as they are."""
+    """Return a copy of a default that a call could change; any other value itself."""
     changes = isinstance(value, (list, dict, set, bytearray, BaseModel)) or hasattr(
         value, "__dataclass_fields__"
     )
@@ -281,7 +281,7 @@ class SentArguments:
             self.problem = str(error)
 
     def stored(self) -> object:
-        """Return the arguments for the conversation: `raw` if it is strict, else the JSON of the object read from it, or {}."""
+        """Return the arguments for the conversation: `raw` if it is strict, else the JSON of what was read from it."""
         return self.raw if self.is_strict else json.dumps(self.parsed, ensure_ascii=False)
 
 

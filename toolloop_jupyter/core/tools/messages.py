@@ -94,7 +94,7 @@ def explain_problems(
 
 
 def find_steps(given: JsonContainer, location: Sequence[int | str]) -> list[tuple[JsonContainer, int | str]]:
-    """Return each (container, key) on the way to a pydantic location. Parts of it that name a member of a union are skipped."""
+    """Return each (container, key) on the way to a pydantic location. Its parts for members of a union are skipped."""
     steps: list[tuple[JsonContainer, int | str]] = []
     for part in location:
         is_index = isinstance(given, list) and isinstance(part, int) and part < len(given)

@@ -127,7 +127,7 @@ def _build(module: str, parameters: Sequence[Parameter]) -> tuple[Validator, Jso
 
 
 def describe_type(adapter: Validator) -> JsonSchema:
-    """The JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
+    """Return the JSON schema of a type. Raises pydantic's errors, and TypeError for a type that no value satisfies."""
     schema: JsonSchema = adapter.json_schema(schema_generator=_Generator)
     _check_satisfiable(schema)
     return schema
@@ -138,8 +138,8 @@ _BOUNDS += [("minProperties", "maxProperties")]
 
 
 def _check_satisfiable(schema: JsonSchema) -> None:
-    """Raise TypeError if no value fits a type somewhere in the schema: a model that always needs another one of its own kind,
-    a minimum above its maximum.
+    """Raise TypeError if the schema has a part that no value fits: a minimum above its maximum, or a model that must have
+    another model of its own class inside.
     """
     definitions: dict[str, JsonSchema] = schema.get("$defs", {})
     sure: set[str] = set()  # the definitions that a finite value fits
@@ -153,7 +153,7 @@ def _check_satisfiable(schema: JsonSchema) -> None:
 
 
 def _is_satisfiable(node: JsonNode, sure: set[str]) -> bool:
-    """Whether some value fits a schema, as far as its bounds and its necessary parts tell. `sure` are the satisfiable definitions."""
+    """Return whether its bounds and necessary parts let a value fit `node`. `sure` are definitions that a value fits."""
     if "$ref" in node:
         return str(node["$ref"]).rpartition("/")[2] in sure
     if any(low in node and high in node and node[low] > node[high] for low, high in _BOUNDS):
@@ -207,7 +207,7 @@ def find_default_json(parameter: Parameter) -> object:
 
 
 def make_strict_json(value: object) -> object:
-    """Return JSON data with NaN and infinities written as their names: JSON has no such numbers, and a float field reads names."""
+    """Return JSON data with names for NaN and infinities. JSON has no such numbers, but a float field reads their names."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, dict):
@@ -249,7 +249,7 @@ def walk_schema(schema: JsonSchema) -> list[JsonSchema]:
 
 
 def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNode:
-    """Return the schema that `$ref` refers to, with the keywords beside `$ref`; the schema itself if it has no known `$ref`."""
+    """Return the schema that `$ref` refers to, with the keywords beside `$ref`; `schema` itself without a known `$ref`."""
     target = (definitions or {}).get(str(schema.get("$ref", "")).rpartition("/")[2])
     if not isinstance(target, Mapping):
         return schema
@@ -257,7 +257,7 @@ def resolve_reference(schema: JsonNode, definitions: JsonNode | None) -> JsonNod
 
 
 def adapt_schema(schema: JsonSchema) -> JsonSchema:
-    """Bring a server's schema of an object into the form that the schema of a function has. It still allows the same values."""
+    """Bring a server's schema of an object into the form of a function's schema. It still allows the same values."""
     given = {key: value for key, value in schema.items() if key not in ("$schema", "$id", "$comment")}
     renamed = dict(given)
     if "$defs" not in given and isinstance(given.get("definitions"), dict):  # `definitions` is the older name

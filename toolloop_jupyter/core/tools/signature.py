@@ -75,7 +75,7 @@ class ToolContext:
     report: Callable[[Progress], None] = field(default=lambda _: None, repr=False, compare=False)
     """Gets what `progress()` reports. The code that runs the tool sets this function. It is called on the tool's thread."""
     ask: Callable[[Approval], Awaitable[Decision]] = field(default=_ask_nobody, repr=False, compare=False)
-    """Asks the person or program that approves the run's calls, in the middle of a call. For async tools on the run's event loop."""
+    """Asks, during a call, the person or program that approves the run's calls. For async tools on the run's event loop."""
     number: int = 0
     """The number of the tool call in its turn, from 1; 0 if it has none."""
 
@@ -324,7 +324,7 @@ def _resolve(parameter: inspect.Parameter, namespace: tuple[Names, Names]) -> ob
 
 
 def show_annotation(annotation: object) -> str:
-    """An annotation as it is written; the name of its type if its own `__repr__` raises."""
+    """Return an annotation as it is written; the name of its type if its own `__repr__` raises."""
     shown = attempt_call(inspect.formatannotation, annotation)
     return f"<{type(annotation).__name__}>" if isinstance(shown, Raised) else shown
 

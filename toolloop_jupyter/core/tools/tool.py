@@ -138,7 +138,7 @@ class BoundCall:
         return cls(tool, args, kwargs, freeze(list_shown(arguments)), arguments)
 
     def edited(self, edit: Mapping[str, object]) -> BoundCall:
-        """Return the call with the arguments of a person's `edit`; this call itself if nothing changes. Raises InvalidArguments."""
+        """Return the call with a person's `edit`; this call itself if the edit changes nothing. Raises InvalidArguments."""
         made = self.tool.arguments.edit(self.arguments, edit)
         return self if made is self.arguments else BoundCall.of(self.tool, made)
 

@@ -1,4 +1,4 @@
-"""Make foreign text harmless: the text of a model, a tool or an argument becomes text that can only be read.
+"""Make foreign text (of a model, a tool, an argument) harmless: the result is text that can only be read.
 
 A person who decides on a call must see every character (`visible`), and every blank (`visible_text`, `visible_json`). A
 person who reads prose must be able to read Arabic and family emoji, and must not be deceived by a right-to-left override
@@ -83,17 +83,17 @@ def prose(text: str) -> str:
 
 
 def in_a_line(text: str) -> str:
-    """Like `visible`, for one line of plain text. Line breaks become visible, so that foreign text cannot forge lines of ours."""
+    """Like `visible`, for one line of plain text. Line breaks become visible, so foreign text cannot pose as our lines."""
     return visible(text).replace("\n", "\u240a")
 
 
 def hides(text: str) -> bool:
-    """Whether `text` has characters that a person cannot see, or that an input field of a browser would change."""
+    """True if `text` has characters that a person cannot see, or that an input field of a browser would change."""
     return _SHOW_BLANK.search(text) is not None
 
 
 def escaped_json(text: str) -> str:
-    """JSON text with its hidden characters written as JSON escapes. Its value stays the same."""
+    """Write the hidden characters of JSON text as JSON escapes. The value of the JSON stays the same."""
     return _SHOW_BLANK.sub(lambda match: json.dumps(match.group())[1:-1], text)
 
 
@@ -111,17 +111,17 @@ def guard_math(escaped: str) -> str:
 
 
 def inline(text: str) -> str:
-    """Escape for HTML outside of code, where a front-end would typeset a text between dollars."""
+    """Escape for HTML outside of code. Dollars are guarded there, since a front-end would typeset the text between them."""
     return guard_math(esc(text))
 
 
 def shorten(text: str, limit: int) -> str:
-    """Cut to `limit` characters with an ellipsis as the last one."""
+    """Shorten `text` to `limit` characters, of which the last one is an ellipsis."""
     return text if len(text) <= limit else text[: limit - 1] + "\u2026"
 
 
 def first_line(text: str, limit: int = 120) -> str:
-    """The first line that is not blank, shortened."""
+    """The first line that is not blank, shortened to `limit` characters."""
     for line in text.splitlines():
         if line.strip():
             return shorten(line.strip(), limit)

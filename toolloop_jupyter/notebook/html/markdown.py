@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from markdown_it.utils import EnvType, OptionsDict
 
 LONGEST = 200_000
-"""Characters. A longer text is shown unformatted."""
+"""Characters of a text. A longer text is shown without formatting."""
 _DEEPEST_INLINE = 10
 _SAFE_LINK = re.compile(r"(?:https?://|mailto:)[^\s]", re.IGNORECASE)
 
@@ -89,7 +89,7 @@ def _write_words(text: str) -> str:
 
 
 def _make_link_tag(target: str) -> str:
-    # The title says where a link really leads, whatever its words say; it survives in untrusted notebooks.
+    # The title says where a link really leads, whatever the link's words say. Untrusted notebooks keep the title.
     address = html.escape(target)
     return f'<a href="{address}" title="{address}" target="_blank" rel="noopener noreferrer">'
 
@@ -135,7 +135,7 @@ def _is_safe_link(url: str) -> bool:
 
 
 def _normalize_link(url: str) -> str:
-    """Percent-encode characters that an address may not contain, and lookalikes of other scripts (cheaper than a URL parser)."""
+    """Percent-encode what an address may not contain, and lookalikes from other scripts. This is cheaper than a URL parser."""
     return quote(url, safe="%/:=&?~#+!$,;'@()*[]", errors="replace")
 
 
@@ -182,8 +182,8 @@ def split_markdown(text: str, enough: int, longest: int) -> tuple[str, str] | No
 # MathJax knows macros with effects outside of the formula: `\href` makes links, `\unicode`, `\class` and `\style` reach the
 # page, `\def` and `\require` change every later formula. So a formula is given to MathJax only if each macro in it is on a list
 # of plain notation. Any other formula is shown as source. So is a formula that could be drawn in any size: one with a length
-# after a line's end, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
-# letter or digit outside. A text that begins with an amount and goes on in words, or looks like a shell's `${A}:${B}`, is no
+# behind `\\`, or with very many lines. Dollars follow pandoc's and dollarmath's rules for money: no space inside, no
+# letter or digit outside. A text that is an amount and then words, or that looks like a shell's `${A}:${B}`, is no
 # formula.
 
 LONGEST_FORMULA = 2_000
@@ -232,7 +232,7 @@ _ENVIRONMENTS = frozenset(
 _MACRO = re.compile(r"\\(\\|[A-Za-z]+)")  # `\\` (a new row) first: letters after it are not a macro's name
 _ENVIRONMENT = re.compile(r"\\(?:begin|end)\s*\{([^{}]*)\}")
 _ROW = "\\\\"
-# "\\[9999em]" is a gap of that height; a column's specification may hold lengths and repetitions.
+# "\\[9999em]" is a gap of that height. The columns of an `array` may have lengths and repetitions.
 _LENGTH = re.compile(r"\\\\\s*\*?\s*\[|\\begin\s*\{array\}(?!\s*(?:\[[tbc]\]\s*)?\{[lcr|\s]*\})")
 # "$20 in US$": an amount, then words.
 _MONEY = re.compile(r"\d[\d.,]*\s*(?:[kKmMbB]\b|%|[A-Za-z]{2,}|[-\u2013/]|\s|$)")
@@ -243,7 +243,7 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]"}
 
 
 def is_plain_notation(tex: str) -> bool:
-    """Whether a formula has only macros that draw symbols, and a bounded length and nesting."""
+    """True if a formula has only macros that draw symbols, and its length and nesting are limited."""
     if len(tex) > LONGEST_FORMULA or "%" in tex.replace("\\%", "") or "$" in tex.replace("\\$", ""):
         return False
     if _LENGTH.search(tex) or tex.count(_ROW) > _MOST_ROWS:
@@ -278,7 +278,7 @@ def as_source(page: str) -> str:
 
 
 def _is_money(content: str) -> bool:
-    """Whether the text between two dollars is an amount and words: "$5 (= €4) or 6 US$"."""
+    """True if the text between two dollars is an amount and words, as in "$5 (= €4) or 6 US$"."""
     if not content[:1].isdigit() or content.isdigit():
         return content.startswith("$")
     if _MONEY.match(content) and _NO_TEX.fullmatch(content):

@@ -114,7 +114,7 @@ def dim(inner: str, tag: str = "div") -> str:
 
 
 def table(rows: Iterable[tuple[str, str]], *, head: str = "td") -> str:
-    """A table of names and values, both HTML; "" without rows. `head` is the element of the names."""
+    """A table of names and values, which are HTML; "" without rows. `head` is the tag of the names' cells."""
     scope = ' scope="row"' if head == "th" else ""
     inner = "".join(
         f'<tr><{head} style="{CELL}"{scope}>{name}</{head}><td style="{CELL}">{value}</td></tr>'
@@ -130,7 +130,7 @@ def _make_sheet() -> str:
 
 
 STYLE = _make_sheet()
-"""The style sheet as an element. Once on a page is enough."""
+"""The style sheet as an element. A page needs it once."""
 
 
 def put_style_behind(html: str) -> str:

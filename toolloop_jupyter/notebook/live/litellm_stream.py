@@ -1,4 +1,4 @@
-"""Convert a stream of LiteLLM's own harnesses into a stream of our events, so that `show()` can show it.
+"""Convert a stream of LiteLLM's own harnesses (`litellm.harness`) into a stream of our events, which `show()` can show.
 
 A class of `litellm.harness.types` (1.110) has the fields of our class of the same name, or fewer. This module does not import
 LiteLLM: where there is an event of LiteLLM's, LiteLLM was imported. An event that a later release adds is shown as a line.
@@ -37,23 +37,23 @@ Theirs: TypeAlias = Any
 """An object of one of LiteLLM's classes, which are not imported here."""
 Made = TypeVar("Made")
 _KINDS = (Text, Reasoning, ToolCall, ToolResult, FileChange, Compaction)
-"""Our classes that have all fields of LiteLLM's classes, and perhaps more."""
+"""Our event classes whose objects can be made from the fields of LiteLLM's objects."""
 
 LOOK = 0.15
 """Seconds that LiteLLM's `on_approval` gets to answer before a card is shown, and between later looks at its answer."""
 ENDED = "the turn ended before a decision"
 UNANSWERED = "approval not answered"
-"""LiteLLM's own reason for the denial of a request that the reader of its stream left unanswered."""
+"""LiteLLM denies a request with this reason if the reader of its stream has left the request unanswered."""
 
 
 def _is_theirs(value: object, kind: type) -> bool:
-    """Whether `value` is an object of LiteLLM's class with the name of `kind`."""
+    """True if `value` is an object of LiteLLM's class that has the same name as our class `kind`."""
     types = sys.modules.get("litellm.harness.types")
     return types is not None and isinstance(value, getattr(types, kind.__name__))
 
 
 def is_litellm_result(value: object) -> bool:
-    """Whether `value` is a Result of LiteLLM's."""
+    """True if `value` is LiteLLM's Result, not ours."""
     return _is_theirs(value, Result)
 
 
@@ -147,7 +147,7 @@ def _find_answer(theirs: Theirs) -> Decision | None:
 
 
 def _copy(kind: Callable[..., Made], theirs: Theirs) -> Made:
-    """An object of our class `kind`, with the fields that LiteLLM's object has."""
+    """Make an object of our class `kind` with the fields of LiteLLM's object `theirs`."""
     names: Mapping[str, object] = getattr(kind, "__dataclass_fields__", {})
     return kind(**{name: getattr(theirs, name) for name in names if hasattr(theirs, name)})
 
@@ -184,7 +184,7 @@ class _Conversion:
         return [unsaid]
 
     def result(self, theirs: Theirs) -> Result:
-        """LiteLLM's Result as ours."""
+        """Convert LiteLLM's Result into ours."""
         failed = theirs.stop_reason == "runtime_error"
         # LiteLLM appends the error to the partial text, and has no field for errors.
         error = theirs.text.removeprefix(self._text).strip() or "the run failed, and gave no reason"

@@ -102,7 +102,7 @@ class CallOutputs(PrintKeeper):
             self._item_count += 1
 
     def shown(self, *, items: bool) -> tuple[tuple[str, object], ...]:
-        """The outputs so far, in order. With `items`, a generator's last items follow, for a call without a result."""
+        """The outputs so far, in order. With `items`, a generator's last items follow, for a call that has returned no value."""
         with self._lock:
             parts: list[tuple[str, object]] = [
                 (kind, str(data) if isinstance(data, PrintedText) else self._now(index, data))
@@ -127,7 +127,7 @@ class CallOutputs(PrintKeeper):
         return self._taken == 0
 
     def state(self) -> object:
-        """A value that changes when there is new output."""
+        """A value that differs from the earlier one if there is new output."""
         with self._lock:
             return (
                 self._taken,
@@ -173,7 +173,7 @@ def _find_widget(view: object) -> object:
     return widgets.get(view.get("model_id"))
 
 
-# --- facts about a run while it goes on -------------------------------------------------------------------------
+# --- facts about a run while it runs ----------------------------------------------------------------------------
 
 
 class RunningCall:
@@ -294,7 +294,7 @@ _watching: list[object] = []
 
 
 class FigureBundle(dict[str, object]):
-    """A MIME bundle with the figure that it was made from."""
+    """A MIME bundle, and the figure that the bundle was made from."""
 
     def __init__(self, data: Mapping[str, object], figure: object) -> None:
         super().__init__(data)

@@ -108,9 +108,7 @@ class OutputColumn:
 
     def _append(self, output: CellOutput) -> None:
         if self._displays and self.can_update and (last := self._displays[-1]).is_empty:
-            last.hold(
-                [output]
-            )  # reuse the empty place of a card or of a call's progress, which would be a gap
+            last.hold([output])  # else the place of a finished card or progress would be an empty gap
             self._cell.update(output.bundle, last.display_id)
             return
         if self._owns and len(self._displays) >= MOST:

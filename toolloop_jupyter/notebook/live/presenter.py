@@ -98,7 +98,7 @@ def show(stream: Any, name: str | None = None) -> Any:
     """
     if isinstance(stream, Result) or is_litellm_result(stream):
         kernel.Cell.here().display(bundle(convert_result(stream)))
-        return None  # as the cell's value it would be shown a second time
+        return None  # a Result would be the cell's value, and be shown a second time
     if not hasattr(stream, "cancel") or not (hasattr(stream, "__anext__") or hasattr(stream, "__next__")):
         raise Mistake(_explain_no_stream(stream))
     if hasattr(stream, "__anext__"):
@@ -115,7 +115,7 @@ def _explain_no_stream(given: object) -> str:
 
 
 async def _show(stream: Any, name: str | None) -> Any:
-    ours = getattr(stream, "aio", stream)  # the async stream behind a sync one of ours
+    ours = getattr(stream, "aio", stream)  # of our sync stream, the async stream behind it
     if getattr(stream, "result", None) is not None:
         kernel.Cell.here().display(bundle(convert_result(stream.result)))
         result = stream.result

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 TICK = 0.1
 """Seconds between two updates of the page."""
 CATCH_UP = 0.05
-"""Seconds that an observer of the loop waits before it shows something, so that earlier events are shown first."""
+"""Seconds that an observer of the loop waits before it shows something. Meanwhile earlier events are shown."""
 SHOW_RUNNING_AFTER = 0.08
 """Seconds after which a tool that still runs is shown as running. Most tools end sooner, and are shown only once."""
 SHOW_SECONDS_AFTER = 0.5
@@ -267,7 +267,7 @@ class CellRun:
                     kept = self._options.finish()
                     self.output().put({**make_bundle(self._page.draw(step) or ()), **kept})
                 case Notice(kind="error") if self._options.raises:
-                    pass  # the cell's error says it
+                    pass  # the cell's error has this text
                 case _:
                     self._writer.show()  # the text so far comes first; after a retry it may still grow
                     self.output().draw(self._page.draw(step))
@@ -294,7 +294,7 @@ class CellRun:
 
     def _show_call(self, step: CallStep) -> None:
         if not self._column.can_update and (step.is_brief or not step.is_over):
-            return  # a terminal: one line, when it is done
+            return  # a terminal gets one line, when the call is over
         row = self._row(step)
         row.row.draw(self._draw(step), soon=not step.is_brief)
         if step.is_over:

@@ -198,7 +198,7 @@ class Notebook:
         return live.last()
 
     def complete(self, said: Mapping[str, object]) -> Options:
-        """A value for every option: `said`, else the notebook's setting, else the default."""
+        """A value for every option: the one in `said`, else the notebook's setting, else the default."""
         return complete(said, self.settings.said())
 
     def new_session(self, said: Mapping[str, object]) -> AsyncSession:

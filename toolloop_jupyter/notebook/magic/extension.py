@@ -59,7 +59,7 @@ LINE_HELP = """Show and set the notebook's defaults for %%toolloop.
     %toolloop show [SESSION]                     the last run (of that session) again
     %toolloop doctor [--model MODEL]             what works on this kernel and front-end
     %toolloop save|load SESSION FILE             write or read a conversation
-    %toolloop resume SESSION [FILE]              go on after a kernel restart
+    %toolloop resume SESSION [FILE]              continue a session after a kernel restart
     %toolloop export FILE.md|html|json           the last run as a file
     %toolloop record on FILE | off               record every run of the notebook
     %toolloop replay on FILE | off               answer every run from a recording: no network, no key
@@ -95,7 +95,7 @@ def _body_as_typed(body: str) -> str:
 
 
 def explain_misplaced(text: str) -> str | None:
-    """A hint for a cell that was meant to be a `%%toolloop` cell but is none; None for every other cell.
+    """A hint for a cell that was meant to be a `%%toolloop` cell but is not; None for every other cell.
 
     IPython itself would call it a syntax error in the middle of the prompt, or a line magic that does not exist.
     """
@@ -208,7 +208,7 @@ class _BackgroundImport:
             shell.events.register(event, callback)
 
     def cancel(self) -> None:
-        """Stop: start no import any more."""
+        """Start no import from now on."""
         self._before_cell()
         for event, callback in self._events.items():
             if callback in self._shell.events.callbacks[event]:
@@ -224,7 +224,7 @@ class _BackgroundImport:
             self.cancel()
         elif _must_import_litellm(complete({}, self._settings.said())["model"]):
             start_loading()
-        elif not was_one_asked():  # a notebook whose runs are answered by models of ours stays small
+        elif not was_one_asked():  # if our own models answer the runs, litellm is not needed
             self._timer = threading.Timer(self.IDLE, start_loading)
             self._timer.daemon = True
             self._timer.start()
@@ -233,7 +233,7 @@ class _BackgroundImport:
 # --- asyncio.run() in a cell -----------------------------------------------------------------------------------
 
 _ASYNC_NAMES = ("aagent", "arun", "aagent_session", "show")
-"""Names of ours that somebody may have given to `asyncio.run`."""
+"""Our functions whose coroutine somebody may have given to `asyncio.run`."""
 _RUNNING_ALREADY = (
     "asyncio.run() cannot be called from a running event loop",
     "This event loop is already running",

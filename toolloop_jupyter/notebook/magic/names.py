@@ -108,7 +108,7 @@ _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def find_attached(name: str, names: Names) -> Named:
-    """What `--attach` names: a variable (a text in it is a path), or a file. Raises Mistake for an address."""
+    """Find what `--attach` names: a variable (if it is a text, the text is a path), or a file. Raises Mistake for an address."""
     value = names.get(name, name)
     if not isinstance(value, str):
         return Named(value.name if isinstance(value, PurePath) else name, value)
@@ -130,7 +130,7 @@ def find_named(text: str, names: Names) -> dict[str, object]:
 
 
 def _read_name(match: re.Match[str]) -> str:
-    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" for another text."""
+    """The name in double braces, as Python reads it ("ö" may be typed as one character or as two); "" if it is no name."""
     name = unicodedata.normalize("NFKC", match[1])
     return name if name.isidentifier() else ""
 
@@ -157,7 +157,7 @@ def _in_braces(name: str) -> str:
 
 
 def look_up(names: Names, dotted: str, what: str, fits: Callable[[object], bool] = lambda _: True) -> object:
-    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False; `what` is the word for it in messages."""
+    """The object behind a (dotted) name. Raises Mistake if `fits(object)` is False. Messages call the object `what`."""
     first, *rest = dotted.split(".")
     if first not in names:
         raise Mistake(f"there is no {what} {dotted!r} in this notebook{_suggest(names, dotted, fits)}")
@@ -181,7 +181,7 @@ def _suggest(names: Names, name: str, fits: Callable[[object], bool]) -> str:
 
 
 def _find_near(names: Names, name: str, fits: Callable[[object], bool] = lambda _: True) -> str:
-    """The variable that has nearly this name, or ""."""
+    """The name of a variable that is nearly `name`, or ""."""
     candidates = {
         n.lower(): n for n, v in names.items() if not n.startswith("_") and fits(v) and not is_ipythons(v)
     }
@@ -209,7 +209,7 @@ def _add_article(noun: str) -> str:
 
 
 def find_tools(names: Names, wanted: Iterable[str]) -> list[object]:
-    """The functions with these names, which may be separated by commas. A list's or a source's name means all its functions."""
+    """Find the functions with these names, which commas may separate. The name of a list or source means all its functions."""
     found = [_find_tool(names, name) for word in wanted for name in word.split(",") if name]
     opened = ([*one.list_tools().values()] if isinstance(one, ToolSource) else one for one in found)
     return [tool for one in opened for tool in (one if isinstance(one, (list, tuple)) else [one])]
@@ -311,7 +311,7 @@ def find_model(names: Names, name: str) -> object:
 
 
 def find_policy(names: Names, name: str) -> object:
-    """The policy in a variable, or the words "full" and "ask" as they are."""
+    """Return the policy in the variable `name`; "full" and "ask" are returned unchanged."""
     if name in ("full", "ask"):
         return name
     if name not in names and "." not in name:

@@ -80,7 +80,7 @@ class Option:
     is_for_all: bool = False
     """True if it is for all runs of the notebook together. Then no cell takes it."""
     also: str = ""
-    """Other words that people write for it. The error for such a word names this option."""
+    """Other words that people write for this option. The error message for such a word names this option."""
     is_of_rows: bool = False
     """True if it is for a run of many rows. Then it needs `--each`, and its keyword is one of `amap`."""
 
@@ -153,7 +153,7 @@ OPTIONS: tuple[Option, ...] = (
     Option("-o --output", Kind.OUTPUT, "MODEL", keyword="output", is_setting=True,
            also="schema output-type response-model response-format",
            help="pydantic model (a variable) of the answer"),
-    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="go on with (or begin) this conversation"),
+    Option("-s --session", Kind.SESSION, "NAME", is_setting=True, help="continue (or begin) this conversation"),
     Option("-i --instructions", Kind.TEXT, "TEXT", keyword="instructions", is_setting=True, lasts=True,
            also="system system-prompt system-message", help="the system message"),
     Option("-a --as", Kind.RESULT, "NAME", help="put the Result into this variable"),
@@ -306,7 +306,7 @@ _PIECE = re.compile(r"""'[^']*'|"(?:\\.|[^"\\])*"|\\.|(?P<data>(?<=[=\s])[\[{(])
 
 
 def _quote_data(line: str) -> Iterator[str]:
-    """The pieces of the line. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
+    """Split the line into pieces. A value that is a list or dict is put in quotes, so that the quotes inside it stay."""
     at = 0
     while piece := _PIECE.match(line, at):
         at = piece.end()
@@ -352,7 +352,7 @@ def _redact(message: str) -> str:
 
 
 def _explain_unknown(word: str, words: Sequence[str]) -> str:
-    """A message about a word that is neither an option nor its value: what to write instead."""
+    """A message about a word that is neither an option nor an option's value: it says what to write instead."""
     if not word.startswith("-") or word.strip("-") == "":
         if typed := _quote_text(word, words):
             return f"a text of several words needs quotes: {typed}"
@@ -409,7 +409,7 @@ def read_value(text: str, names: Names, *, bare: bool = True) -> object:
         value = names[name]
         if _is_data(value):
             return value
-        if isinstance(value, numbers.Real) and math.isfinite(value):  # NumPy's
+        if isinstance(value, numbers.Real) and math.isfinite(value):  # a number of NumPy's
             return int(value) if isinstance(value, numbers.Integral) else float(value)
     return _read_literal(text)[0] if is_literal(text) else text
 
@@ -529,7 +529,7 @@ ToolLoop: type[Settings] = types.new_class(
 
 
 def complete(said: Mapping[str, object], settings: Mapping[str, object] | None = None) -> Options:
-    """A value for every option: `said`, else the notebook's setting, else the default."""
+    """A value for every option: the one in `said`, else the notebook's setting, else the default."""
     options = {o.name: o.default for o in OPTIONS} | dict(settings or {}) | dict(said)
     options["model"] = options["model"] or os.environ.get("TOOLLOOP_MODEL", "").strip() or DEMO
     return options

@@ -72,7 +72,7 @@ class NamedSession:
         return [*self.cells[:count], *[TurnOrigin()] * (count - len(self.cells))]
 
     def turn_of(self, cell_id: str | None, execution: str) -> int | None:
-        """The number of the turn that this cell made in an earlier execution, or None."""
+        """The number of the turn that the cell `cell_id` made in an earlier execution, or None."""
         cell = hash_id(cell_id)
         for number, turn in enumerate(self.turns()):
             if cell and turn.cell == cell and not (execution and turn.execution == execution):
@@ -96,7 +96,7 @@ class NamedSession:
         return ReplacedTurns(self, later, put_back, cells, before, self.count_answers())
 
     def count_answers(self) -> int:
-        """How many messages of the conversation are a model's."""
+        """How many messages of the conversation came from a model."""
         return sum(message["role"] == "assistant" for message in self.session.messages())
 
     def _show_prompt(self, turn: int) -> str:
@@ -149,7 +149,7 @@ class ReplacedTurns:
 
 
 def read_turns(turns: object) -> tuple[list[int], list[TurnOrigin]]:
-    """(starts, cells) from a file's list of `cells_of_turns`; ([], []) if the list is not valid."""
+    """Read (starts, cells) from a list that `cells_of_turns` has made; ([], []) if the list is not valid."""
     pairs = turns if isinstance(turns, list) else []
     if not all(isinstance(p, list) and [*map(type, p)] == [int, str] for p in pairs):
         return [], []

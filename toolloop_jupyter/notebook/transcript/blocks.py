@@ -254,7 +254,7 @@ def foot(result: Result, name: str | None = None, *, picture: str = "") -> Block
     # A colour is not dimmed: it would be too pale to read.
     style = DIM if not css else "font-size:90%"
     line = f'<span class="{css}" style="{style}">{inline(stop)}</span>{dim(" · ".join(items), "span")}'
-    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head's rule is right above it
+    style = BLOCK if result.events else f"{BLOCK};border-top:0"  # the head has a rule already
     html = block("tlj-foot", line, style)
     if picture:
         html = (

@@ -220,7 +220,7 @@ def _facts(
 
 
 def join_reason(message: str) -> str:
-    """A message in one line: its first line, and if that only announces a list (it ends in ":"), the list, too."""
+    """Write a message in one line: its first line and, if this ends in ":", the list that follows it."""
     first, *rest = [line.strip() for line in message[:2_000].splitlines() if line.strip()] or [""]
     listed = "; ".join(line.removeprefix("- ") for line in rest) if first.endswith(":") else ""
     return shorten(f"{first} {listed}".rstrip(), 100)
@@ -463,7 +463,7 @@ def _show_result(result: ToolResult, shown: Shown | None, expression: str) -> Sh
 
 
 def _text_lines(parts: Sequence[Shown], expression: str = "") -> list[str]:
-    """The parts as lines for the plain text of a block, cut to the number that diffs and terminals show."""
+    """The parts as lines for the plain text of a block; only as many as diffs and terminals show."""
     lines = [line for part in parts if part.text for line in part.text.rstrip("\n").split("\n")]
     if len(lines) > _TEXT_LINES:
         # The last line of a part says how many lines it leaves out; it is no line of the result itself.
